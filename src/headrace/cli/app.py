@@ -29,6 +29,7 @@ from headrace.cli import (
     topic,
     transform,
     validate,
+    verify,
 )
 from headrace.cli.connector import admin
 from headrace.cli.gitops import apply, export
@@ -42,13 +43,14 @@ app = typer.Typer(
     help="Brings data to and from every system over one engine, Apache Spark.",
     epilog="Global options may stand before or after the command. Exit codes: 0 done, "
     "1 it failed, 2 wrong usage or configuration, 3 the machine lacks something or no server "
-    "answers, 4 a dry run found something to change.",
+    "answers, 4 a dry run found something to change, 5 verify found something that differs.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("preview")(preview.preview)
+app.command("verify")(verify.verify)
 app.command("server")(server.server)
 app.command("health")(admin.health)
 app.add_typer(backup.app, name="backup")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.cli.terminal import Terminal
 
 RUN_FAILED, WRONG_CONFIG, INCOMPLETE_MACHINE, SPARK_LOST = 1, 2, 3, 4
+DIFFERENT = 5
+"""Of ``headrace verify``: a target does not hold what its source has."""
 _CODES = {
     Category.RUN: RUN_FAILED,
     Category.CONFIG: WRONG_CONFIG,

@@ -18,6 +18,7 @@ from .connectors import (
     TaskView,
 )
 from .converters import ConverterPlan
+from .copies import Copy, CopyPlan, copies_of
 from .counts import BALANCE, Tallies, Tally
 from .definition_forms import (
     from_rocketmq,
@@ -72,6 +73,8 @@ __all__ = [
     "ConnectorView",
     "Connectors",
     "ConverterPlan",
+    "Copy",
+    "CopyPlan",
     "Findings",
     "GivenUp",
     "Holding",
@@ -94,6 +97,7 @@ __all__ = [
     "check_definition",
     "check_names",
     "config_infos",
+    "copies_of",
     "definition_of",
     "documents_of",
     "from_rocketmq",

@@ -193,7 +193,7 @@ class OpenPlan:
         common = parse_common(definition)
         if definition.source is not None:
             return self._source_tasks(definition, definition.source, common)
-        sinks = _sinks(definition, self.registry)
+        sinks = plan_sinks(definition, self.registry)
         return [
             TaskPlan(
                 id=TaskId(definition.name, number),
@@ -230,7 +230,7 @@ class OpenPlan:
             TaskPlan(
                 id=TaskId(definition.name, number),
                 source=SourcePlan(type(connector), config),
-                sinks=_sinks(definition, registry),
+                sinks=plan_sinks(definition, registry),
                 stream=definition.topics[0] if definition.topics else definition.name,
                 to_topic=None if definition.sinks else definition.topics[0],
                 common=common,
@@ -292,7 +292,8 @@ def _digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _sinks(definition: Definition, registry: Registry) -> list[SinkPlan]:
+def plan_sinks(definition: Definition, registry: Registry) -> list[SinkPlan]:
+    """Return the sinks of a checked definition whose references are resolved."""
     return [
         SinkPlan(
             registry.sink(spec.plugin),

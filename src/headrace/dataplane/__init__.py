@@ -4,7 +4,7 @@ In it: how a batch is read, transformed, staged and committed. Never: the store,
 its name.
 """
 
-from headrace.dataplane.chain import Step, constant_topic
+from headrace.dataplane.chain import Step, apply_chain, constant_topic
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
 from headrace.dataplane.dead_letter_queue import (
     Claimed,
@@ -14,8 +14,11 @@ from headrace.dataplane.dead_letter_queue import (
 )
 from headrace.dataplane.dead_letters import DeadLetterWriter
 from headrace.dataplane.delivery import refused_of, sink_marks
+from headrace.dataplane.differences import Difference, Figures, TableResult, VerifyOptions
+from headrace.dataplane.failures import translated
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.preview import Stage, preview
+from headrace.dataplane.repairs import RepairReader, Repairs
 from headrace.dataplane.sinks import SinkFront, as_frame_sink, sink_title
 from headrace.dataplane.sources import (
     FrameReader,
@@ -24,8 +27,10 @@ from headrace.dataplane.sources import (
     StreamReader,
     TopicSource,
 )
+from headrace.dataplane.table_records import Expected, table_records, topics_of
 from headrace.dataplane.topic_sinks import TopicsWriter, TopicWriter, topic_mark
 from headrace.dataplane.trial import try_chain
+from headrace.dataplane.verification import TableComparison
 
 __all__ = [
     "Claimed",
@@ -33,9 +38,14 @@ __all__ = [
     "DeadLetterFilter",
     "DeadLetterQueue",
     "DeadLetterWriter",
+    "Difference",
+    "Expected",
+    "Figures",
     "Flow",
     "FrameReader",
     "PartConverter",
+    "RepairReader",
+    "Repairs",
     "ReplayReader",
     "SinkFront",
     "SourceReader",
@@ -43,15 +53,22 @@ __all__ = [
     "Stage",
     "Step",
     "StreamReader",
+    "TableComparison",
+    "TableResult",
     "TopicSource",
     "TopicWriter",
     "TopicsWriter",
+    "VerifyOptions",
+    "apply_chain",
     "as_frame_sink",
     "constant_topic",
     "preview",
     "refused_of",
     "sink_marks",
     "sink_title",
+    "table_records",
     "topic_mark",
+    "topics_of",
+    "translated",
     "try_chain",
 ]

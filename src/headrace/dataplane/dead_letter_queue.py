@@ -407,6 +407,8 @@ class ReplayReader:
     newest claim that was replayed, so that the batch loop gives each claim once.
     """
 
+    PARTITION = "replays"
+
     def __init__(self, topic: str, folder: Location, sinks: Sequence[str]) -> None:
         """Read the claims on ``topic``.
 
@@ -417,7 +419,7 @@ class ReplayReader:
         """
         self._claims = claims_of(topic, folder)
         self._sinks = sinks
-        self._partition = {"replays": topic}
+        self._partition = {self.PARTITION: topic}
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         newest = self._claims.log.newest() if self._claims.exists() else -1

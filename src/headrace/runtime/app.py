@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 from typing_extensions import override
 
 from headrace.capture import HostSupervisor
-from headrace.control import Connectors
-from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue, Stage
+from headrace.control import Connectors, Copy
+from headrace.dataplane import (
+    Claimed,
+    DeadLetterFilter,
+    DeadLetterQueue,
+    Stage,
+    VerifyOptions,
+)
 from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.giving_up import GivingUp
@@ -33,6 +39,7 @@ from headrace.runtime.server import (
     restart_policy,
 )
 from headrace.runtime.tasks import Assembler, Planner, TaskMaker, check_topics
+from headrace.runtime.verification import RepairOptions, Verifier, VerifyReport
 from headrace.sdk.durability import set_durability
 from headrace.sdk.jdbc import DriverLoader, set_driver_loader
 from headrace.spark import DeathLimit, Drivers, SparkSupervisor, open_session
@@ -323,6 +330,31 @@ class Runtime(Checks):
         )
         made = scratch._assembler
         return self.engine.run(lambda spark: preview_of(plan, lease, made, spark, rows))
+
+    def verify(
+        self,
+        copies: Sequence[Copy],
+        options: VerifyOptions,
+        streams: Sequence[str] = (),
+        repair: RepairOptions | None = None,
+    ) -> list[VerifyReport]:
+        """Compare what connectors copy with what they have copied; see ``Verifier``."""
+        if repair is not None:
+            fence_dead_workers(self.owner, self.state, now())
+
+        def compared(spark: SparkSession) -> list[VerifyReport]:
+            verifier = Verifier(
+                registry=self.registry,
+                spark=spark,
+                assembler=self._assembler,
+                topics_dir=self.settings.topics_dir,
+                plans=lambda copy: self._planner.plans(copy.sink),
+                owner=self.owner.name,
+                lease=self.settings.lease,
+            )
+            return [verifier.run(copy, options, streams, repair) for copy in copies]
+
+        return self.engine.run(compared)
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return trial_of(request, self.registry, lambda: self.spark)

@@ -14,6 +14,7 @@ from headrace.dataplane import (
     Claimed,
     DeadLetterFilter,
     DeadLetterQueue,
+    RepairReader,
     ReplayReader,
     SourceReader,
     Stage,
@@ -22,9 +23,16 @@ from headrace.dataplane import (
 )
 from headrace.model import Lease, TaskId
 from headrace.runtime.tasks import Assembler, backoff_of, names_of, reader_of, started_steps
-from headrace.sdk import CaptureSource, ConfigError
+from headrace.sdk import CaptureSource, ConfigError, StateError
 from headrace.spark import SparkJobs
-from headrace.worker import BatchTask, Events, Outcome, StoredTaskContext, Worker
+from headrace.worker import (
+    BatchTask,
+    Events,
+    Everyone,
+    Outcome,
+    StoredTaskContext,
+    Worker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 
     from headrace.plugins import Registry
     from headrace.sdk.location import Location
+    from headrace.store import Store
 
 
 def preview_of(
@@ -103,6 +112,7 @@ def replay(
         fix = "Set errors.tolerance to all, and name the topic if it is not <name>.dlq."
         raise ConfigError(problem, field="errors.deadletterqueue.topic.name", fix=fix)
     store, topic, sinks = assembler.store, assembler.topics.get(name), names_of(plan)
+    require_own_replays(store, plan.id, ReplayReader.PARTITION)
     # Two replays at once would get in each other's way.
     held = store.lease(plan.id, owner, store.now(), lease)
     try:
@@ -111,6 +121,23 @@ def replay(
     finally:
         store.release(held)
     reader = ReplayReader(name, topics_dir, sinks)
+    outcome = resend(
+        plan, reader, events, spark=spark, assembler=assembler, owner=owner, lease=lease
+    )
+    return claimed, outcome
+
+
+def resend(
+    plan: TaskPlan,
+    reader: SourceReader,
+    events: Events | None = None,
+    *,
+    spark: SparkSession,
+    assembler: Assembler,
+    owner: str,
+    lease: timedelta,
+) -> Outcome:
+    """Run the task that sends records again, see ``replay_plan``, to the end of a reader."""
     task = BatchTask(
         plan.id,
         lambda lease: assembler.parts(spark, plan, lease, reader),
@@ -118,7 +145,34 @@ def replay(
         backoff=backoff_of(plan, once=True),
     )
     worker = Worker(
-        store=store, owner=owner, events=events, clock=assembler.clock, lease=lease, once=True
+        store=assembler.store,
+        owner=owner,
+        events=events or Everyone([]),
+        clock=assembler.clock,
+        lease=lease,
+        once=True,
     )
     worker.add([task])
-    return claimed, worker.run()
+    return worker.run()
+
+
+_FINISHING = {
+    ReplayReader.PARTITION: "headrace dlq replay",
+    RepairReader.PARTITION: "headrace verify --repair",
+}
+
+
+def require_own_replays(store: Store, task: TaskId, partition: str) -> None:
+    """Raise StateError if what a connector sends again is of another command than this one.
+
+    Args:
+        store: The store.
+        task: The task that sends records again.
+        partition: What this command's positions are named by.
+    """
+    batch = store.unfinished_batch(task)
+    for found in () if batch is None else batch.end.changed(batch.start):
+        other = next((key for key in _FINISHING if key in found and key != partition), None)
+        if other is not None:
+            problem = f"Another command has begun to send records of {task.connector} again."
+            raise StateError(problem, fix=f"Let `{_FINISHING[other]}` finish it first.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.errors import ConfigError, SinkError
 
 if TYPE_CHECKING:
@@ -68,6 +70,41 @@ def require_writable(folder: Location) -> None:
             "another path.",
             field="path",
         ) from error
+
+
+_LITTLE_BYTES = 1024**3
+
+
+def folder_findings(folder: Location) -> Iterator[Finding]:
+    """Yield what ``headrace doctor`` finds of a folder to write to: the right, and the room.
+
+    Nothing is made or written, so a file system that is full or read-only may be found out
+    by the first batch only.
+    """
+    there = folder
+    while not there.exists() and there.parent != there:
+        there = there.parent
+    requirement = f"right to write to {folder}"
+    if not there.is_folder():
+        yield Finding(
+            requirement, Verdict.FAILED, f"{there} is not a folder", "Choose another path."
+        )
+        return
+    missing = "" if there == folder else f"made by the first batch, below {there}"
+    if there.is_local and not os.access(there.local, os.W_OK | os.X_OK):
+        fix = f"Give the worker's user the right: chown or chmod u+rwx {there}."
+        yield Finding(requirement, Verdict.FAILED, f"{there} may not be written to", fix)
+        return
+    yield Finding(requirement, Verdict.OK, missing)
+    free = there.free_bytes()
+    if free is not None:
+        low = free < _LITTLE_BYTES
+        yield Finding(
+            f"free space at {there}",
+            Verdict.WARNING if low else Verdict.OK,
+            f"{free / _LITTLE_BYTES:.1f} GiB",
+            "Make room: a batch is staged before it becomes visible." if low else "",
+        )
 
 
 _SAMPLED_ROWS = 10_000

@@ -306,8 +306,11 @@ class SinkConnector(Connector):
     ) -> Sequence[TableRows] | None:
         """Return the tables that records of a topic are in now, for ``verify``.
 
-        Their columns have the names of the records' fields. None, the default, for a target
-        that cannot be read, or that does not keep records as rows.
+        Together they have the topic's rows, each row in one of them; none where no table is
+        there yet. Topics that share a table give it the same title. Its columns have the names
+        of the records' fields; the key is what the target keeps unique, or else what the schema
+        says. ``schema`` is that of the records' values. None, the default, for a target that
+        cannot be read, or that does not keep records as rows.
         """
         return None
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk.schema import Schema
+    from headrace.sdk.sources import ArrowParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,26 @@ class TableRows:
     """A table that can be read whole, as it is at that moment.
 
     Args:
-        stream: The stream whose rows it has, which is the topic of their records.
+        stream: The stream whose rows it has, which is the topic of their records; not looked at
+            for a source that has one stream only, nor for a sink.
         title: What a person calls it, such as `public.orders`.
-        schema: Of its rows, a STRUCT.
+        schema: Of its rows, a STRUCT; None where only the frame tells. A type that holds fewer
+            digits of a second than six says so in `COLUMN_TYPE`: `mariadb datetime(0)`.
         key: The columns that identify a row; empty where nothing does.
-        read: Returns the rows: a column for each field. Called again where rows have moved
-            while both sides were read.
+        read: Returns the rows: a column for each field, or what executors read as Arrow. Called
+            again where rows have moved while both sides were read.
+        keyed: Of a source: whether its records have the key as theirs, and not only in their
+            schema.
+        replaces: Of a target: whether a record replaces the row of its key, so that a repair
+            may send it again.
+        deletes: Of a target: whether a record without a value deletes the row of its key.
     """
 
     stream: str
     title: str
-    schema: Schema
+    schema: Schema | None
     key: tuple[str, ...]
-    read: Callable[[SparkSession], DataFrame]
+    read: Callable[[SparkSession], DataFrame | ArrowParts]
+    keyed: bool = False
+    replaces: bool = False
+    deletes: bool = False

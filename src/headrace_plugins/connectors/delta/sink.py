@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import DeltaError
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
@@ -31,6 +32,7 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
+from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.delta import (
     discard_staged,
     find_receipt,
@@ -39,10 +41,18 @@ from headrace.sdk.delta import (
     staging_folder,
 )
 from headrace.sdk.deltalog import flush_commits
-from headrace.sdk.folders import fixed_folder, require_writable, write_part
+from headrace.sdk.folders import (
+    fixed_folder,
+    folder_findings,
+    require_writable,
+    write_part,
+)
 from headrace.sdk.location import Location
+from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import ArrowWrite
+from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import quote, selected
+from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.delta.columns import (
     Fit,
     broken_constraints,
@@ -64,6 +74,7 @@ from headrace_plugins.connectors.delta.table import (
     check_folder,
     check_partition_columns,
     fields_of,
+    merge_obstacle,
     open_table,
     properties_of,
     turns_on_features,
@@ -75,7 +86,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
+    from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.delta import AddedFile
     from headrace_plugins.connectors.delta.columns import Columns
@@ -465,6 +476,43 @@ def _settle(
     return int(counts["records"])
 
 
+def _table_findings(settings: DeltaSettings) -> Iterable[Finding]:
+    requirement = f"Delta table {settings.path}"
+    try:
+        table = open_table(Location.of(settings.path))
+    except DeltaError as error:
+        yield Finding(requirement, Verdict.FAILED, str(error), "Choose another folder.")
+        return
+    if table is None:
+        yield Finding(requirement, Verdict.OK, "not there yet: the first batch makes it")
+        return
+    columns = [str(field["name"]) for field in fields_of(table)]
+    found = f"version {table.version()}, {len(columns)} columns"
+    yield Finding(requirement, Verdict.OK, found)
+    obstacle = merge_obstacle(table) if settings.upsert else append_obstacle(table)
+    if obstacle is not None:
+        yield Finding(
+            "commits without Spark",
+            Verdict.WARNING,
+            f"the table has {obstacle}",
+            "Nothing has to be done: delta-spark commits, which takes longer.",
+        )
+    divided = list(table.metadata().partition_columns)
+    if settings.partition_by and divided != list(settings.partition_by):
+        fix = "Leave partition.by out: a table that exists keeps its own."
+        yield Finding("partition.by", Verdict.FAILED, ", ".join(divided) or "no column", fix)
+    there = {name.lower() for name in columns}
+    for name in settings.key_fields if settings.upsert else ():
+        if name.lower() not in there:
+            yield Finding(
+                f"column {name} of the key",
+                Verdict.WARNING,
+                "not in the table",
+                f"ALTER TABLE delta.`{settings.path}` ADD COLUMN {name} ..., "
+                "or set schema.evolution.add=evolve.",
+            )
+
+
 class DeltaSink(SinkConnector):
     """Writes records to Delta tables, exactly once.
 
@@ -504,6 +552,38 @@ class DeltaSink(SinkConnector):
                 fix="Set mode to upsert, or leave delete.enabled out.",
                 field="delete.enabled",
             )
+
+    @override
+    @classmethod
+    def examine(cls, config: Config) -> Iterable[Finding]:
+        yield from super().examine(config)
+        settings = DeltaSettings.from_config(config)
+        found = list(folder_findings(settings.fixed_folder))
+        yield from found
+        writable = all(each.verdict is not Verdict.FAILED for each in found)
+        if writable and TOPIC not in settings.path:
+            yield from _table_findings(settings)
+
+    @override
+    @classmethod
+    def table_rows(
+        cls, config: Config, topic: str, schema: Schema
+    ) -> Sequence[TableRows] | None:
+        settings = DeltaSettings.from_config(config)
+        folder = settings.folder(topic)
+        table = open_table(folder)
+        if table is None:
+            return ()
+        rows = TableRows(
+            stream=topic,
+            title=str(folder),
+            schema=from_spark_json({"type": "struct", "fields": fields_of(table)}),
+            key=settings.key_fields or primary_key(schema),
+            read=lambda spark: spark.read.format("delta").load(folder.spark_path),
+            replaces=settings.upsert,
+            deletes=settings.upsert and settings.delete_enabled,
+        )
+        return [rows]
 
     @override
     @classmethod

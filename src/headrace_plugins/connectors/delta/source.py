@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,28 @@ from headrace.sdk import (
     Position,
     SourceConnector,
 )
+from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.location import Location
+from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.delta.frames import columns_of, key_sql, schema_of
 from headrace_plugins.connectors.delta.history import CHANGE_FEED, TableHistory
 from headrace_plugins.connectors.delta.reader import DeltaReader, too_new
 from headrace_plugins.connectors.delta.settings import LATEST, DeltaSourceSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from pyspark.sql import DataFrame, SparkSession
+
     from headrace.sdk.config import Config
+
+
+def _rows_now(settings: DeltaSourceSettings, spark: SparkSession) -> DataFrame:
+    reader = spark.read.format("delta")
+    if settings.ending_version is not None:
+        reader = reader.option("versionAsOf", settings.ending_version)
+    return reader.load(Location.of(settings.path).spark_path)
 
 
 class DeltaSource(SourceConnector):
@@ -87,6 +99,37 @@ class DeltaSource(SourceConnector):
                 fix=f"Set its property {CHANGE_FEED} to true; it begins with that commit.",
                 field="read.change.feed",
             )
+
+    @override
+    @classmethod
+    def examine(cls, config: Config) -> Iterable[Finding]:
+        yield from super().examine(config)
+        settings = DeltaSourceSettings.from_config(config)
+        history = TableHistory(Location.of(settings.path))
+        with suppress(HeadraceError):  # which is among what check has found
+            newest, definition = history.newest(), history.current
+            features = definition.protocol.get("readerFeatures") or ()
+            with_features = f", features {', '.join(sorted(features))}" if features else ""
+            columns = f"version {newest}, {len(definition.fields)} columns{with_features}"
+            yield Finding(f"Delta table {settings.path}", Verdict.OK, columns)
+
+    @override
+    @classmethod
+    def table_rows(cls, config: Config) -> Sequence[TableRows] | None:
+        settings = DeltaSourceSettings.from_config(config)
+        if settings.read_change_feed:
+            return None
+        history = TableHistory(Location.of(settings.path))
+        history.newest()
+        table = TableRows(
+            stream=settings.path,
+            title=settings.path,
+            schema=schema_of(history.current),
+            key=settings.key_fields,
+            read=partial(_rows_now, settings),
+            keyed=bool(settings.key_fields),
+        )
+        return [table]
 
     @override
     @classmethod

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import reduce
 from itertools import islice
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -18,6 +21,7 @@ from headrace.sdk import (
     Lag,
     Position,
     RangeChangedError,
+    ReadLimit,
     Schema,
     StateError,
     Type,
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Ledger, ReadLimit, TaskContext
+    from headrace.sdk import Ledger, SchemaMemory, TaskContext
     from headrace_plugins.connectors.file.settings import SourceSettings
 
 
@@ -398,6 +402,64 @@ class FileSet(FrameSource):
     def _place(self, position: Position) -> int:
         offset = position.offset(self._partition())
         return 0 if offset is None else int(offset["files"])
+
+
+def rows_now(settings: SourceSettings, spark: SparkSession) -> DataFrame | ArrowParts:
+    """Return the rows of all files that are there, whatever was read of them before."""
+    task = FileSet(settings)
+    task.start(_Alone())
+    start = Position()
+    end = task.latest(start, ReadLimit())
+    arrow = task.arrow_parts(spark, start, end)
+    if arrow is not None:
+        return arrow
+    frame = task.read(spark, start, end)
+    good = frame.where("error IS NULL") if "error" in frame.columns else frame
+    return good.selectExpr("value.*")
+
+
+@dataclass
+class _Alone:
+    """The context of a task that nobody runs: it remembers what it has to while it is read."""
+
+    connector: str = ""
+    task: int = 0
+    scratch: Path = field(default_factory=lambda: Path(gettempdir()))
+    _items: list[Mapping[str, str | int]] = field(default_factory=list)
+    _schemas: dict[str, Schema] = field(default_factory=dict)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self
+
+    @property
+    def schemas(self) -> SchemaMemory:
+        return self
+
+    def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
+        self._items += items
+        return len(self._items)
+
+    def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
+        return [dict(item) for item in self._items[start:end]]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def get(self, stream: str) -> Schema | None:
+        return self._schemas.get(stream)
+
+    def put(self, stream: str, schema: Schema) -> None:
+        self._schemas[stream] = schema
+
+    def position(self) -> Position:
+        return Position()
+
+    def check_file(self, path: str) -> None:
+        """Let every file be read: who compares runs a command of their own."""
+
+    def stopping(self) -> bool:
+        return False
 
 
 def _require_same(file: FoundFile) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, DeliveryGuarantee, SinkConnector
+from headrace.sdk.folders import folder_findings
+from headrace.sdk.schema import primary_key
+from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.file.folder import CODECS, TEXT_CODECS, FolderSink
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.linefile import LineFileSink
@@ -14,10 +17,13 @@ from headrace_plugins.connectors.file.settings import OTHER_SINKS, FileSinkSetti
 from headrace_plugins.connectors.file.writing import SinkSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from headrace.sdk import FrameSink
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk import FrameSink, Schema
     from headrace.sdk.config import Config
+    from headrace.sdk.connector import Finding
 
 
 class FileSink(SinkConnector):
@@ -64,6 +70,29 @@ class FileSink(SinkConnector):
                 fix="Set format to json, csv, parquet or avro.",
                 field="partition.by",
             )
+
+    @override
+    @classmethod
+    def examine(cls, config: Config) -> Iterable[Finding]:
+        wrong = list(super().examine(config))
+        yield from wrong or folder_findings(SinkSettings.from_config(config).fixed_folder)
+
+    @override
+    @classmethod
+    def table_rows(
+        cls, config: Config, topic: str, schema: Schema
+    ) -> Sequence[TableRows] | None:
+        settings = SinkSettings.from_config(config)
+        if settings.appends or settings.format is not Format.PARQUET or settings.partition_by:
+            return None  # texts do not say which types their values had
+        folder = settings.target(topic)
+        if not folder.exists() or not any(e.name.endswith(".parquet") for e in folder.list()):
+            return ()
+
+        def read(spark: SparkSession) -> DataFrame:
+            return spark.read.option("mergeSchema", "true").parquet(folder.spark_path)
+
+        return [TableRows(topic, str(folder), None, primary_key(schema), read)]
 
     @override
     @classmethod

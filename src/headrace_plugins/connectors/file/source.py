@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import os
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,11 +17,15 @@ from headrace.sdk import (
     ConfigErrors,
     DeliveryGuarantee,
     SourceConnector,
+    Type,
 )
 from headrace.sdk.config import missing
+from headrace.sdk.connector import Finding, Verdict
+from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import has_variant
+from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.file.compression import is_compressed
-from headrace_plugins.connectors.file.fileset import FileSet
+from headrace_plugins.connectors.file.fileset import FileSet, rows_now
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over
 from headrace_plugins.connectors.file.listing import Share
@@ -45,6 +51,7 @@ if TYPE_CHECKING:
 
 _NO_FILES = {"idna", "punycode", "undefined"}
 """Encodings of Python that files do not have."""
+_LISTED = 1000
 POSITION_KEY = "task.position"
 """In a task's configuration: where other tasks stood in growing files that are its own now."""
 
@@ -85,6 +92,39 @@ class FileSource(SourceConnector):
             yield _at(error, config)
         else:
             yield from (_at(wrong, config) for wrong in _wrong(settings))
+
+    @override
+    @classmethod
+    def examine(cls, config: Config) -> Iterable[Finding]:
+        wrong = list(super().examine(config))
+        yield from wrong
+        if wrong:
+            return
+        settings = SourceSettings.from_config(config)
+        found = list(islice(settings.listing.paths(), _LISTED))
+        more = "at least " if len(found) == _LISTED else ""
+        verdict = Verdict.OK if found or settings.grows else Verdict.WARNING
+        yield Finding(
+            f"files at {settings.path}",
+            verdict,
+            f"{more}{len(found)} of format {settings.format.value}",
+            "" if verdict is Verdict.OK else "Put files there, or fix the path.",
+        )
+        for path in found[:1]:
+            place = Location.of(path)
+            if place.is_local and not os.access(place.local, os.R_OK):
+                fix = "Give the worker's user the right to read the files."
+                yield Finding(f"right to read {path}", Verdict.FAILED, "none", fix)
+
+    @override
+    @classmethod
+    def table_rows(cls, config: Config) -> Sequence[TableRows] | None:
+        settings = SourceSettings.from_config(config)
+        is_row = settings.schema is None or settings.schema.type is Type.STRUCT
+        if settings.grows or settings.format is Format.TEXT or not is_row:
+            return None
+        read = partial(rows_now, settings)
+        return [TableRows(settings.path, settings.path, settings.schema, (), read)]
 
     @override
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

@@ -1,0 +1,106 @@
+"""The rows of tables as records, with the chain laid over them as in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.dataplane.records import RecordFrame, declared, record_frame
+from headrace.dataplane.sources import frame_of_parts
+from headrace.dataplane.sql import constant_text
+from headrace.sdk import ArrowParts, ConfigError
+from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.struct_exprs import is_variant
+from headrace.sdk.table_rows import TableRows
+
+MOST_TOPICS = 1000
+KEPT, FILTERED, REJECTED, NO_VALUE = range(4)
+"""What becomes of a row: the chain lets it through, drops it, rejects it, or has taken its
+value away, which deletes."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The rows of one stream as a target should hold them.
+
+    Args:
+        read: Reads the source and lays the chain over it. Called again to see what has moved.
+        topic: Where the chain sends them.
+        divided: Whether it sends others of the same stream elsewhere.
+    """
+
+    stream: str
+    topic: str
+    read: Callable[[SparkSession], RecordFrame]
+    divided: bool = False
+
+    def records(self, spark: SparkSession) -> RecordFrame:
+        """Return the records of the topic."""
+        records = self.read(spark)
+        if not self.divided:
+            return records
+        of_topic = records.frame.where(f"{records.shape.topic} <=> {literal(self.topic)}")
+        return replace(records, frame=of_topic)
+
+
+def table_records(spark: SparkSession, table: TableRows, topic: str) -> RecordFrame:
+    """Return the rows of a table as records. What of them is not a row has an error."""
+    found = table.read(spark)
+    if isinstance(found, ArrowParts):
+        records = frame_of_parts(spark, found)
+        names, more = [field.name for field in found.schema.fields], ["value", "error"]
+    else:
+        records = found.selectExpr(
+            f"struct({', '.join(_with_variants(found, table))}) AS value"
+        )
+        names, more = found.columns, ["value"]
+    own = {name.lower(): name for name in names}
+    key = [f"value.{quote(own[name.lower()])}" for name in table.key] if table.keyed else []
+    if key:
+        records = records.selectExpr(*more, f"struct({', '.join(key)}) AS key")
+    if table.schema is not None:
+        records = declared(records, "value", table.schema)
+    return record_frame(records, topic, timestamp="current_timestamp()")
+
+
+def _with_variants(frame: DataFrame, table: TableRows) -> list[str]:
+    """Return the columns of a table, its JSON as a Variant where that is what it stands for."""
+    fields = table.schema.fields if table.schema is not None else ()
+    variants = {field.name for field in fields if is_variant(field.schema)}
+    texts = {f.name for f in frame.schema.fields if f.dataType.typeName() == "string"}
+    columns = []
+    for name in frame.columns:
+        sql = quote(name)
+        if name in variants & texts:
+            sql = f"coalesce(try_parse_json({sql}), CAST({sql} AS VARIANT)) AS {sql}"
+        columns.append(sql)
+    return columns
+
+
+def topics_of(spark: SparkSession, records: RecordFrame) -> tuple[list[str], bool]:
+    """Return the topics that records go to, and whether their data decides; a job may run then.
+
+    Raises ConfigError: there are too many.
+    """
+    topic = constant_text(records.frame, records.shape.topic)
+    if topic is not None:
+        return [topic], False
+    alive = records.frame.where(f"{fate_sql(records)} = {KEPT}")
+    rows = alive.selectExpr(f"{records.shape.topic} AS topic").distinct().limit(MOST_TOPICS + 1)
+    found = sorted(row[0] for row in rows.collect() if row[0] is not None)
+    if len(found) > MOST_TOPICS:
+        problem = f"The transforms send rows to more than {MOST_TOPICS} topics."
+        raise ConfigError(problem, field="transforms", fix="Compare them in parts.")
+    return found, True
+
+
+def fate_sql(records: RecordFrame) -> str:
+    """Return SQL of what becomes of each record: a number, see ``KEPT`` and the others."""
+    outcome, missing = records.outcome(), records.shape.value.is_null()
+    return (
+        f"CASE WHEN {outcome['error']} IS NOT NULL THEN {REJECTED} "
+        f"WHEN {outcome['dropped']} IS NOT NULL THEN {FILTERED} "
+        f"WHEN {missing} THEN {NO_VALUE} ELSE {KEPT} END"
+    )
