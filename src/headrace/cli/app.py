@@ -16,6 +16,7 @@ from headrace.cli import (
     backup,
     connector,
     dlq,
+    doctor,
     following,
     installation,
     offsets,
@@ -49,6 +50,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("validate")(validate.validate)
+app.command("doctor")(doctor.doctor)
 app.command("preview")(preview.preview)
 app.command("verify")(verify.verify)
 app.command("server")(server.server)

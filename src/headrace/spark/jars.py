@@ -86,7 +86,7 @@ class JarCache:
         Raises:
             SetupError: A jar cannot be fetched, or has another hash than it must have.
         """
-        missing = [jar for jar in jars if not self._is_checked(jar)]
+        missing = self.missing(jars)
         if missing:
             self.folder.mkdir(parents=True, exist_ok=True)
             with Location.of(self.folder / ".lock").lock():
@@ -95,6 +95,10 @@ class JarCache:
                 if absent:
                     self._fetch_all(absent, report)
         return tuple(self.folder / jar.file_name for jar in jars)
+
+    def missing(self, jars: Collection[Jar]) -> list[Jar]:
+        """Return those that are not there as they were checked; nothing is fetched."""
+        return [jar for jar in jars if not self._is_checked(jar)]
 
     def recheck(self, jars: Collection[Jar]) -> None:
         """Forget the files that no longer have the locked hash. Called at set-up."""

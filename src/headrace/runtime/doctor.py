@@ -1,0 +1,137 @@
+"""Looks at all that a connector will need: what is missing, and what mends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.control import check_definition
+from headrace.control.converters import resolvable
+from headrace.evolution import plugin_keys
+from headrace.plugins import PluginTimeoutError, within
+from headrace.sdk import ConfigErrors, HeadraceError
+from headrace.sdk.connector import Finding, Verdict
+from headrace.spark.jars import JarCache, locked_jars
+from headrace.spark.java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.model import Definition, PluginSpec
+    from headrace.plugins import Registry
+    from headrace.sdk import Connector
+    from headrace.sdk.config import Config
+    from headrace.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A requirement that was looked at.
+
+    Args:
+        part: What has it: ``machine``, ``definition``, or where the plugin stands in the file.
+    """
+
+    part: str
+    finding: Finding
+
+
+def examine_machine(settings: Settings) -> Iterator[Examined]:
+    """Yield what Spark needs of this machine. Spark is not started."""
+    try:
+        java = find_java(settings.java_home)
+    except HeadraceError as error:
+        yield Examined("machine", _failed("Java", error))
+        return
+    yield Examined("machine", Finding("Java", Verdict.OK, f"{java.version} in {java.home}"))
+    cache = JarCache(folder=settings.cache / "jars", java=java, spark_conf=settings.spark_conf)
+    missing = cache.missing(locked_jars())
+    if missing:
+        found = f"{len(missing)} are missing, {missing[0].coordinates} for one"
+        finding = Finding("Spark's jars", Verdict.WARNING, found, "Run `headrace setup`.")
+    else:
+        finding = Finding("Spark's jars", Verdict.OK, f"in {cache.folder}")
+    yield Examined("machine", finding)
+
+
+def examine_definition(definition: Definition, registry: Registry) -> list[Examined]:
+    """Return what a definition and its plugins need, without any secret.
+
+    A plugin whose keys are not valid is not asked. One that does not answer in time, or fails,
+    is a finding too.
+    """
+    checked = check_definition(definition, registry)
+    known, _ = resolvable(definition, registry.references)
+    examined: list[Examined] = []
+    for place, spec, find in _plugins(known, registry):
+        examined += (Examined(place, each) for each in _examined(spec, find, registry))
+    told = {each.finding.found for each in examined}
+    general = [_of_check(error, Verdict.FAILED) for error in _each(checked.errors)]
+    general += [_of_check(error, Verdict.WARNING) for error in _each(checked.warnings)]
+    # What check says is most often among what a plugin has examined.
+    examined = [Examined("definition", f) for f in general if f.found not in told] + examined
+    if not general:
+        examined.insert(0, Examined("definition", Finding("configuration", Verdict.OK)))
+    redacted = registry.references.secrets.redacted
+    return [
+        replace(
+            each,
+            finding=replace(
+                each.finding,
+                requirement=redacted(each.finding.requirement),
+                found=redacted(each.finding.found),
+                fix=redacted(each.finding.fix),
+            ),
+        )
+        for each in examined
+    ]
+
+
+def _plugins(
+    definition: Definition, registry: Registry
+) -> Iterator[tuple[str, PluginSpec, Callable[[str], type[Connector]]]]:
+    if definition.source is not None:
+        yield definition.source.place or "source", definition.source, registry.source
+    for each in definition.sinks:
+        yield each.place or "sink", each, registry.sink
+
+
+def _examined(
+    spec: PluginSpec, find: Callable[[str], type[Connector]], registry: Registry
+) -> list[Finding]:
+    try:
+        plugin = find(spec.plugin)
+        config = plugin.config_def().parse(plugin_keys(spec.config))
+    except (ConfigErrors, HeadraceError):
+        return []  # told by the check of the definition
+    limit = registry.check_timeout
+    try:
+        return within(limit, "headrace-doctor", partial(_asked, plugin, config))
+    except PluginTimeoutError as error:
+        return [_failed("answer in time", error)]
+
+
+def _asked(plugin: type[Connector], config: Config) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        found += plugin.examine(config)
+    except HeadraceError as error:
+        found.append(_failed(error.field or "examination", error))
+    except Exception as error:  # noqa: BLE001 - plugins may raise anything
+        problem = f"{type(error).__name__}: {error}"
+        found.append(Finding("examination", Verdict.FAILED, problem))
+    return found
+
+
+def _each(errors: tuple[HeadraceError, ...]) -> Iterator[HeadraceError]:
+    for error in errors:
+        yield from error.errors if isinstance(error, ConfigErrors) else (error,)
+
+
+def _of_check(error: HeadraceError, verdict: Verdict) -> Finding:
+    return Finding(error.field or "configuration", verdict, error.problem, error.fix or "")
+
+
+def _failed(requirement: str, error: HeadraceError) -> Finding:
+    return Finding(requirement, Verdict.FAILED, error.problem, error.fix or "")
