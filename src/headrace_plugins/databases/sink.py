@@ -34,9 +34,9 @@ from headrace.sdk.schema_evolution import ChangeKind, Handling, evolve
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.databases.catalog import Column, Table, TableName
-from headrace_plugins.databases.frames import rows_frame
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
+from headrace_plugins.databases.parts import all_rows
 from headrace_plugins.databases.rows import RecordRows, record_rows
 from headrace_plugins.databases.sink_settings import (
     DataSaveMode,
@@ -636,7 +636,9 @@ class TableSink(SinkConnector):
                 title=f"{database.address.title} {name}",
                 schema=table.schema(database.kind),
                 key=tuple(settings.keys) or table.key,
-                read=rows_frame(database, table, settings.connections_max),
+                read=all_rows(database, table, settings.connections_max),
+                replaces=settings.insert_mode is Mode.UPSERT,
+                deletes=settings.delete_enabled,
             )
         ]
 

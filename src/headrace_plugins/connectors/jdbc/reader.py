@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -41,16 +39,16 @@ from headrace_plugins.connectors.jdbc.settings import (
 from headrace_plugins.databases.catalog import Table, parents_first, rows_schema
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.kinds import database_of
+from headrace_plugins.databases.parts import arrow_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Schema, TaskContext
     from headrace_plugins.databases.catalog import Column, TableName
-    from headrace_plugins.databases.database import Database, Rejected, Session
+    from headrace_plugins.databases.database import Session
 
 log = structlog.get_logger(__name__)
 
@@ -58,42 +56,6 @@ _SMALL = 100_000
 """Up to how many rows a range is read by one query."""
 _DIVIDING = (DATE, DECIMAL, TIMESTAMP, TIME)
 """The logical types whose values order a table and are exact in an offset."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one Spark partition reads: selects, one after the other. It is pickled.
-
-    Args:
-        database: Where.
-        selects: What.
-        nulls: See ``Database.read``.
-        rate: The most rows in a second; None for no limit.
-    """
-
-    database: Database
-    selects: tuple[Select, ...]
-    nulls: bool
-    rate: float | None
-
-
-def read_part(part: Part) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
-    """Yield the rows of a part, on an executor, no faster than its rate."""
-    began, read = time.monotonic(), 0
-    for select in part.selects:
-        for batch, rejected in part.database.read(select, nulls=part.nulls):
-            yield batch, rejected
-            read += batch.num_rows + len(rejected)
-            if part.rate is not None:
-                ahead = read / part.rate - (time.monotonic() - began)
-                if ahead > 0:
-                    time.sleep(ahead)
-
-
-def _read_raw(name: str, part: Part) -> Iterator[bytes]:
-    # Each select is a whole file of the format, which is why parts of several have none.
-    [select] = part.selects
-    return part.database.raw(select.columns)[name](select)
 
 
 class TableReader:
@@ -265,27 +227,22 @@ class TableReader:
         conditions = self._conditions(
             rows, span, table=table, has_snapshot=snapshot is not None, parallel=parallel
         )
-        columns = tuple(rows.columns.values())
         selects = [
-            Select(columns=columns, source=rows.source, where=each, snapshot=snapshot)
+            Select(
+                columns=tuple(rows.columns.values()),
+                source=rows.source,
+                where=each,
+                snapshot=snapshot,
+            )
             for each in conditions
         ]
-        most = settings.connections_max
-        groups = [selects[number::most] for number in range(most)]
-        groups = [group for group in groups if group]
-        limit = settings.rows_per_second
-        rate = None if limit is None else limit / len(groups)
-        nulls = settings.invalid_values is InvalidValues.NULL
-        parts = [Part(self.database, tuple(group), nulls, rate) for group in groups]
-        raw = {}
-        if not nulls and rate is None and all(len(group) == 1 for group in groups):
-            raw = {name: partial(_read_raw, name) for name in self.database.raw(columns)}
-        return ArrowParts(
-            schema=schema,
-            parts=parts,
-            read=read_part,
-            plugin="headrace_plugins.connectors.jdbc.source.JdbcSource",
-            raw=raw,
+        return arrow_parts(
+            self.database,
+            schema,
+            selects,
+            connections=settings.connections_max,
+            nulls=settings.invalid_values is InvalidValues.NULL,
+            rows_per_second=settings.rows_per_second,
         )
 
     def _conditions(
@@ -419,7 +376,9 @@ class TablesTask(StreamFrameSource):
                 snapshot=snapshot,
                 parallel=parallel,
             )
-            found.append(StreamRows(reader.selection.stream(table.name), parts))
+            continues = reader.cursor(rows).continues(start.offset(partition))
+            stream = reader.selection.stream(table.name)
+            found.append(StreamRows(stream, parts, continues=continues))
         reader.session()
         return found
 

@@ -21,7 +21,7 @@ from headrace_plugins.connectors.jdbc.reader import (
     TablesTask,
 )
 from headrace_plugins.connectors.jdbc.settings import JdbcSourceSettings, Mode
-from headrace_plugins.databases.frames import rows_frame
+from headrace_plugins.databases.parts import all_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -111,7 +111,7 @@ class JdbcSource(SourceConnector):
                     title=str(table.name),
                     schema=table.schema(reader.database.kind),
                     key=table.key,
-                    read=rows_frame(reader.database, table, settings.connections_max),
+                    read=all_rows(reader.database, table, settings.connections_max),
                 )
                 for table in reader.tables().values()
             ]

@@ -1,0 +1,103 @@
+"""Rows of a database in parts, each of which one Spark partition reads."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.sdk.sources import ArrowParts
+from headrace_plugins.databases.database import Select
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from headrace.sdk import Schema
+    from headrace_plugins.databases.catalog import Table
+    from headrace_plugins.databases.database import Database, Rejected
+
+PLUGIN = "headrace_plugins.connectors.jdbc.source.JdbcSource"
+"""What dead letters call the source of databases."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one Spark partition reads: selects, one after the other. It is pickled.
+
+    Args:
+        database: Where.
+        selects: What.
+        nulls: See ``Database.read``.
+        rate: The most rows in a second; None for no limit.
+    """
+
+    database: Database
+    selects: tuple[Select, ...]
+    nulls: bool = False
+    rate: float | None = None
+
+    def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
+        """Yield the rows, on an executor, no faster than the rate."""
+        began, read = time.monotonic(), 0
+        for select in self.selects:
+            for batch, rejected in self.database.read(select, nulls=self.nulls):
+                yield batch, rejected
+                read += batch.num_rows + len(rejected)
+                if self.rate is not None:
+                    ahead = read / self.rate - (time.monotonic() - began)
+                    if ahead > 0:
+                        time.sleep(ahead)
+
+
+def _read_raw(name: str, part: Part) -> Iterator[bytes]:
+    # Each select is a whole file of the format, which is why parts of several have none.
+    [select] = part.selects
+    return part.database.raw(select.columns)[name](select)
+
+
+def arrow_parts(
+    database: Database,
+    schema: Schema,
+    selects: Sequence[Select],
+    *,
+    connections: int,
+    nulls: bool = False,
+    rows_per_second: int | None = None,
+) -> ArrowParts:
+    """Return what selects of the same columns give, by so many connections at the most."""
+    groups = [tuple(selects[number::connections]) for number in range(connections)]
+    groups = [group for group in groups if group]
+    rate = None if rows_per_second is None else rows_per_second / len(groups)
+    raw: dict[str, Callable[[Part], Iterator[bytes]]] = {}
+    if not nulls and rate is None and all(len(group) == 1 for group in groups):
+        raw = {name: partial(_read_raw, name) for name in database.raw(selects[0].columns)}
+    return ArrowParts(
+        schema=schema,
+        parts=[Part(database, group, nulls, rate) for group in groups],
+        read=Part.read,
+        plugin=PLUGIN,
+        raw=raw,
+    )
+
+
+def all_rows(
+    database: Database, table: Table, connections: int
+) -> Callable[[SparkSession], ArrowParts]:
+    """Return what reads all rows of a table, as they are then."""
+
+    def read(_: SparkSession) -> ArrowParts:
+        with database.session() as session:
+            ranges = database.physical_ranges(session, table, connections) or [""]
+        selects = [
+            Select(columns=table.columns, source=database.path(table.name), where=each)
+            for each in ranges
+        ]
+        return arrow_parts(
+            database, table.schema(database.kind), selects, connections=connections
+        )
+
+    return read
