@@ -43,6 +43,9 @@ class _Open:
         return self.gateway.proc.poll() is None
 
 
+_LONGEST_FOLDER = 60
+"""The path of a socket has at most 103 bytes on macOS; its name in the folder takes 42."""
+
 # PySpark itself keeps one context per process, in class variables; this tells if it is ours.
 _lock = threading.RLock()
 _open: _Open | None = None
@@ -149,7 +152,7 @@ def _stopped(spark: SparkSession, timeout: timedelta) -> None:
 def _start(conf: Mapping[str, str], log: Path) -> _Open:
     scratch = Scratch.make()
     # Executors elsewhere have folders of their own.
-    local = {"spark.local.dir": str(scratch.folder)} if is_local(conf["spark.master"]) else {}
+    local = _folders(scratch.folder) if is_local(conf["spark.master"]) else {}
     all_conf = {**local, **conf}
     gateway = open_gateway(all_conf, log=log)
     try:
@@ -164,6 +167,16 @@ def _start(conf: Mapping[str, str], log: Path) -> _Open:
         scratch.remove()
         raise
     return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch)
+
+
+def _folders(scratch: Path) -> dict[str, str]:
+    folders = {"spark.local.dir": str(scratch)}
+    if len(bytes(scratch)) <= _LONGEST_FOLDER:
+        # Spark and its Python workers talk in small pieces: by TCP, which waits for more of
+        # them, an empty task takes 25 ms on 2 cores, and this way 9.
+        folders["spark.python.unix.domain.socket.enabled"] = "true"
+        folders["spark.python.unix.domain.socket.dir"] = str(scratch)
+    return folders
 
 
 def _forget_functions(context: SparkContext) -> None:

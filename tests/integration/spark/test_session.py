@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import psutil
@@ -177,6 +178,29 @@ close_session()
 print(killed, again, left())
 """
     assert output(code, home=tmp_path) == ["1 1 0"]
+
+
+@pytest.mark.parametrize(("deep", "expected"), [("", "sockets True False"), ("d" * 60, "tcp")])
+def test_python_workers_are_reached_by_sockets_in_a_folder_of_ours(
+    deep: str, expected: str
+) -> None:
+    """The path of a socket has to be short, as those of pytest's folders are not."""
+    code = f"""
+import os, tempfile
+tempfile.tempdir = os.path.join(os.environ["HEADRACE_HOME"], {deep!r})
+os.makedirs(tempfile.tempdir, exist_ok=True)
+spark = opened()
+assert spark.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+folder = spark.conf.get("spark.python.unix.domain.socket.dir", None)
+found = [] if folder is None else [n for n in os.listdir(folder) if n.endswith(".sock")]
+close_session()
+if folder is None:
+    print("tcp")
+else:
+    print("sockets", bool(found), os.path.exists(folder))
+"""
+    with TemporaryDirectory(prefix="hr-", dir="/tmp") as home:
+        assert output(code, home=Path(home)) == [expected]
 
 
 def test_a_secret_reaches_spark_but_not_the_command_line(tmp_path: Path) -> None:
