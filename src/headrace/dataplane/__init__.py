@@ -24,6 +24,7 @@ from headrace.dataplane.sources import (
     FrameReader,
     SourceReader,
     SplitReader,
+    StreamFrameReader,
     StreamReader,
     TopicSource,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "SplitReader",
     "Stage",
     "Step",
+    "StreamFrameReader",
     "StreamReader",
     "TableComparison",
     "TableResult",

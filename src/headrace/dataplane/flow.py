@@ -40,7 +40,7 @@ from headrace.dataplane.fingerprint import Fingerprint, require_same_routing
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
-from headrace.dataplane.sources import SourceFrame, SourceReader, copy_straight
+from headrace.dataplane.sources import SourceFrame, SourceReader, copy_straight, frame_of_rows
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
 from headrace.model import Batch, Counts, TooManyRejectedError
@@ -191,8 +191,9 @@ class Flow:
                 raise
             self._read[:] = [data]
             with self._explained(batch):
-                if data.packed is not None and self._copies_packed:
-                    stage = PackedCopy(self.spark, data.packed, self.evolution, batch).stage
+                packed = data.to_pack() if self._copies_packed else None
+                if packed is not None:
+                    stage = PackedCopy(self.spark, packed, self.evolution, batch).stage
                     parts = self._parts(batch, self.application, self.topic)
                     counts = self._deliver(parts, stage, batch)
                 else:
@@ -204,6 +205,7 @@ class Flow:
         counts = Counts()
         with ExitStack() as cached:
             chains = [self._transform(stream, batch, cached) for stream in streams]
+            chains.sort(key=self._priority)
             parts = [self._parts_of(transformed, batch) for transformed in chains]
             if len(chains) > 1:
                 self._check(chains, parts, batch)
@@ -287,14 +289,23 @@ class Flow:
                     self.application,
                     data.rows,
                     data.only_sink,
-                    arrow=None if self.steps or self.converters else data.arrow,
+                    arrow=self._past_jvm(data.arrow),
                 )
             ]
+        streams = [
+            StreamFrame(
+                frame_of_rows(self.spark, each.rows),
+                each.stream,
+                f"{self.application}/{each.stream}",
+                each.count,
+                arrow=self._past_jvm(each.rows),
+            )
+            for each in data.streams
+        ]
         if data.packed is None:
-            return []  # the range holds no records, only a change of schema, say
-        streams = []
+            return streams  # none where the range holds only a change of schema, say
         for stream in data.packed.streams(self.spark, self.evolution.keeps_apart):
-            frame = data.packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
+            frame = data.packed.rows(self.spark, stream)
             # Each stream goes by itself, under a mark of its own.
             again = f"~{stream.number}" if stream.number else ""
             application = f"{self.application}/{stream.name}{again}"
@@ -302,6 +313,19 @@ class Flow:
                 StreamFrame(frame, stream.name, application, stream.rows, part=stream.number)
             )
         return streams
+
+    def _past_jvm(self, rows: ArrowParts | DataFrame | None) -> ArrowParts | None:
+        """Return rows as Arrow if they are to be had so, and nothing changes them."""
+        as_they_are = not self.steps and not self.converters
+        return rows if isinstance(rows, ArrowParts) and as_they_are else None
+
+    def _priority(self, transformed: TransformedStream) -> tuple[int, ...]:
+        """Return where a stream stands in its batch.
+
+        What the first sink says decides, then the next: no order suits sinks that disagree.
+        """
+        topic = transformed.topic or transformed.stream.topic
+        return tuple(sink.priority(topic) for sink in self.sinks)
 
     def _transform(
         self, stream: StreamFrame, batch: Batch, cached: ExitStack
@@ -439,11 +463,14 @@ class Flow:
         value, key = _schemas(fitted)
         policy = self.evolution.policy(part.target.number)
         to = SinkBatch(part.mark, part.target.topic, value, key, policy)
-        if fitted is transformed.records and (arrow := transformed.stream.arrow) is not None:
+        arrow = transformed.stream.arrow
+        finds_refused = tolerant and sink.verifies  # by records, which only a frame has
+        if arrow is not None and fitted is transformed.records and not finds_refused:
             rejected = partial(self._rejected, transformed, batch)
-            past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), to)
+            of_all = replace(to, rows=transformed.stream.rows)
+            past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), of_all)
             if past_jvm is not None:
-                return self._stage_straight(arrow, past_jvm, to, rejected, batch)
+                return self._stage_straight(arrow, past_jvm, of_all, rejected, batch)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
         )
@@ -489,8 +516,10 @@ class Flow:
                 self.spark, arrow, to.schema, write, tolerant=tolerant
             )
             staged = write.staged(results)
-            # What is there counts, and not what the workers say that they have written.
-            counts = replace(counts, written=staged.rows)
+            # What is there counts, and not what the workers say that they have written; and
+            # what the source knows, as of bytes only their writer can tell how many rows.
+            read = counts.read if to.rows is None else to.rows
+            counts = replace(counts, read=read, written=staged.rows)
             check_balance(counts, batch)
         except BaseException:
             write.abort()

@@ -1,67 +1,195 @@
 """Many streams at once: each packed row holds one Arrow batch as IPC bytes.
 
-Types stay exact, and a stream's schema may change from one row to the next. Packed rows
-never enter the JVM: executors read and write their Parquet files in Python, which spares
-a copy each way and the JVM's memory, where a few rows of megabytes would fill a buffer
-made for thousands.
+Types stay exact, and a stream's schema may change from one row to the next.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.dead_letters import RejectedFrame
 from headrace.dataplane.delivery import SinkPart, StagedRows, check_balance
-from headrace.dataplane.records import over_parts
+from headrace.dataplane.failures import not_tolerated
+from headrace.dataplane.packed_files import (
+    REJECTED,
+    PackedFile,
+    PackedRead,
+    Unpacked,
+    describe_file,
+    read_file,
+    rejected_rows,
+    write_file,
+)
+from headrace.dataplane.python_frames import map_in_arrow, with_texts, with_variants
+from headrace.dataplane.records import (
+    NO_ERROR,
+    Rejection,
+    frame_schema,
+    over_each,
+    over_parts,
+    rejection,
+)
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution
-from headrace.evolution.apply_arrow import MISFIT, Moves, misfit_rows, moved_rows
-from headrace.evolution.apply_sql import PLUGIN, STAGE
-from headrace.model import Batch, Counts, ToleranceExceededError
-from headrace.sdk import Mark, Schema
+from headrace.evolution.apply_arrow import Moves
+from headrace.model import Batch, Counts
+from headrace.sdk import (
+    ArrowParts,
+    ConfigError,
+    Mark,
+    Schema,
+    SourceError,
+    StreamRows,
+    Type,
+)
 from headrace.sdk.arrow import conform, from_arrow, to_arrow
 from headrace.sdk.delta import AddedFile, discard_staged, staging_folder
-from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
-from headrace.sdk.sparktypes import schema_from_json, schema_to_json, to_spark_json
-from headrace.sdk.sqltext import literal
-from headrace.topics import RowRange, packed_row_schema
+from headrace.sdk.sparktypes import to_spark_json
+from headrace.topics import RowRange
 
-_ROWS = to_arrow(packed_row_schema())
-_MOST_ROWS = 65_536
-"""Rows of one packed batch: larger ones are cut, so that no reader needs much memory."""
-_READ_AT_ONCE = 8
-"""How many packed rows of a file are in memory at a time."""
-_DESCRIBED_AT_ONCE = 1024
-"""The same without what they pack."""
+_NOT_PACKED = ("key", "headers", "timestamp", "partition")
+"""The parts of a record that packed rows do not have."""
 
 
 @dataclass(frozen=True)
-class Packed:
-    """The rows of a range of many streams, in parts; each is read on an executor.
+class PackedRows:
+    """The rows of a range of many streams, to be packed.
 
     Args:
-        parts: What each Spark partition reads; plain values.
-        read: Yields ``(stream, rows)`` of a part, oldest first.
-        describe: Yields ``(stream, schema, number of rows)`` of a part, cheaply if it can.
+        parts: What each file is made of; plain values.
+        read: Reads a part, on an executor.
+        frames: Streams that Spark reads.
     """
 
     parts: Sequence[Any]
-    read: Callable[[Any], Iterator[tuple[str, pa.RecordBatch]]]
-    describe: Callable[[Any], Iterator[tuple[str, pa.Schema, int]]]
+    read: PackedRead
+    frames: Sequence[FramedRows] = ()
+
+    def stage(
+        self, spark: SparkSession, table: Location, mark: Mark, moves: Moves
+    ) -> StagedPacked:
+        """Write packed rows as Parquet files in the attempt's folder of ``table``. Runs a job.
+
+        Rows of the schemas in ``moves`` are given others; those that cannot are counted.
+        """
+        read, folder = self.read, staging_folder(mark)
+
+        def staged(part: tuple[int, Any]) -> PackedFile:
+            return write_file(read(part[1]), table, folder, part[0], moves)
+
+        files = over_each(spark, list(enumerate(self.parts)), staged)
+        of_frames = [frame.stage(table, folder, moves) for frame in self.frames]
+        bad_parts = [self.parts[n] for n, file in enumerate(files) if file.rejected]
+        bad_frames = [
+            frame
+            for frame, own in zip(self.frames, of_frames, strict=True)
+            if any(file.rejected for file in own)
+        ]
+        files += chain.from_iterable(of_frames)
+        brought = [pair for file in files for pair in file.schemas]
+        return StagedPacked(
+            [AddedFile(file.path, file.size, file.rows) for file in files if file.rows],
+            read=sum(file.read for file in files),
+            written=sum(file.written for file in files),
+            brought=brought,
+            schemas=[
+                (pair[0], moves[pair].target if pair in moves else pair[1]) for pair in brought
+            ],
+            rejecting=replace(self, parts=bad_parts, frames=bad_frames),
+            first=next((file.first for file in files if file.first), None),
+        )
+
+    def rejected(self, spark: SparkSession, moves: Moves) -> DataFrame:
+        """Return why records are rejected, see ``rejected_rows``."""
+        read = self.read
+
+        def of_part(part: Any) -> Iterator[pa.RecordBatch]:
+            return rejected_rows(read(part), moves)
+
+        found = over_parts(spark, self.parts, of_part, REJECTED)
+        for frame in self.frames:
+            found = found.union(frame.rejected(moves))
+        return found
+
+
+@dataclass(frozen=True)
+class FramedRows:
+    """The rows of one stream, read by Spark, to be packed.
+
+    Args:
+        value: The schema of its rows.
+        frame: Columns ``value`` and ``error``.
+    """
+
+    stream: str
+    value: Schema
+    frame: DataFrame
+
+    def stage(self, table: Location, folder: str, moves: Moves) -> list[PackedFile]:
+        """Write its rows, a file for each partition that has any. Runs a job."""
+        unpacked = self._unpacked()
+
+        def staged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            context = TaskContext.get()
+            assert context is not None
+            number = context.partitionId()
+            file = write_file(unpacked(batches), table, folder, number, moves)
+            yield pa.RecordBatch.from_pydict({"file": [pickle.dumps(file)]})
+
+        rows = map_in_arrow(self.frame, staged, "file BINARY").collect()
+        return [pickle.loads(row["file"]) for row in rows]  # noqa: S301 - our executors made it
+
+    def rejected(self, moves: Moves) -> DataFrame:
+        """See ``PackedRows.rejected``."""
+        unpacked = self._unpacked()
+
+        def found(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return rejected_rows(unpacked(batches), moves)
+
+        return map_in_arrow(self.frame, found, REJECTED)
+
+    def _unpacked(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Unpacked]]:
+        stream, arrow = self.stream, to_arrow(self.value.replaced(optional=False))
+
+        def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[Unpacked]:
+            for batch in batches:
+                errors = batch.column("error")
+                values = batch.column("value").filter(errors.is_null())
+                if values.null_count:
+                    problem = (
+                        f"A record of {stream} has no value, and a topic of many streams "
+                        "keeps nothing else."
+                    )
+                    raise SourceError(problem, fix="Filter such records out.")
+                rows = pa.RecordBatch.from_struct_array(values)
+                yield stream, conform(rows, arrow), errors.drop_null().to_pylist()
+
+        return unpacked
+
+
+@dataclass(frozen=True)
+class Packed(PackedRows):
+    """The rows of a range of many streams, whose schemas only the rows tell.
+
+    Args:
+        describe: Yields ``(stream, schema, number of rows)`` of a part, cheaply if it can.
+    """
+
+    describe: Callable[[Any], Iterator[tuple[str, pa.Schema, int]]] = field(kw_only=True)
 
     def streams(
         self,
@@ -75,13 +203,11 @@ class Packed:
             apart: Says of a schema and the one after it that rows of both must not be taken
                 together. The stream then comes several times, in the order of its rows.
         """
-        parts, kind = list(enumerate(self.parts)), _STREAM
         found: dict[str, list[Stream]] = {}
         last: dict[str, Schema] = {}
-        for name, schema, rows, part, run in over_parts(
-            spark, parts, self._described, kind
-        ).collect():
-            own = from_arrow(pa.ipc.read_schema(pa.py_buffer(bytes(schema))))
+        described = over_each(spark, list(enumerate(self.parts)), self._described)
+        for name, schema, rows, part, run in chain.from_iterable(described):
+            own = from_arrow(schema)
             spans = found.setdefault(name, [])
             if spans and not apart(last[name], own) and not apart(spans[-1].schema, own):
                 spans[-1] = spans[-1].plus(own, rows, (part, run))
@@ -92,73 +218,29 @@ class Packed:
         return [span for name in sorted(found) for span in found[name]]
 
     def rows(self, spark: SparkSession, stream: Stream) -> DataFrame:
-        """Return the rows of one stream, each column as its schema says."""
+        """Return the rows of one stream as records, each field as its schema says."""
         name, arrow, read, runs = stream.name, to_arrow(stream.schema), self.read, stream.runs
 
         def unpacked(part: tuple[int, Any]) -> Iterator[pa.RecordBatch]:
-            mine = (batch for of, batch in read(part[1]) if of == name)
+            mine = (batch for of, batch, _ in read(part[1]) if of == name)
             numbered = _Run()
             for batch in mine:
                 if (part[0], numbered.of(batch.schema)) in runs:
                     yield conform(batch, arrow)
 
         types = T.StructType.fromJson(to_spark_json(stream.schema))
-        return over_parts(spark, list(enumerate(self.parts)), unpacked, types)
+        frame = over_parts(spark, list(enumerate(self.parts)), unpacked, types)
+        return with_variants(frame.selectExpr("struct(*) AS value"), stream.schema)
 
-    def misfits(self, spark: SparkSession, moves: Moves) -> DataFrame:
-        """Return the rows that the moves refuse, see ``misfit_rows``."""
-        read = self.read
-
-        def refused(part: Any) -> Iterator[pa.RecordBatch]:
-            known = _Schemas()
-            for stream, batch in read(part):
-                move = moves.get((stream, known.of(batch.schema)))
-                if move is not None:
-                    yield misfit_rows(stream, batch, move)
-
-        return over_parts(spark, self.parts, refused, MISFIT)
-
-    def stage(
-        self, spark: SparkSession, table: Location, mark: Mark, moves: Moves
-    ) -> StagedPacked:
-        """Write packed rows as Parquet files in the attempt's folder of ``table``. Runs a job.
-
-        Rows of the schemas in ``moves`` are given others; those that cannot are counted.
-        """
-        read, parts, folder = self.read, dict(enumerate(self.parts)), staging_folder(mark)
-
-        def staged(number: int) -> Iterator[pa.RecordBatch]:
-            path = f"{folder}/part-{number:05d}-{uuid.uuid4().hex}.parquet"
-            yield _write(read(parts[number]), table, path, number, moves)
-
-        files = over_parts(spark, list(parts), staged, _FILE).collect()
-        pairs = [pair for file in files for pair in json.loads(file.schemas)]
-        brought = [(stream, schema_from_json(text)) for stream, text in pairs]
-        return StagedPacked(
-            [AddedFile(file.path, file.size, file.rows) for file in files if file.rows],
-            read=sum(file.read for file in files),
-            written=sum(file.written for file in files),
-            brought=brought,
-            schemas=[
-                (pair[0], moves[pair].target if pair in moves else pair[1]) for pair in brought
-            ],
-            misfit=next((file.misfit for file in files if file.misfit), ""),
-        )
-
-    def _described(self, part: tuple[int, Any]) -> Iterator[pa.RecordBatch]:
+    def _described(self, part: tuple[int, Any]) -> list[tuple[str, pa.Schema, int, int, int]]:
         totals: dict[tuple[str, pa.Schema, int], int] = {}
         runs: dict[str, _Run] = {}
         for name, schema, rows in self.describe(part[1]):
             place = name, schema, runs.setdefault(name, _Run()).of(schema)
             totals[place] = totals.get(place, 0) + rows
-        columns = {
-            "stream": [name for name, _, _ in totals],
-            "schema": [schema.serialize().to_pybytes() for _, schema, _ in totals],
-            "rows": list(totals.values()),
-            "part": [part[0]] * len(totals),
-            "run": [run for _, _, run in totals],
-        }
-        yield pa.RecordBatch.from_pydict(columns, schema=_DESCRIBED)
+        return [
+            (name, schema, rows, part[0], run) for (name, schema, run), rows in totals.items()
+        ]
 
 
 class _Run:
@@ -172,18 +254,6 @@ class _Run:
         if self._schema is None or not schema.equals(self._schema, check_metadata=True):
             self._number, self._schema = self._number + 1, schema
         return self._number
-
-
-class _Schemas:
-    """The schemas of Arrow batches, each read once."""
-
-    def __init__(self) -> None:
-        self._known: dict[pa.Schema, Schema] = {}
-
-    def of(self, arrow: pa.Schema) -> Schema:
-        if arrow not in self._known:
-            self._known[arrow] = from_arrow(arrow)
-        return self._known[arrow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +287,8 @@ class StagedPacked:
         brought: Each stream with each schema that rows of it had, in their order, once for
             each file.
         schemas: The same with the schemas that the rows have in the files.
-        misfit: Why the first of those was rejected that do not fit.
+        rejecting: What has records that were rejected.
+        first: Why the first of those was.
     """
 
     files: Sequence[AddedFile]
@@ -225,21 +296,13 @@ class StagedPacked:
     written: int
     brought: Sequence[tuple[str, Schema]]
     schemas: Sequence[tuple[str, Schema]]
-    misfit: str = ""
+    rejecting: PackedRows
+    first: Rejection | None = None
 
     @property
     def rejected(self) -> int:
-        """Return how many records do not fit the schemas that they were to be given."""
+        """Return how many records were no rows, or do not fit the schema they were to get."""
         return self.read - self.written
-
-
-_STREAM = "stream string, schema binary, rows bigint, part bigint, run bigint"
-_NUMBERS = [(name, pa.int64()) for name in ("rows", "part", "run")]
-_DESCRIBED = pa.schema([("stream", pa.string()), ("schema", pa.binary()), *_NUMBERS])
-_FILE = (
-    "path string, size bigint, rows bigint, read bigint, written bigint, schemas string, "
-    "misfit string"
-)
 
 
 def packed_source(
@@ -250,94 +313,70 @@ def packed_source(
     def describe(split: Any) -> Iterator[tuple[str, pa.Schema, int]]:
         return ((stream, batch.schema, batch.num_rows) for stream, batch in read(split))
 
-    return Packed(splits, read, describe)
+    def whole(split: Any) -> Iterator[Unpacked]:
+        return ((stream, batch, ()) for stream, batch in read(split))
+
+    return Packed(splits, whole, describe=describe)
+
+
+def packed_streams(streams: Sequence[StreamRows]) -> PackedRows:
+    """Return rows of streams whose schemas are known.
+
+    Raises ConfigError: records of a stream have more than a value with fields.
+    """
+    parts: list[_StreamPart] = []
+    frames: list[FramedRows] = []
+    for name, rows in ((each.stream, each.rows) for each in streams):
+        if isinstance(rows, ArrowParts):
+            _require_plain(name, rows.schema, ())
+            arrow = to_arrow(rows.schema)
+            parts += [_StreamPart(name, arrow, rows.plugin, rows.read, p) for p in rows.parts]
+        else:
+            value = frame_schema(rows).field("value")
+            assert value is not None
+            _require_plain(name, value.schema, rows.columns)
+            error = "error" if "error" in rows.columns else f"{NO_ERROR} AS error"
+            frame = with_texts(rows, value.schema).selectExpr("value", error)
+            frames.append(FramedRows(name, value.schema, frame))
+    return PackedRows(parts, _StreamPart.unpacked, frames)
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamPart:
+    """One of a stream's Arrow parts, with what reads it."""
+
+    stream: str
+    schema: pa.Schema
+    plugin: str
+    read: Callable[[Any], Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]]
+    part: Any
+
+    def unpacked(self) -> Iterator[Unpacked]:
+        for rows, bad in self.read(self.part):
+            errors = [rejection(self.plugin, *each) for each in bad]
+            yield self.stream, conform(rows, self.schema), errors
+
+
+def _require_plain(stream: str, value: Schema, columns: Sequence[str]) -> None:
+    more = [name for name in _NOT_PACKED if name in columns]
+    if value.type is not Type.STRUCT:
+        more = ["values without fields", *more]
+    if more:
+        raise ConfigError(
+            problem=f"The records of {stream} have {' and '.join(more)}, which a topic of many "
+            "streams does not keep.",
+            fix="Write them to sinks without a topic in between, or give each stream a topic "
+            "of its own with a transform.",
+            field="topic",
+        )
 
 
 def packed_files(files: Sequence[Location], within: RowRange) -> Packed:
     """Return the packed rows of a range in Parquet files, in order, a part each."""
-    return Packed([(file, within) for file in files], _read_file, _describe_file)
+    parts = [(file, within) for file in files]
+    return Packed(parts, read_file, describe=describe_file)
 
 
-def _read_file(part: tuple[Location, RowRange]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    file, within = part
-    schemas: dict[int, pa.Schema] = {}
-    columns = ["stream", "schema_id", "schema", "payload"]
-    for rows in within.read(file, columns, _READ_AT_ONCE):
-        for stream, schema_id, schema, payload in zip(*rows.columns, strict=True):
-            number = schema_id.as_py()
-            if number not in schemas:
-                schemas[number] = pa.ipc.read_schema(schema.as_buffer())
-            batch = pa.ipc.read_record_batch(payload.as_buffer(), schemas[number])
-            yield stream.as_py(), batch
-
-
-def _describe_file(part: tuple[Location, RowRange]) -> Iterator[tuple[str, pa.Schema, int]]:
-    file, within = part
-    for batch in within.read(file, ["stream", "schema", "rows"], _DESCRIBED_AT_ONCE):
-        for stream, schema, rows in zip(*batch.columns, strict=True):
-            yield stream.as_py(), pa.ipc.read_schema(schema.as_buffer()), rows.as_py()
-
-
-def _write(
-    batches: Iterable[tuple[str, pa.RecordBatch]],
-    table: Location,
-    path: str,
-    part: int,
-    moves: Moves,
-) -> pa.RecordBatch:
-    """Write one file; return its figures as the one row of a batch."""
-    read = written = rows = 0
-    misfit = ""
-    known = _Schemas()
-    schemas: dict[tuple[str, Schema], None] = {}
-    # The payload is bytes already: a dictionary or statistics of it would only cost.
-    plain = {"use_dictionary": ["stream", "schema_id", "schema"], "write_statistics": False}
-    with (
-        (table / path).open_output() as file,
-        pq.ParquetWriter(file, _ROWS, compression="lz4", **plain) as writer,
-    ):
-        for stream, batch in batches:
-            read += batch.num_rows
-            pair = stream, known.of(batch.schema)
-            schemas[pair] = None
-            good = [batch]
-            if (move := moves.get(pair)) is not None:
-                good, bad = moved_rows(batch, move)
-                misfit = misfit or (bad[0][1].problem if bad else "")
-            for cut in _cut(good):
-                writer.write_batch(_packed_row(stream, cut, (part << 33) + rows))
-                written += cut.num_rows
-                rows += 1
-        writer.close()
-        size = file.tell()
-    figures = {"path": path, "size": size, "rows": rows, "misfit": misfit}
-    pairs = [[stream, schema_to_json(schema)] for stream, schema in schemas]
-    figures |= {"read": read, "written": written, "schemas": json.dumps(pairs)}
-    names = [column.partition(" ")[0] for column in _FILE.split(", ")]
-    return pa.RecordBatch.from_pylist([{name: figures[name] for name in names}])
-
-
-def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for start in range(0, batch.num_rows, _MOST_ROWS):
-            yield batch.slice(start, _MOST_ROWS)
-
-
-def _packed_row(stream: str, batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:
-    schema = batch.schema.serialize().to_pybytes()
-    digest = hashlib.blake2b(schema, digest_size=8).digest()
-    row = {
-        "stream": stream,
-        "schema_id": int.from_bytes(digest, "big", signed=True),
-        "schema": schema,
-        "rows": batch.num_rows,
-        "payload": batch.serialize().to_pybytes(),
-        "offset": offset,
-    }
-    return pa.RecordBatch.from_pylist([row], schema=_ROWS)
-
-
-_ERROR = "RecordError"
 _LETTER = [
     f"CAST(NULL AS {kind}) AS {name}"
     for name, kind in {
@@ -348,7 +387,6 @@ _LETTER = [
         "position": "ARRAY<BIGINT>",
         "raw_key": "BINARY",
         "raw_value": "BINARY",
-        "chain_error": ERROR_TYPE,
     }.items()
 ]
 """What a packed row has nothing for."""
@@ -359,7 +397,7 @@ class PackedCopy:
     """One batch of packed rows, copied as they are into topics, without the JVM."""
 
     spark: SparkSession
-    packed: Packed
+    packed: PackedRows
     evolution: Evolution
     batch: Batch
 
@@ -383,23 +421,21 @@ class PackedCopy:
                 done = self.packed.stage(self.spark, table, mark, needed)
             if done.rejected and part.letters.letters is None:
                 # Guarantee 4: a record that goes nowhere stops its task.
-                raise ToleranceExceededError(
-                    stage=STAGE, plugin=PLUGIN, exception=_ERROR, message=done.misfit, record=""
-                )
+                raise not_tolerated(json.dumps(done.first))
             counts = Counts(done.read, done.written, rejected=done.rejected)
             check_balance(counts, self.batch)
             undo.pop_all()
         write = topic.staged(mark, done.files, schemas=done.schemas)
-        rejected = partial(self._rejected, needed)
+        rejected = partial(self._rejected, done.rejecting, needed)
         return StagedRows(write=write, counts=counts, rejected=rejected)
 
-    def _rejected(self, moves: Moves) -> RejectedFrame:
+    def _rejected(self, rows: PackedRows, moves: Moves) -> RejectedFrame:
         begun = int(self.batch.begun.timestamp() * 1_000_000)
-        error = (
-            f"named_struct('stage', {literal(STAGE)}, 'plugin', {literal(PLUGIN)}, "
-            f"'exception', {literal(_ERROR)}, 'message', message, 'raw', raw) AS error"
-        )
-        frame: DataFrame = self.packed.misfits(self.spark, moves).selectExpr(
-            "stream AS topic", f"timestamp_micros({begun}) AS timestamp", error, *_LETTER
+        frame = rows.rejected(self.spark, moves).selectExpr(
+            "stream AS topic",
+            f"timestamp_micros({begun}) AS timestamp",
+            "error",
+            "IF(is_read, error, NULL) AS chain_error",
+            *_LETTER,
         )
         return RejectedFrame(frame, Schema.string(optional=True), None)

@@ -17,10 +17,10 @@ from headrace.capture.capture import Gathering
 from headrace.capture.rows import Rejected, Sorter, fit
 from headrace.dataplane.chain import Step, chain_frames
 from headrace.dataplane.failures import translated
-from headrace.dataplane.records import ERROR, RecordFrame, record_frame
-from headrace.dataplane.sources import SourceFrame, SourceReader
+from headrace.dataplane.records import ARROW_ERROR, RecordFrame, record_frame, rejection
+from headrace.dataplane.sources import SourceFrame, SourceReader, frame_of_rows
 from headrace.sdk import CaptureSource, Position, ReadLimit, Schema
-from headrace.sdk.arrow import to_arrow, to_arrow_type
+from headrace.sdk.arrow import to_arrow
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sparktypes import to_spark_json
 
@@ -29,7 +29,6 @@ PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 _QUIET_POLLS = 3
 """Empty polls after the first records until no more are expected."""
-_ERROR = to_arrow_type(ERROR)
 
 
 def sample(spark: SparkSession, source: CaptureSource, topic: str, rows: int) -> SourceFrame:
@@ -48,7 +47,7 @@ def sample(spark: SparkSession, source: CaptureSource, topic: str, rows: int) ->
         batches, unfit = fit(name, topics[name], schema)
         rejected = [*rejected, *unfit]
         good = pa.Table.from_batches(batches, schema)
-        tables.append(good.append_column("error", pa.nulls(good.num_rows, _ERROR)))
+        tables.append(good.append_column("error", pa.nulls(good.num_rows, ARROW_ERROR)))
     if rejected:
         tables.append(_bad(rejected, tables[0].schema if tables else None))
     if not tables:
@@ -76,17 +75,8 @@ def _polled(source: CaptureSource, rows: int) -> Gathering:
 
 def _bad(rejected: Sequence[Rejected], schema: pa.Schema | None) -> pa.Table:
     if schema is None:
-        schema = pa.schema([pa.field("value", pa.string()), pa.field("error", _ERROR)])
-    errors = [
-        {
-            "stage": "TASK_POLL",
-            "plugin": letter.topic,
-            "exception": "RecordError",
-            "message": letter.error,
-            "raw": letter.value,
-        }
-        for letter in rejected
-    ]
+        schema = pa.schema([pa.field("value", pa.string()), pa.field("error", ARROW_ERROR)])
+    errors = [rejection(letter.topic, letter.value, letter.error) for letter in rejected]
     rows = [{"error": error} for error in errors]
     return pa.Table.from_pylist(rows, schema)
 
@@ -124,9 +114,11 @@ def preview(
     with translated("reading a preview"):
         data = _data(spark, source, topic, rows)
         frame = data.frame
+        if data.streams:
+            topic, frame = data.streams[0].stream, frame_of_rows(spark, data.streams[0].rows)
         if data.packed is not None and (found := data.packed.streams(spark)):
             topic = found[0].name
-            frame = data.packed.rows(spark, found[0]).selectExpr("struct(*) AS value")
+            frame = data.packed.rows(spark, found[0])
         if frame is None:
             return []
         few = frame.limit(rows)

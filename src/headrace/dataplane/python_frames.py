@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.records import declared
+from headrace.dataplane.records import declared, in_workers
 from headrace.sdk import Header, Record, Schema, Struct, Type
 from headrace.sdk.sqltext import literal, quote
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants, variants_of_texts
@@ -46,10 +46,10 @@ def map_in_arrow(frame: DataFrame, run: Run, schema: T.StructType | str) -> Data
         if node is not None:
             nodes[field.name] = node
     if not nodes:
-        return frame.mapInArrow(run, schema)
+        return in_workers(frame, run, schema)
     pairs = ", ".join(f"'n{number}', {mask}" for number, mask in enumerate(masks))
     masked = frame.selectExpr(*columns, f"named_struct({pairs}) AS {_NULLS}")
-    return masked.mapInArrow(_Restoring(run, nodes), schema)
+    return in_workers(masked, _Restoring(run, nodes), schema)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +16,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.sql import Replacement, Sql, constant_text
 from headrace.sdk import RecordExpr, Schema, ValueExpr
+from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sparktypes import from_spark_json
@@ -27,8 +29,14 @@ ERROR = Schema.struct(
     optional=True,
 )
 """Why a record was rejected, see ``ERROR_TYPE``."""
+ARROW_ERROR = to_arrow_type(ERROR)
 NO_ERROR = f"CAST(NULL AS {ERROR_TYPE})"
 _DECLARED = "headrace.connect"
+Rejection = Mapping[str, str | None]
+"""Why a record was rejected: the fields of ``ERROR``."""
+_Result = TypeVar("_Result")
+_MOST_SLICES = 32
+"""Partitions for each core: more of them would even nothing out, and each costs 10 ms."""
 WIDE = 100
 """More fields than these are many: the default of ``spark.sql.codegen.maxFields``."""
 RAW_COLUMNS = ("raw_key", "raw_value")
@@ -255,7 +263,12 @@ def declared(frame: DataFrame, part: str, schema: Schema) -> DataFrame:
     found = frame_schema(frame).field(part)
     if found is None or found.schema == schema:
         return frame
-    return frame.withMetadata(part, {_DECLARED: json.dumps(connect_json(schema))})
+    return frame.withMetadata(part, declaration(schema))
+
+
+def declaration(schema: Schema) -> dict[str, str]:
+    """Return metadata of a column that says what schema a key or value has."""
+    return {_DECLARED: json.dumps(connect_json(schema))}
 
 
 def _json(frame: DataFrame) -> str:
@@ -349,6 +362,17 @@ def _settle(part: ValueExpr, prefix: str, columns: dict[str, str]) -> ValueExpr:
     return part.with_expressions(fields, missing)
 
 
+def rejection(plugin: str, raw: str | None, reason: str) -> Rejection:
+    """Return the error of what a source has read and cannot make a record of."""
+    return {
+        "stage": "TASK_POLL",
+        "plugin": plugin,
+        "exception": "RecordError",
+        "message": reason,
+        "raw": raw,
+    }
+
+
 def over_parts(
     spark: SparkSession,
     parts: Sequence[Any],
@@ -364,4 +388,48 @@ def over_parts(
             for number in batch.column(0).to_pylist():
                 yield from work(parts[number])
 
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, schema)
+    return in_workers(spark.range(0, len(parts), 1, len(parts)), run, schema)
+
+
+def over_each(
+    spark: SparkSession, parts: Sequence[Any], work: Callable[[Any], _Result]
+) -> list[_Result]:
+    """Return what ``work`` returns for each part, in their order. Runs a job.
+
+    It is one of an RDD, which is planned and run in half of the time that a frame takes. Of
+    many parts each Spark partition does several, one after the other.
+    """
+    if not parts:
+        return []
+    context = spark.sparkContext
+    slices = min(len(parts), _MOST_SLICES * context.defaultParallelism)
+
+    def run(mine: Iterable[Any]) -> Iterator[_Result]:
+        yield from map(work, mine)
+        _freeze()
+
+    found: list[_Result] = context.parallelize(parts, slices).mapPartitions(run).collect()
+    return found
+
+
+def in_workers(
+    frame: DataFrame,
+    run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: T.StructType | str,
+) -> DataFrame:
+    """Return what ``frame.mapInArrow`` returns, from workers that are soon ready again."""
+
+    def ran(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from run(batches)
+        _freeze()
+
+    return frame.mapInArrow(ran, schema)
+
+
+@cache
+def _freeze() -> None:
+    """Spare a worker what its first task has imported when it looks for garbage.
+
+    It does so after each task, before it takes another: 30 ms with pyarrow and pandas.
+    """
+    gc.freeze()

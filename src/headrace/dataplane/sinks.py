@@ -37,7 +37,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.durability import Durability, durability, set_durability
-from headrace.sdk.sink import RECORD_ID, Refused, class_name
+from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
 from headrace.sdk.sqltext import quote, selected
 from headrace.sdk.struct_exprs import has_variant
 
@@ -48,12 +48,17 @@ class SinkFront(FrameSink):
     """Stands before another sink, and says of itself what the class of that one says."""
 
     def __init__(self, inner: FrameSink | BatchSink | RecordSink) -> None:
+        self._inner = inner
         self.ordered = inner.ordered  # type: ignore[misc]  # the class attribute of this one sink
         self.takes_many_topics = inner.takes_many_topics  # type: ignore[misc]
         self.title = sink_title(inner)
         if isinstance(inner, FrameSink):
             self.counting = inner.counting  # type: ignore[misc]
             self.verifies = inner.verifies  # type: ignore[misc]
+
+    @override
+    def priority(self, topic: str) -> int:
+        return self._inner.priority(topic)
 
 
 def sink_title(sink: FrameSink | BatchSink | RecordSink) -> str:
@@ -263,6 +268,10 @@ class FrameGear(SinkFront):
     @override
     def known_schema(self, topic: str) -> Schema | None:
         return self._sink.known_schema(topic)
+
+    @override
+    def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
+        return self._sink.arrow_write(frame, batch)
 
     @override
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -18,9 +19,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.failures import not_tolerated
-from headrace.dataplane.packed import Packed, packed_files, packed_source
+from headrace.dataplane.packed import (
+    Packed,
+    PackedRows,
+    packed_files,
+    packed_source,
+    packed_streams,
+)
 from headrace.dataplane.python_frames import with_variants
-from headrace.dataplane.records import over_parts
+from headrace.dataplane.records import (
+    ARROW_ERROR,
+    ERROR,
+    declaration,
+    over_each,
+    over_parts,
+    rejection,
+)
 from headrace.model import Backoff, Counts
 from headrace.sdk import (
     ArrowParts,
@@ -34,11 +48,12 @@ from headrace.sdk import (
     SourceError,
     Split,
     SplitSource,
+    StreamFrameSource,
+    StreamRows,
     StreamSplitSource,
     Type,
 )
 from headrace.sdk.arrow import conform, to_arrow
-from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite
 from headrace.sdk.sparktypes import to_spark_json
@@ -131,7 +146,9 @@ class SourceFrame:
     """The records of one range.
 
     Args:
-        frame: Record columns; None when the range is empty, or when it is packed.
+        frame: Record columns; None when the range is empty, or has many streams.
+        packed: The rows of streams whose schemas only reading them tells.
+        streams: The rows of streams whose schemas are known.
         size_bytes: Size of the input; 0 when unknown.
         rows: How many records there are, when the source knows without reading them.
         topic: The topic that the records came with; None for the task's own.
@@ -143,6 +160,7 @@ class SourceFrame:
 
     frame: DataFrame | None
     packed: Packed | None = None
+    streams: Sequence[StreamRows] = ()
     size_bytes: int = 0
     rows: int | None = None
     topic: str | None = None
@@ -150,6 +168,10 @@ class SourceFrame:
     arrow: ArrowParts | None = None
     reader: str | None = None
     require_unchanged: Callable[[], None] = lambda: None
+
+    def to_pack(self) -> PackedRows | None:
+        """Return what a topic of many streams takes; None of a range of one, or of none."""
+        return packed_streams(self.streams) if self.streams else self.packed
 
 
 class SourceReader(Protocol):
@@ -227,6 +249,33 @@ class FrameReader:
             raise not_tolerated(bad[0][0])
 
 
+class StreamFrameReader:
+    """A source of many streams whose schemas it knows."""
+
+    def __init__(self, source: StreamFrameSource) -> None:
+        self._source = source
+        self.latest = source.latest
+        self.lag = source.lag
+        self.ended = source.ended
+        self.acknowledge = source.acknowledge
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        given = self._source.streams(spark, start, end)
+        twice = [name for name, times in Counter(s.stream for s in given).items() if times > 1]
+        if twice:
+            # Guarantee 2: one mark would stand for the rows of both.
+            problem = f"The source gives the stream {twice[0]} more than once in a range."
+            raise SourceError(problem, fix="Its author has to put the rows together.")
+        full = [s for s in given if not isinstance(s.rows, ArrowParts) or s.rows.parts]
+        size = self._source.size_bytes(start, end) or 0
+        return SourceFrame(None, streams=full, size_bytes=size)
+
+
+def frame_of_rows(spark: SparkSession, rows: ArrowParts | DataFrame) -> DataFrame:
+    """Return the rows of a stream as records."""
+    return frame_of_parts(spark, rows) if isinstance(rows, ArrowParts) else rows
+
+
 def frame_of_parts(spark: SparkSession, arrow: ArrowParts) -> DataFrame:
     """Return the rows of Arrow parts as records; those that are not rows have an error.
 
@@ -235,41 +284,28 @@ def frame_of_parts(spark: SparkSession, arrow: ArrowParts) -> DataFrame:
     is_row = arrow.schema.type is Type.STRUCT
     rows_of = arrow.schema if is_row else Schema.struct({"value": arrow.schema})
     schema, read, plugin = to_arrow(rows_of), arrow.read, arrow.plugin
-    columns = T.StructType.fromJson(to_spark_json(rows_of))
-    value = columns if is_row else columns["value"].dataType
-    error = T.StructType.fromDDL(ERROR_TYPE.removeprefix("struct<").removesuffix(">"))
-    types = T.StructType(
-        [T.StructField("value", value, nullable=not is_row), T.StructField("error", error)]
-    )
+    # A value that could not be read has no fields, not even those that are never null.
+    fields = {field.name: field.schema.replaced(optional=True) for field in rows_of.fields}
+    columns = T.StructType.fromJson(to_spark_json(Schema.struct(fields)))
+    value = T.StructField("value", columns, False, declaration(arrow.schema))  # noqa: FBT003
+    if not is_row:
+        value = T.StructField("value", columns["value"].dataType)
+    error = T.StructField("error", T.StructType.fromJson(to_spark_json(ERROR)))
+    types = T.StructType([value, error])
 
     def rows(part: Any) -> Iterator[pa.RecordBatch]:
         for batch, rejected in read(part):
             if batch.num_rows:
                 good = conform(batch, schema)
-                yield _records(good, pa.nulls(batch.num_rows, _ERROR), is_row=is_row)
+                yield _records(good, pa.nulls(batch.num_rows, ARROW_ERROR), is_row=is_row)
             if rejected:
-                errors = [_rejection(plugin, *each) for each in rejected]
+                errors = [rejection(plugin, *each) for each in rejected]
                 none = pa.RecordBatch.from_arrays(
                     [pa.nulls(len(errors), field.type) for field in schema], schema.names
                 )
-                yield _records(none, pa.array(errors, _ERROR), is_row=is_row)
+                yield _records(none, pa.array(errors, ARROW_ERROR), is_row=is_row)
 
     return with_variants(over_parts(spark, arrow.parts, rows, types), arrow.schema)
-
-
-_ERROR = pa.struct(
-    [(name, pa.string()) for name in ("stage", "plugin", "exception", "message", "raw")]
-)
-
-
-def _rejection(plugin: str, raw: str, reason: str) -> dict[str, str]:
-    return {
-        "stage": "TASK_POLL",
-        "plugin": plugin,
-        "exception": "RecordError",
-        "message": reason,
-        "raw": raw,
-    }
 
 
 def _records(rows: pa.RecordBatch, errors: pa.Array, *, is_row: bool) -> pa.RecordBatch:
@@ -281,7 +317,18 @@ def _records(rows: pa.RecordBatch, errors: pa.Array, *, is_row: bool) -> pa.Reco
     return pa.RecordBatch.from_arrays([value, errors], ["value", "error"])
 
 
-_COUNTED = "rows BIGINT, rejected BIGINT, first STRING, written STRING"
+@dataclass(frozen=True, slots=True)
+class _PartCopy:
+    """How many rows a part has, and how many that were rejected; what was written.
+
+    Args:
+        first: Why the first of those was rejected, as JSON.
+    """
+
+    rows: int
+    written: str | None
+    rejected: int = 0
+    first: str | None = None
 
 
 def copy_straight(
@@ -289,14 +336,38 @@ def copy_straight(
 ) -> tuple[Counts, list[str]]:
     """Write the rows of all parts past the JVM.
 
-    Returns what their readers counted, and what ``to`` has written, in the order of the parts:
+    Where both sides have a format in common its bytes are handed over as they are, and what
+    counts is what the writers say.
+
+    Returns what the readers counted, and what ``to`` has written, in the order of the parts:
     only the attempts whose results arrive here count.
 
     Raises ToleranceExceededError: a row is rejected, and none is tolerated.
     """
-    target, read, write, plugin = to_arrow(schema), arrow.read, to.write, arrow.plugin
+    shared = next((name for name in arrow.raw if name in to.raw), None)
+    if shared is None:
+        work = _arrow_copy(arrow, to_arrow(schema), to.write, tolerant=tolerant)
+    else:
+        work = _raw_copy(arrow.raw[shared], to.raw[shared])
+    found = over_each(spark, list(enumerate(arrow.parts)), work)
+    firsts = [part.first for part in found if part.first is not None]
+    if firsts and not tolerant:
+        raise not_tolerated(firsts[0])
+    rejected = sum(part.rejected for part in found)
+    results = [part.written for part in found if part.written is not None]
+    return Counts(sum(part.rows for part in found) + rejected, rejected=rejected), results
 
-    def copied(part: tuple[int, Any]) -> Iterator[pa.RecordBatch]:
+
+def _arrow_copy(
+    arrow: ArrowParts,
+    schema: pa.Schema,
+    write: Callable[[int, Iterator[pa.RecordBatch]], str | None],
+    *,
+    tolerant: bool,
+) -> Callable[[tuple[int, Any]], _PartCopy]:
+    read, plugin = arrow.read, arrow.plugin
+
+    def copied(part: tuple[int, Any]) -> _PartCopy:
         number, payload = part
         written, rejected = 0, 0
         first: str | None = None
@@ -305,28 +376,30 @@ def copy_straight(
             nonlocal written, rejected, first
             for batch, bad in read(payload):
                 if bad and first is None:
-                    first = json.dumps(_rejection(plugin, *bad[0]))
+                    first = json.dumps(rejection(plugin, *bad[0]))
                 rejected += len(bad)
                 if rejected and not tolerant:
                     return
                 written += batch.num_rows
                 if batch.num_rows:
-                    yield conform(batch, target)
+                    yield conform(batch, schema)
 
         result = write(number, rows())
-        texts = {"first": first, "written": result}
-        yield pa.RecordBatch.from_pydict(
-            {"rows": [written], "rejected": [rejected]}
-            | {name: pa.array([text], pa.string()) for name, text in texts.items()}
-        )
+        return _PartCopy(written, result, rejected, first)
 
-    found = over_parts(spark, list(enumerate(arrow.parts)), copied, _COUNTED).collect()
-    firsts = [row["first"] for row in found if row["first"] is not None]
-    if firsts and not tolerant:
-        raise not_tolerated(firsts[0])
-    rows, rejected = (sum(row[name] for row in found) for name in ("rows", "rejected"))
-    results = [row["written"] for row in found if row["written"] is not None]
-    return Counts(read=rows + rejected, rejected=rejected), results
+    return copied
+
+
+def _raw_copy(
+    read: Callable[[Any], Iterator[bytes]],
+    write: Callable[[int, Iterator[bytes]], tuple[str | None, int]],
+) -> Callable[[tuple[int, Any]], _PartCopy]:
+    def copied(part: tuple[int, Any]) -> _PartCopy:
+        number, payload = part
+        result, rows = write(number, read(payload))
+        return _PartCopy(rows, result)
+
+    return copied
 
 
 class _RetryingReader(Generic[_Source]):

@@ -172,9 +172,6 @@ def _misfit(path: str, kind: str) -> RecordError:
 Moves = Mapping[tuple[str, Schema], "Move"]
 """How rows of a stream, with the schema that they have, get the one that they are to have."""
 
-MISFIT = "stream string, raw string, message string"
-"""The columns of ``misfit_rows``."""
-
 
 def moved_rows(
     batch: pa.RecordBatch, move: Move
@@ -190,17 +187,6 @@ def moved_rows(
         return conform(pa.RecordBatch.from_struct_array(moved_array(move, value)), target)
 
     return sieve(Slices(rows), moved, RecordError)
-
-
-def misfit_rows(stream: str, batch: pa.RecordBatch, move: Move) -> pa.RecordBatch:
-    """Return the rows that do not fit, as JSON, each with the reason."""
-    _, bad = moved_rows(batch, move)
-    rows = [
-        {"stream": stream, "raw": json_text(batch.slice(at, 1).to_pylist()[0]), "message": why}
-        for at, why in ((at, error.problem) for at, error in bad)
-    ]
-    names = [name.partition(" ")[0] for name in MISFIT.split(", ")]
-    return pa.RecordBatch.from_pylist(rows, pa.schema([(n, pa.string()) for n in names]))
 
 
 def sieve(

@@ -24,6 +24,7 @@ from headrace.dataplane import (
     SourceReader,
     SplitReader,
     Step,
+    StreamFrameReader,
     StreamReader,
     TopicSource,
     TopicsWriter,
@@ -53,6 +54,7 @@ from headrace.sdk import (
     Position,
     SourceTask,
     SplitSource,
+    StreamFrameSource,
     StreamSplitSource,
     TransformContext,
 )
@@ -353,6 +355,8 @@ def reader_of(
         return FrameReader(task, strict=strict)
     if isinstance(task, SplitSource):
         return SplitReader(task, retry_timeout=retry_timeout)
+    if isinstance(task, StreamFrameSource):
+        return StreamFrameReader(task)
     if isinstance(task, StreamSplitSource):
         return StreamReader(task, retry_timeout=retry_timeout)
     kind = "a capture" if isinstance(task, CaptureSource) else type(task).__name__

@@ -62,6 +62,8 @@ from .sources import (
     SourceTask as SourceTask,
     Split as Split,
     SplitSource as SplitSource,
+    StreamFrameSource as StreamFrameSource,
+    StreamRows as StreamRows,
     StreamSplitSource as StreamSplitSource,
     source as source,
 )

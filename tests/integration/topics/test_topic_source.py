@@ -133,7 +133,7 @@ def test_packed_rows_are_read_from_segments(spark: "SparkSession", topic: Topic)
     (stream,) = data.packed.streams(spark)
     assert (stream.name, stream.rows) == ("s", 4)
     rows = data.packed.rows(spark, stream).collect()
-    assert sorted(row["id"] for row in rows) == [20, 21, 30, 31]
+    assert sorted(row["value"]["id"] for row in rows) == [20, 21, 30, 31]
 
 
 def _read(batch: int) -> Iterator[tuple[str, pa.RecordBatch]]:
