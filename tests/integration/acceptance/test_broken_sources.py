@@ -18,6 +18,7 @@ from headrace.sdk import (
     Position,
     ReadLimit,
     SourceConnector,
+    StreamFrameSource,
     check_range,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
@@ -70,7 +71,7 @@ class Journal(SourceConnector):
         return ConfigDef().define("path", ConfigType.STRING, doc="The file.")
 
     @classmethod
-    def task_class(cls, config: Config) -> type[FrameSource]:
+    def task_class(cls, config: Config) -> type[FrameSource] | type[StreamFrameSource]:
         return cls.reader
 
 
