@@ -36,6 +36,7 @@ from headrace.dataplane.python_frames import map_in_arrow, with_texts, with_vari
 from headrace.dataplane.records import (
     NO_ERROR,
     Rejection,
+    declared,
     frame_schema,
     over_each,
     over_parts,
@@ -176,7 +177,7 @@ class FramedRows:
                     )
                     raise SourceError(problem, fix="Filter such records out.")
                 rows = pa.RecordBatch.from_struct_array(values)
-                yield stream, conform(rows, arrow), errors.drop_null().to_pylist()
+                yield stream, _with_schema(rows, arrow), errors.drop_null().to_pylist()
 
         return unpacked
 
@@ -230,7 +231,9 @@ class Packed(PackedRows):
 
         types = T.StructType.fromJson(to_spark_json(stream.schema))
         frame = over_parts(spark, list(enumerate(self.parts)), unpacked, types)
-        return with_variants(frame.selectExpr("struct(*) AS value"), stream.schema)
+        records = with_variants(frame.selectExpr("struct(*) AS value"), stream.schema)
+        # A struct that was made of columns has no name, nor a key.
+        return declared(records, "value", stream.schema)
 
     def _described(self, part: tuple[int, Any]) -> list[tuple[str, pa.Schema, int, int, int]]:
         totals: dict[tuple[str, pa.Schema, int], int] = {}
@@ -354,7 +357,12 @@ class _StreamPart:
     def unpacked(self) -> Iterator[Unpacked]:
         for rows, bad in self.read(self.part):
             errors = [rejection(self.plugin, *each) for each in bad]
-            yield self.stream, conform(rows, self.schema), errors
+            yield self.stream, _with_schema(rows, self.schema), errors
+
+
+def _with_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with all of a schema: batches that fit may lack what it says beside types."""
+    return pa.RecordBatch.from_arrays(conform(rows, schema).columns, schema=schema)
 
 
 def _require_plain(stream: str, value: Schema, columns: Sequence[str]) -> None:

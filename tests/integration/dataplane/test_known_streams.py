@@ -47,6 +47,7 @@ from headrace.sdk import (
     SourceError,
 )
 from headrace.sdk.location import Location
+from headrace.sdk.schema import PRIMARY_KEY
 from headrace.sdk.sink import ArrowWrite
 from headrace.topics import TopicReader, Topics
 from headrace_plugins.connectors.delta import DeltaSink
@@ -380,13 +381,25 @@ def test_a_preview_shows_the_first_stream(spark: Any, tables: Callable[..., Tabl
     assert [record["value"]["id"] for record in stage.records] == [1, 2]
 
 
-def test_variants_are_what_they_were(
+@dataclass
+class Schemed(Kept):
+    """A sink in memory that keeps the schema it was given."""
+
+    schema: Schema | None = None
+
+    def write(self, frame: Any, batch: SinkBatch) -> Any:
+        self.schema = batch.schema
+        return super().write(frame, batch)
+
+
+def test_variants_and_keys_are_what_they_were(
     spark: Any, in_arrow: Callable[..., Tables], tmp_path: Path
 ) -> None:
-    schema = Schema.struct({"id": Schema.int64(), "doc": Schema.variant(optional=True)})
+    fields = {"id": Schema.int64(), "doc": Schema.variant(optional=True)}
+    schema = Schema.struct(fields, name="shop.t", parameters={PRIMARY_KEY: '["id"]'})
     rows: list[Row] = [{"id": 1, "doc": '{"a":[1,2]}'}, {"id": 2, "doc": None}]
     source = in_arrow({"t": Table(schema, [rows])})
-    direct, packed = Kept(), Kept()
+    direct, packed = Schemed(), Schemed()
     copy(spark, direct, source).run(batch(1, 0, 1))
     copy(spark, topic_writer(tmp_path, "packed"), source).run(batch(1, 0, 1))
     reader = TopicReader(Topics(Location.of(tmp_path)).get("packed"))
@@ -396,3 +409,4 @@ def test_variants_are_what_they_were(
     for sink in (direct, packed):
         docs = [row["value"]["doc"] for row in sink.rows]
         assert [doc and doc.toPython() for doc in docs] == [{"a": [1, 2]}, None]
+        assert sink.schema == schema
