@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 
@@ -51,6 +51,7 @@ from headrace.sdk import (
     FrameSink,
     Position,
     RangeChangedError,
+    RecordError,
     Schema,
     SinkBatch,
     StateError,
@@ -70,6 +71,7 @@ class StreamFrame:
         only_sink: What marks call the one sink that they go to; None for all.
         part: Which of the stream's parts in this batch they are, from 0, see TransformBatch.
         arrow: The same records as Arrow, if they are to be had so.
+        continues: See SinkBatch.
     """
 
     frame: DataFrame
@@ -79,6 +81,7 @@ class StreamFrame:
     only_sink: str | None = None
     part: int = 0
     arrow: ArrowParts | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,6 +302,7 @@ class Flow:
                 f"{self.application}/{each.stream}",
                 each.count,
                 arrow=self._past_jvm(each.rows),
+                continues=each.continues,
             )
             for each in data.streams
         ]
@@ -462,15 +466,18 @@ class Flow:
         fitted = self._fitted(transformed.records, part.target)
         value, key = _schemas(fitted)
         policy = self.evolution.policy(part.target.number)
-        to = SinkBatch(part.mark, part.target.topic, value, key, policy)
-        arrow = transformed.stream.arrow
-        finds_refused = tolerant and sink.verifies  # by records, which only a frame has
-        if arrow is not None and fitted is transformed.records and not finds_refused:
+        stream = transformed.stream
+        to = SinkBatch(
+            part.mark, part.target.topic, value, key, policy, continues=stream.continues
+        )
+        if stream.arrow is not None and fitted is transformed.records:
             rejected = partial(self._rejected, transformed, batch)
-            of_all = replace(to, rows=transformed.stream.rows)
+            of_all = replace(to, rows=stream.rows)
             past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), of_all)
             if past_jvm is not None:
-                return self._stage_straight(arrow, past_jvm, of_all, rejected, batch)
+                # Which records a target refuses is found by their ids, which frames have.
+                with suppress(RecordError):
+                    return self._stage_straight(stream.arrow, past_jvm, of_all, rejected, batch)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
         )

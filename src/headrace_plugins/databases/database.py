@@ -320,6 +320,14 @@ class Database(ABC):
             session.execute(f"DROP TABLE IF EXISTS {self.path(staging)}")
             session.commit()
 
+    def add_key(
+        self, session: Session, staging: TableName, target: TableName, columns: Sequence[str]
+    ) -> None:
+        """Give a staging table that becomes a target its primary key; the columns are quoted."""
+        session.execute(
+            f"ALTER TABLE {self.path(staging)} ADD PRIMARY KEY ({', '.join(columns)})"
+        )
+
     @abstractmethod
     def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
         """Give tables new names, all of them or none, in the order that is given."""

@@ -530,6 +530,18 @@ class Postgresql(Database):
         return session
 
     @override
+    def add_key(
+        self, session: Session, staging: TableName, target: TableName, columns: Sequence[str]
+    ) -> None:
+        # The name that PostgreSQL itself would give, unless something has it already.
+        name = self.path(TableName(target.schema, f"{target.name}_pkey"))
+        taken = session.value(f"SELECT to_regclass({self.literal(name)})")
+        named = "" if taken else f"CONSTRAINT {self.quote(f'{target.name}_pkey')} "
+        session.execute(
+            f"ALTER TABLE {self.path(staging)} ADD {named}PRIMARY KEY ({', '.join(columns)})"
+        )
+
+    @override
     def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
         for old, new in names:
             session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")

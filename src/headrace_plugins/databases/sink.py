@@ -517,9 +517,9 @@ class TableSinkTask(FrameSink):
         """Give a table that is to be published what it needs beside its rows."""
         if not plan.rows.keys:
             return
-        keys = ", ".join(map(self.database.quote, plan.rows.keys))
+        keys = [self.database.quote(key) for key in plan.rows.keys]
         with self.database.staging_session(staging.name) as session:
-            session.execute(f"ALTER TABLE {staging.path} ADD PRIMARY KEY ({keys})")
+            self.database.add_key(session, staging.name, plan.target, keys)
             session.commit()
 
     def _create(self, plan: Plan) -> None:
