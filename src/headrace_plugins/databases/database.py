@@ -323,7 +323,7 @@ class Database(ABC):
     def add_key(
         self, session: Session, staging: TableName, target: TableName, columns: Sequence[str]
     ) -> None:
-        """Give a staging table that becomes a target its primary key; the columns are quoted."""
+        """Give a staging table that becomes a target its primary key, of quoted columns."""
         session.execute(
             f"ALTER TABLE {self.path(staging)} ADD PRIMARY KEY ({', '.join(columns)})"
         )
