@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests run, where they are missing: PostgreSQL, logrotate, and
-# with the argument `long` Prometheus, for the tests that take minutes.
+# Installs the servers that the tests run, where they are missing: PostgreSQL, MariaDB,
+# logrotate, and with the argument `long` Prometheus, for the tests that take minutes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/tools.sh
@@ -8,12 +8,12 @@ source scripts/tools.sh
 
 has_postgresql() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null; }
 
+can_install() { command -v apt-get >/dev/null && as_root true 2>/dev/null; }
+
 install_postgresql() {
   if has_postgresql; then return; fi
-  if ! command -v apt-get >/dev/null || ! as_root true 2>/dev/null; then
-    fail "the tests need PostgreSQL's server, and found none." \
-      "Install it (Debian: sudo apt-get install postgresql)."
-  fi
+  can_install || fail "the tests need PostgreSQL's server, and found none." \
+    "Install it (Debian: sudo apt-get install postgresql)."
   say "installing PostgreSQL for the tests"
   # The package would make and start a database of its own, which nobody asked for.
   if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
@@ -22,6 +22,21 @@ install_postgresql() {
   fi
   install_debian postgresql || fail "apt-get could not install postgresql." \
     "Install PostgreSQL's server yourself."
+}
+
+has_mariadb() {
+  { command -v mariadbd || [ -x /usr/sbin/mariadbd ]; } && command -v mariadb && command -v mariadb-install-db
+} >/dev/null
+
+# The packages of the bare server and client: `mariadb-server` would make and start a database.
+install_mariadb() {
+  if has_mariadb; then return; fi
+  can_install || fail "the tests need MariaDB's server, and found none." \
+    "Install it (Debian: sudo apt-get install mariadb-server-core mariadb-client-core)."
+  say "installing MariaDB for the tests"
+  { install_debian mariadb-server-core && install_debian mariadb-client-core; } ||
+    fail "apt-get could not install mariadb-server-core and mariadb-client-core." \
+      "Install MariaDB's server yourself."
 }
 
 install_logrotate() {
@@ -46,5 +61,6 @@ fetch_prometheus() {
 }
 
 install_postgresql
+install_mariadb
 install_logrotate
 if [ "${1:-}" = long ]; then fetch_prometheus; fi

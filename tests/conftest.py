@@ -16,6 +16,7 @@ import structlog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.mariadb_server import MariadbServer
     from tests.postgresql_server import PostgresqlServer
 
     from headrace.settings import Settings
@@ -164,11 +165,20 @@ def warm_programs(_no_leaked_process: None) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def postgresql(_no_leaked_process: None) -> Iterator["PostgresqlServer"]:
     """A server with a database that has the store's tables, to make others from."""
-    from tests.postgresql_server import STORE, running
+    from tests.postgresql_server import STORE, PostgresqlServer
 
     from headrace.store import Store
 
-    with running() as server:
+    with PostgresqlServer.running() as server:
         server.execute(f"CREATE DATABASE {STORE}")
         Store(server.url(STORE)).close()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb(_no_leaked_process: None) -> Iterator["MariadbServer"]:
+    """A server without databases."""
+    from tests.mariadb_server import MariadbServer
+
+    with MariadbServer.running() as server:
         yield server

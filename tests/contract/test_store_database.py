@@ -12,7 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
-from tests.postgresql_server import PostgresqlServer, running
+from tests.postgresql_server import PostgresqlServer
 
 from headrace.model import Counts, TaskId, TaskState, TaskStatus
 from headrace.sdk import ConfigError, Position, Schema, SetupError, StaleEpochError, StateError
@@ -174,7 +174,7 @@ def test_texts_of_any_kind_are_kept(place: Place) -> None:
 
 
 def test_a_server_that_was_away_serves_again_and_what_it_had_is_there(tmp_path: Path) -> None:
-    with running() as server:
+    with PostgresqlServer.running() as server:
         store = Store(server.url())
         epoch = store.lease(TASK, "w", NOW, LEASE).epoch
         batch = store.begin_batch(TASK, epoch, HERE, THERE, NOW)
