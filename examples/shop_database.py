@@ -123,8 +123,8 @@ TABLES = {
             "name text NOT NULL": "'Supplier \"' || i || '\" & Co'",
             "country char(2)": choice("DE", "FR", "IT"),
             "rating real": "i % 50 / 10.0",
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "id",
         (("country", "countries"),),
     ),
@@ -150,8 +150,8 @@ TABLES = {
             "attributes jsonb": "jsonb_build_object('colour', i % 12,"
             " 'sizes', jsonb_build_array(i, 'XL'))",
             "is_active boolean NOT NULL": "i % 10 > 0",
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "id",
         (("brand_id", "brands"), ("category_id", "categories")),
     ),
@@ -205,8 +205,8 @@ TABLES = {
             "warehouse_id integer": round_of("products"),
             "product_id bigint": each_of("products"),
             "quantity integer NOT NULL": "i % 100",
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "warehouse_id, product_id",
         (("warehouse_id", "warehouses"), PRODUCT),
     ),
@@ -229,8 +229,8 @@ TABLES = {
             "born date": f"CASE WHEN i % 4 > 0 THEN {DAY} - 15000 END",
             "balance numeric(14,4) NOT NULL": "(i % 2001 - 1000) / 16.0",
             "last_address inet": "inet '10.0.0.0' + i",
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "id",
     ),
     "addresses": Table(
@@ -258,8 +258,8 @@ TABLES = {
             "number text": code("CARD"),
             "customer_id bigint NOT NULL": one_of("customers"),
             "points integer NOT NULL": "i % 5000",
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "number",
         (CUSTOMER,),
     ),
@@ -274,7 +274,7 @@ TABLES = {
     ),
     "carts": Table(
         10_000,
-        {"id uuid": uuid("carts"), "customer_id bigint": one_of("customers")} | CHANGED,
+        {"id uuid": uuid("carts"), "customer_id bigint": one_of("customers"), **CHANGED},
         "id",
         (CUSTOMER,),
     ),
@@ -298,8 +298,8 @@ TABLES = {
             "voucher text": f"CASE WHEN i % 8 = 0 THEN {code('V', one_of('vouchers'))} END",
             "status text NOT NULL": choice("new", "paid", "sent", "closed"),
             "ordered_on date NOT NULL": DAY,
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "id",
         (CUSTOMER, ("address_id", "addresses"), ("voucher", "vouchers")),
     ),
@@ -334,8 +334,8 @@ TABLES = {
             "order_id bigint NOT NULL": one_of("orders"),
             "warehouse_id integer NOT NULL": one_of("warehouses"),
             "sent_on date": DAY,
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "id",
         (ORDER, ("warehouse_id", "warehouses")),
     ),
@@ -355,8 +355,8 @@ TABLES = {
             "order_id bigint": "i",
             "line smallint": "1",
             "reason text": choice("broken", "too small", ""),
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "order_id, line",
         (("order_id, line", "order_items"),),
     ),
@@ -368,8 +368,8 @@ TABLES = {
             "customer_id bigint": one_of("customers"),
             "stars smallint NOT NULL": "1 + i % 5",
             "body text": "'👍 ' || repeat('fine, ', (i % 9)::int)",
-        }
-        | CHANGED,
+            **CHANGED,
+        },
         "id",
         (PRODUCT, CUSTOMER),
     ),
