@@ -54,9 +54,8 @@ class Rows:
     def value(self, name: str, value: Any) -> str:
         """Return a value of a column, as an offset has it, as SQL."""
         schema = self.columns[name].schema
-        if (schema.type in WHOLE_NUMBERS or schema.name == DECIMAL) and not isinstance(
-            value, bool
-        ):
+        is_whole = schema.type in WHOLE_NUMBERS and not schema.is_logical
+        if is_whole or schema.name == DECIMAL:
             return str(Decimal(str(value)))
         return self.database.literal(value)
 
