@@ -21,11 +21,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _group() -> None:
-    """Keep the name of the one command."""
-
-
 @app.command("give-up")
 def give_up(
     context: typer.Context,
@@ -60,6 +55,35 @@ def give_up(
             found = batches.give_up(number, skip=skip, force=force, dry_run=False)
     done = f"{name}: batch {found.batch.id} of task {found.batch.task.number} is given up"
     terminal.show({"name": name, **_shown(found)}, *([done] if found.done else []))
+    return 0
+
+
+@app.command()
+def reset(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
+    *,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    """Let a connector of headrace run begin anew: what it reads then is delivered again."""
+    from headrace.cli.validate import check_files
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.runtime(short_lived=True) as runtime:
+        checked = check_files(runtime, [file])
+        if code := checked.report(terminal):
+            return code
+        definition = checked.only(file)
+        if not yes:
+            problem = f"{definition.name} was not reset."
+            terminal.confirm("Read all again?", problem, "Add --yes to do it.")
+        stood = runtime.reset_offsets(definition)
+    tasks = [{"task": t.number, "stood": _places(p)} for t, p in sorted(stood.items())]
+    lines = [f"{definition.name}: task {each['task']} begins anew" for each in tasks]
+    nothing = [f"{definition.name} has not begun yet"]
+    terminal.show({"name": definition.name, "tasks": tasks}, *(lines or nothing))
     return 0
 
 

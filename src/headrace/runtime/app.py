@@ -40,6 +40,7 @@ from headrace.runtime.server import (
 )
 from headrace.runtime.tasks import Assembler, Planner, TaskMaker, check_topics
 from headrace.runtime.verification import RepairOptions, Verifier, VerifyReport
+from headrace.sdk import Position
 from headrace.sdk.durability import set_durability
 from headrace.sdk.jdbc import DriverLoader, set_driver_loader
 from headrace.spark import DeathLimit, Drivers, SparkSupervisor, open_session
@@ -317,6 +318,22 @@ class Runtime(Checks):
             owner=self.owner.name,
             lease=self.settings.lease,
         )
+
+    def reset_offsets(self, definition: Definition) -> dict[TaskId, Position]:
+        """Let a connector that no server has begin anew; return where its tasks stood.
+
+        Raises StateError: a task runs, or has an unfinished batch.
+        """
+        fence_dead_workers(self.owner, self.state, now())
+        stood = {t: p for t, p in self.state.positions(definition.name).items() if len(p)}
+        for task in stood:
+            owner, until = self.owner.name, self.settings.lease
+            held = self.state.lease(task, owner, self.state.now(), until)
+            try:
+                self.state.set_position(task, held.epoch, Position())
+            finally:
+                self.state.release(held)
+        return stood
 
     def preview(self, definition: Definition, rows: int) -> list[Stage]:
         """Return the first records at the source and after each step; nothing is kept."""

@@ -38,7 +38,7 @@ class Address:
     Args:
         kind: The kind of database; JDBC for one that only its JDBC driver speaks.
         url: The URL as it was configured, without a user and a password.
-        host: The server's name; empty for a file.
+        host: The server's name; empty for a file, and where the driver knows it.
         database: The database's name on the server, or the path of the file.
         options: What the URL says behind its question mark.
     """
@@ -59,7 +59,8 @@ class Address:
             return self.database
         if self.kind == JDBC:
             return self.url.partition("?")[0].partition(";")[0]
-        return f"{self.kind}://{self.host}:{self.port}/{self.database}"
+        port = f":{self.port}" if self.port else ""
+        return f"{self.kind}://{self.host}{port}/{self.database}"
 
 
 def address_of(url: str, user: str | None = None, password: str | None = None) -> Address:
@@ -96,18 +97,21 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
     secret = parts.password is not None or any(_SECRET.match(f"{key}=") for key in options)
     _refuse_secret(secret)
     user = user or options.pop("user", None) or unquote(parts.username or "") or None
-    if parts.hostname is None or not parts.path.strip("/"):
+    host, database = parts.hostname or "", unquote(parts.path.strip("/"))
+    # What the URL leaves out libpq takes from its own variables, such as PGHOST.
+    if not database or not (host or kind == POSTGRESQL):
         raise ConfigError(
-            problem=f"The URL {plain!r} names no {'database' if parts.hostname else 'host'}.",
+            problem=f"The URL {plain!r} names no {'host' if database else 'database'}.",
             fix=f"Write {found[1]}://host:{_PORTS[kind]}/database.",
             field="connection.url",
         )
+    port = parts.port or (_PORTS[kind] if host else 0)
     return Address(
         kind=kind,
-        url=f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS[kind]}{parts.path}",
-        host=parts.hostname,
-        port=parts.port or _PORTS[kind],
-        database=unquote(parts.path.strip("/")),
+        url=f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}",
+        host=host,
+        port=port,
+        database=database,
         user=user,
         password=password,
         options=options,

@@ -172,8 +172,8 @@ class Postgresql(Database):
         psycopg, address = _psycopg(), self.address
         with self._errors():
             connection = psycopg.connect(
-                host=address.host,
-                port=address.port,
+                host=address.host or None,
+                port=address.port or None,
                 dbname=address.database,
                 user=address.user,
                 password=address.password,

@@ -233,9 +233,15 @@ class BulkCursor(Cursor):
                 return None
             number, offset = number + 1, None
         done = {"round": number}
-        if not self.key or most is None or (offset is None and (rows.count or 0) <= most):
+        if not self.key or most is None:
             return done, rows.count or 0
         all_of = KeyRange(self._terms(rows))
+        if offset is None:
+            count = rows.count
+            if count is None:  # no statistics yet
+                count = all_of.count(session, rows, most + 1)
+            if count <= most:
+                return done, count
         upto = tuple(offset["upto"]) if offset else all_of.last(session, rows)
         if upto is None:
             return done, 0
