@@ -23,6 +23,7 @@ from pathlib import Path
 import psycopg
 from harness import Bench, bench, machine, remove, save, timed
 from lineitem import (
+    KEY,
     PSQL,
     Lineitem,
     Servers,
@@ -59,7 +60,47 @@ DLT = (
     "sqlalchemy==2.1.9",
 )
 
-DEFINITIONS: Mapping[str, str] = {}
+_TABLE = """
+source:
+  connector: jdbc
+  connection.url: {%s}
+  table.include.list: lineitem
+"""
+_POSTGRESQL = """
+sinks:
+  - connector: postgres
+    connection.url: {target}
+    schema.save.mode: recreate
+"""
+_PARQUET = """
+sinks:
+  - connector: file
+    path: {parquet}
+    format: parquet
+"""
+DEFINITIONS: Mapping[str, str] = {
+    "PostgreSQL to Parquet": _TABLE % "source" + _PARQUET,
+    "MariaDB to Parquet": _TABLE % "mariadb_source" + _PARQUET,
+    "PostgreSQL to PostgreSQL": _TABLE % "source" + _POSTGRESQL,
+    "PostgreSQL to PostgreSQL, a filter between": _TABLE % "source"
+    + "\ntransforms:\n  - type: Filter\n    condition: l_quantity > 0\n"
+    + _POSTGRESQL,
+    "PostgreSQL to MariaDB": _TABLE % "source"
+    + """
+sinks:
+  - connector: mysql
+    connection.url: {mariadb_target}
+    schema.save.mode: recreate
+""",
+    "CSV to PostgreSQL": """
+source:
+  connector: file
+  path: {csv}
+  settle.ms: 0
+"""
+    + _POSTGRESQL
+    + "    table.name.format: lineitem\n",
+}
 """Headrace's own copy of a case, by the case's name: the definition as a user writes it, in
 YAML without its name. `{source}` and `{target}` are the URLs of the PostgreSQL databases,
 `{mariadb_source}` and `{mariadb_target}` those of MariaDB, `{parquet}` is the folder to write
@@ -130,9 +171,16 @@ class Cases:
             ),
             "PostgreSQL to PostgreSQL": self._postgresql(
                 {
-                    "psql COPY to psql COPY": {
+                    "psql COPY to psql COPY, and the key": {
                         "text": partial(self._pipe, "text"),
                         "binary": partial(self._pipe, "binary"),
+                    }
+                }
+            ),
+            "PostgreSQL to PostgreSQL, a filter between": self._postgresql(
+                {
+                    "psql COPY to psql COPY, without the filter": {
+                        "": partial(self._pipe, "binary")
                     }
                 }
             ),
@@ -220,6 +268,7 @@ class Cases:
         writer = _psql(self.servers.source, f"COPY lineitem TO STDOUT (FORMAT {form})")
         reader = _psql(self.servers.target, f"COPY lineitem FROM STDIN (FORMAT {form})")
         _pipes([(writer, reader)])
+        run_psql(self.servers.target, KEY)  # the copy has the key of its source
 
     def _to_mariadb(self, streams: int) -> None:
         port = self.servers.mariadb.port
