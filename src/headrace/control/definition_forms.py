@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,15 +29,30 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
 
 
 def text(value: object) -> str:
-    """Return a scalar or a list of scalars as Kafka's configuration would have it."""
+    """Return a scalar or a list as Kafka's configuration would have it.
+
+    That is a text with commas for a list of scalars, and JSON for one that holds maps.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
         problem = f"Unsupported number {value}."
         raise ConfigError(problem, fix="Use a finite number, or a string in quotes.")
     if isinstance(value, (list, tuple)):
+        if any(isinstance(item, dict) for item in value):
+            return _json(value)
         return ",".join(text(item) for item in value)
     return str(value)
+
+
+def _json(value: object) -> str:
+    try:
+        # What only YAML has, such as dates, is a text.
+        return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        problem = "Unsupported number in a list: JSON has no NaN and no infinity."
+        fix = "Use a finite number, or a string in quotes."
+        raise ConfigError(problem, fix=fix) from error
 
 
 def target_state(value: object, field: str) -> TargetState | None:

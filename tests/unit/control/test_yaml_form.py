@@ -1,5 +1,6 @@
 """What our own form of a definition says when it is written as Kafka Connect's."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,36 @@ def test_a_server_gets_the_dead_letter_topic_that_a_run_has(
     document = {"name": "p", "source": "datagen", "topic": "t", **keys}
     [found] = served([document], Registry())
     assert found.config.get(DEAD_LETTERS) == topic
+
+
+LISTED_MAPS = """\
+name: p
+topic: t
+sink:
+  connector: noop
+  rules:
+    - from: [a, b]
+      since: 2026-01-31
+      deep: {on: true, off: null}
+    - from: "ü*"
+  names: [x, y]
+"""
+
+
+def test_a_list_of_maps_is_json_with_what_stands_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(LISTED_MAPS)
+    [found] = read_definitions(file, Registry().reads)
+    config = found.sinks[0].config
+    assert json.loads(config["rules"]) == [
+        {"from": ["a", "b"], "since": "2026-01-31", "deep": {"on": True, "off": None}},
+        {"from": "ü*"},
+    ]
+    assert config["names"] == "x,y"
+
+
+def test_a_list_of_maps_cannot_hold_what_json_has_no_number_for(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("name: p\ntopic: t\nsink: {connector: noop, rules: [{a: .nan}]}\n")
+    with pytest.raises(ConfigErrors, match="no NaN"):
+        read_definitions(file, Registry().reads)
