@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -12,11 +13,16 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.dataplane.code_rows import CodeRows, takes_unchanged
-from headrace.dataplane.delivery import held_receipt, refused_of
+from headrace.dataplane.delivery import filtered_of, held_receipt, refused_of
 from headrace.dataplane.predicate_merge import merged_where
 from headrace.dataplane.python_frames import map_in_arrow, with_texts, with_variants
 from headrace.dataplane.records import RecordFrame
-from headrace.dataplane.refusals import receipt_with, refused_in, without_refused
+from headrace.dataplane.refusals import (
+    filtered_in,
+    receipt_with,
+    refused_in,
+    without_refused,
+)
 from headrace.dataplane.sinks import SinkFront
 from headrace.dataplane.sql import constant_text
 from headrace.dataplane.topic_sinks import (
@@ -357,7 +363,7 @@ class _Divided(SinkFront):
                     to = replace(batch, mark=mark, topic=topic, rows=None)
                     receipt = held_receipt(self._sink, mark, topic, self._routes.batch)
                     if receipt is not None:
-                        staged.hold(rows_in(folder), refused_in(receipt))
+                        staged.hold(rows_in(folder), receipt)
                     elif topics is not None:
                         staged.parts.append((topics.take(folder, rows, to), ()))
                     else:
@@ -385,6 +391,7 @@ class _StagedByTopic:
     """Each topic's write, and what was refused of it."""
     held_rows: int = 0
     held_refused: list[Refused] = field(default_factory=list)
+    held_filtered: Counter[str] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
@@ -393,9 +400,17 @@ class _StagedByTopic:
     def refused(self) -> Sequence[Refused]:
         return [*self.held_refused, *(each for _, found in self.parts for each in found)]
 
-    def hold(self, rows: int, refused: Sequence[Refused]) -> None:
-        self.held_rows += rows - len(refused)
+    def filtered(self) -> Mapping[str, int]:
+        found = Counter(self.held_filtered)
+        for write, _ in self.parts:
+            found.update(filtered_of(write))
+        return found
+
+    def hold(self, rows: int, receipt: str) -> None:
+        refused, filtered = refused_in(receipt), filtered_in(receipt)
+        self.held_rows += rows - len(refused) - sum(filtered.values())
         self.held_refused += refused
+        self.held_filtered.update(filtered)
 
     def commit(self, receipt: str) -> None:
         """Commit the topics one by one, each under its own mark.
@@ -404,7 +419,7 @@ class _StagedByTopic:
         hold their mark are left as they are; what they refused is in their receipts.
         """
         for write, refused in self.parts:
-            write.commit(receipt_with(receipt, refused))
+            write.commit(receipt_with(receipt, refused, filtered_of(write)))
 
     def abort(self) -> None:
         for write, _ in self.parts:

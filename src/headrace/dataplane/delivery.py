@@ -26,7 +26,7 @@ from headrace.sdk import (
     StagedWrite,
     StateError,
 )
-from headrace.sdk.sink import RECORD_ID, Refused, Verified
+from headrace.sdk.sink import RECORD_ID, Refused, Selective, Verified
 from headrace.sdk.sqltext import literal, quote, selected
 
 _FILTER = "filter:"
@@ -174,8 +174,9 @@ class RowCount:
         measures = (F.expr(measure) for measure in _measures(records.shape, self.aliases))
         return replace(records, frame=records.frame.observe(self.seen, *measures))
 
-    def counts(self, records: RecordFrame, written: int, refused: int) -> Counts:
+    def counts(self, records: RecordFrame, write: StagedWrite, refused: int) -> Counts:
         """Return the counts after the job."""
+        written, left_out = write.rows, filtered_of(write)
         found = Counts()
         if self.seen is not None:
             try:
@@ -184,11 +185,19 @@ class RowCount:
                 # Where Spark can prove that no record is good it runs nothing that counts.
                 found = counted(records, self.aliases)
         read, rejected = found.read, found.rejected + refused
+        filtered = found.filtered + sum(left_out.values())
         if self.seen is None:
-            read = written + refused if self.known is None else self.known
+            read = written + filtered + refused if self.known is None else self.known
         if self.counting is Counting.UNKNOWN:
-            written = read - found.filtered - rejected
-        return replace(found, read=read, written=written, rejected=rejected)
+            written = read - filtered - rejected
+        return replace(
+            found,
+            read=read,
+            written=written,
+            rejected=rejected,
+            filtered=filtered,
+            filters={**found.filters, **left_out},
+        )
 
 
 def counted(records: RecordFrame, aliases: Sequence[str]) -> Counts:
@@ -266,6 +275,12 @@ def good_rows(
 def refused_of(staged: object) -> Sequence[Refused]:
     """Return the records that a staged write says its target refuses."""
     return staged.refused() if isinstance(staged, Verified) else ()
+
+
+def filtered_of(staged: object) -> Mapping[str, int]:
+    """Return how many records a staged write says it has left out, by the reason."""
+    found = staged.filtered() if isinstance(staged, Selective) else {}
+    return {reason: rows for reason, rows in found.items() if rows}
 
 
 def check_balance(counts: Counts, batch: Batch) -> None:

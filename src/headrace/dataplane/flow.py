@@ -495,7 +495,7 @@ class Flow:
         write = sink.write(good, replace(to, rows=count.expected, columns=columns))
         try:
             refused = refused_of(write)
-            counts = count.counts(records, write.rows, len(refused))
+            counts = count.counts(records, write, len(refused))
             check_balance(counts, batch)
         except BaseException:
             write.abort()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 
 from pyspark.sql import DataFrame
@@ -18,6 +18,7 @@ from headrace.sdk.struct_exprs import has_variant
 
 STAGE = "TASK_PUT"
 _REFUSED = "refused"
+_FILTERED = "left_out"
 _ERROR, _DROPPED, _REASONS = "__error", "__dropped", "__refused"
 
 
@@ -37,20 +38,25 @@ def without_refused(
     return rows.where(f"{which} IS NULL"), found
 
 
-def receipt_with(receipt: str, refused: Sequence[Refused]) -> str:
-    """Return a receipt that also has what its topic has refused."""
-    if not refused:
+def receipt_with(receipt: str, refused: Sequence[Refused], filtered: Mapping[str, int]) -> str:
+    """Return a receipt that also has what its topic has refused and what it is without."""
+    if not refused and not filtered:
         return receipt
     figures = json.loads(receipt) if receipt else {}
-    return json.dumps(
-        {**figures, _REFUSED: [astuple(each) for each in refused]}, sort_keys=True
-    )
+    own = {_REFUSED: [astuple(each) for each in refused], _FILTERED: dict(filtered)}
+    return json.dumps(figures | {k: each for k, each in own.items() if each}, sort_keys=True)
 
 
 def refused_in(receipt: str) -> list[Refused]:
     """Return what ``receipt_with`` kept."""
     figures = json.loads(receipt) if receipt else {}
     return [Refused(*each) for each in figures.get(_REFUSED, ())]
+
+
+def filtered_in(receipt: str) -> dict[str, int]:
+    """Return what ``receipt_with`` kept of what its topic is without."""
+    figures = json.loads(receipt) if receipt else {}
+    return dict(figures.get(_FILTERED, {}))
 
 
 def refusing(records: RecordFrame, refusals: Sequence[Refusal], title: str) -> RecordFrame:

@@ -37,7 +37,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.durability import Durability, durability, set_durability
-from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
+from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, Selective, class_name
 from headrace.sdk.sqltext import quote, selected
 from headrace.sdk.struct_exprs import has_variant
 
@@ -386,6 +386,9 @@ class _Staged:
 
     def refused(self) -> Sequence[Refused]:
         return self.found
+
+    def filtered(self) -> Mapping[str, int]:
+        return self.write.filtered() if isinstance(self.write, Selective) else {}
 
     def commit(self, receipt: str) -> None:
         self.write.commit(receipt)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.sdk.errors import StaleEpochError
+from headrace.sdk.errors import StaleEpochError, StateError
 
 _ATTEMPT = "attempt"
 
@@ -82,6 +82,26 @@ class Mark:
 def receipt_figures(receipt: str) -> dict[str, Any]:
     """Return the figures of a receipt; none if it is empty, as its table has forgotten it."""
     return {name: value for name, value in _parsed(receipt).items() if name != _ATTEMPT}
+
+
+def require_same_records(held: str, receipt: str, where: str) -> None:
+    """Raise StateError if the batch in a target was made of other records than it is now.
+
+    A sink with several targets calls it before its commit, with the receipt that one of them
+    holds of an earlier attempt and the one that it was given: the others must not get what
+    other transforms have made.
+    """
+    before, now = receipt_figures(held), receipt_figures(receipt)
+    if any(before.get(name) != now.get(name) for name in RECORDS if name in before):
+        raise StateError(
+            problem=f"The unfinished batch is in {where} already, as other transforms or other "
+            "settings of the source made it.",
+            fix="Set them back to what they were until the batch is finished.",
+        )
+
+
+RECORDS = ("chain", "source", "read")
+"""The figures of a receipt that say what its batch was made of."""
 
 
 def _attempt(receipt: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk.config import Config
+    from headrace.sdk.mapped_tables import MappedTable
     from headrace.sdk.mark import Mark
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
@@ -315,6 +316,25 @@ class SinkConnector(Connector):
         return None
 
     @classmethod
+    def table_rules(cls, config: Config) -> Sequence[str]:
+        """Return what a person calls each rule for streams, in their order; none by default."""
+        return ()
+
+    @classmethod
+    def mapped_tables(
+        cls, config: Config, topic: str, schema: Schema | None
+    ) -> Sequence[MappedTable] | None:
+        """Return the tables that records of a topic or stream go to, for ``headrace mapping``.
+
+        Called before anything runs, for each topic that is there; it connects to nothing. The
+        schema is that of the records' values, None where it is not known. None, the default,
+        for a sink that has no tables; none in the sequence where the records are left out.
+
+        Raises ConfigError: such records cannot be written as configured.
+        """
+        return None
+
+    @classmethod
     @abstractmethod
     def task(cls, config: Config) -> FrameSink | BatchSink | RecordSink:
         """Make the task of a parsed configuration."""
@@ -376,3 +396,14 @@ class Verified(Protocol):
 
     def refused(self) -> Sequence[Refused]:
         """Return the records that the target refuses, which the staged data is without."""
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """A staged write of a sink that leaves records out, as its configuration says."""
+
+    def filtered(self) -> Mapping[str, int]:
+        """Return how many records it was given and is without, by the key that says so.
+
+        They count as filtered, and are not among its ``rows``.
+        """

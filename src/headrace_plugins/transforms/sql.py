@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from headrace.sdk.sqltext import CALLS_JAVA, OPENS_FILES, quote
 from headrace.sdk.transform import TypedTransform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.sdk import RecordExpr
     from headrace.sdk.transform import Types
@@ -176,6 +177,101 @@ def _is_query(before: str, text: str, after: str) -> bool:
     names = after[:1].isalnum() or after[:1] in {"_", "`", "'"}
     opens = after == "(" and text in {"TABLE", "VALUES"}
     return (names and after not in _GOES_ON) or opens
+
+
+_KEYWORDS = {
+    "ALL", "AND", "ANY", "AS", "BETWEEN", "CASE", "DISTINCT", "DIV", "ELSE", "END", "ESCAPE",
+    "EXISTS", "FALSE", "FOR", "FROM", "ILIKE", "IN", "INTERVAL", "IS", "LIKE", "NOT", "NULL",
+    "OR", "REGEXP", "RLIKE", "SOME", "THEN", "TO", "TRUE", "WHEN",
+}  # fmt: skip
+"""Words that mean something between values: a field of that name needs backquotes."""
+_UNIT_OF = {
+    "DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "EXTRACT", "TIMESTAMPADD", "TIMESTAMPDIFF",
+}  # fmt: skip
+"""Functions whose first argument may be a unit of time."""
+_UNIT = re.compile(
+    r"(MICROSECOND|MILLISECOND|SECOND|MINUTE|HOUR|DAY|WEEK|MONTH|QUARTER|YEAR)S?"
+)
+_RECORD = {"topic", "key", "headers", "timestamp", "partition"}
+
+
+def over_fields(sql: str, fields: Mapping[str, str]) -> str:
+    """Return an expression over a record with the SQL of each field in place of its name.
+
+    It can then stand in any query of a frame of records. ``record.topic`` and its like are the
+    rest of the record, as in ``Sql``. Names go without regard to case, as Spark's do,
+    unless two fields differ in that only. What is no field stays as it is.
+    """
+    folded: dict[str, str | None] = {}
+    for name, source in fields.items():
+        folded[name.lower()] = None if name.lower() in folded else source
+    found = list(tokens(sql))
+    words = [n for n, each in enumerate(found) if each[0].strip() and not each["comment"]]
+    texts = ["", "", *(found[n][0] for n in words), "", ""]
+    variables = _variables([found[n][0] for n in words])
+    out, kind = [each[0] for each in found], _TypeReader()
+    for place, (n, token) in enumerate((n, found[n]) for n in words):
+        outer, before, after = texts[place], texts[place + 1], texts[place + 3]
+        in_type = kind.reads(token, before)
+        text, quoted = token[0], token[0].startswith("`")
+        if in_type or before in {".", ":"} or not (quoted or token["word"]):
+            continue
+        name = text[1:-1].replace("``", "`") if quoted else text
+        if not quoted and (
+            name.upper() in _KEYWORDS
+            or name in variables
+            or after[:1] in {"(", "'", '"'}
+            or _is_unit(name.upper(), before.upper(), outer.upper())
+        ):
+            continue
+        is_record = name.lower() == "record" and "record" not in folded and after == "."
+        if is_record and texts[place + 4].lower() in _RECORD:
+            out[n] = out[words[place + 1]] = ""
+            continue
+        out[n] = fields.get(name) or folded.get(name.lower()) or text
+    return "".join(out)
+
+
+class _TypeReader:
+    """Tells which tokens belong to the type, or to the name, that follows AS."""
+
+    def __init__(self) -> None:
+        self._depth, self._angles = 0, 0
+        self._since: int | None = None
+
+    def reads(self, token: re.Match[str], before: str) -> bool:
+        self._depth += bool(token["open"]) - bool(token["close"])
+        if before.upper() == "AS":
+            self._since, self._angles = self._depth, 0
+        if self._since is None:
+            return False
+        comma = token[0] == "," and self._depth == self._since and not self._angles
+        if comma or self._depth < self._since:
+            self._since = None
+            return False
+        self._angles += (token[0] == "<") - (token[0] == ">")
+        return True
+
+
+def _variables(texts: Sequence[str]) -> set[str]:
+    """Return the names of the arguments of lambdas, as in ``x -> x + 1``."""
+    found: set[str] = set()
+    for n, (text, after) in enumerate(itertools.pairwise(texts)):
+        if text + after != "->" or not n:
+            continue
+        first = n - 1
+        if texts[first] == ")":
+            while first and texts[first] != "(":
+                first -= 1
+        found.update(texts[first:n])
+    return found
+
+
+def _is_unit(name: str, before: str, outer: str) -> bool:
+    """Return whether it is one, as in ``INTERVAL 2 DAYS`` and ``EXTRACT(YEAR FROM t)``."""
+    if not _UNIT.fullmatch(name):
+        return False
+    return outer == "INTERVAL" or before == "TO" or (before == "(" and outer in _UNIT_OF)
 
 
 _REFUSED = {

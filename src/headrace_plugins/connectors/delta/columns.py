@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.sdk import ConfigError, Refusal, Schema, SinkError, Type
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
-from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.sqltext import literal, quote, selected
 from headrace_plugins.transforms.sql import foreign
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.sdk import SinkBatch
+    from headrace_plugins.target_table import TableSelection, TargetTable
 
 
 Json: TypeAlias = "str | Mapping[str, Any]"
@@ -337,16 +338,30 @@ class Columns:
         ]
 
 
-def columns_of(frame: DataFrame, batch: SinkBatch, keys: Sequence[str] = ()) -> Columns:
-    """Return the columns of a frame of records: the value's, and those of the key in ``keys``.
+def columns_of(
+    frame: DataFrame,
+    batch: SinkBatch,
+    keys: Mapping[str, str],
+    selection: TableSelection | None = None,
+) -> Columns:
+    """Return the columns of a frame of records: the value's, and those of the key.
 
-    A value that is not a struct is one column, ``value``.
+    A value that is not a struct is one column, ``value``. Of each column in ``keys`` the field
+    is given that it is made of. ``selection`` is what mapping rules make of the value; None for
+    its fields as they are.
     """
-    kinds = {f["name"]: f["type"] for f in frame.schema.jsonValue()["fields"]}
-    of_value = _members("value", kinds["value"], batch.schema)
-    if batch.columns:
-        of_value = {name: (batch.field_sql(name), kind) for name, (_, kind) in of_value.items()}
-    of_key = {name: _key_sql(name, batch, kinds) for name in keys}
+    kinds = _kinds(frame)
+    if selection is not None:
+        named = [f"{each.sql} AS {quote(each.name)}" for each in selection.columns]
+        made = _kinds(selected(frame, named))
+        of_value = {each.name: (each.sql, made[each.name]) for each in selection.columns}
+    else:
+        of_value = _members("value", kinds["value"], batch.schema)
+        if batch.columns:
+            of_value = {n: (batch.field_sql(n), kind) for n, (_, kind) in of_value.items()}
+    of_key = {
+        name: _key_sql(name, source, batch, kinds, of_value) for name, source in keys.items()
+    }
     plain = [name for name, (sql, _) in of_key.items() if sql == "key"]
     if len(plain) > 1:
         raise ConfigError(
@@ -354,6 +369,11 @@ def columns_of(frame: DataFrame, batch: SinkBatch, keys: Sequence[str] = ()) -> 
             fix="Name fields of the value, and at most one that stands for the key.",
             field="key.fields",
         )
+    for column in selection.columns if selection is not None else ():
+        if column.cast is not None and column.name in of_key:
+            sql, kind = of_key[column.name][0], of_value[column.name][1]
+            if sql != of_value[column.name][0]:
+                of_key[column.name] = f"CAST({sql} AS {column.cast})", kind
     only_key = {name: source for name, source in of_key.items() if name not in of_value}
     # A tombstone has its key in the record's key only.
     sources = {**only_key, **of_value, **of_key}
@@ -361,6 +381,10 @@ def columns_of(frame: DataFrame, batch: SinkBatch, keys: Sequence[str] = ()) -> 
         {name: sql for name, (sql, _) in sources.items()},
         {name: kind for name, (_, kind) in sources.items()},
     )
+
+
+def _kinds(frame: DataFrame) -> dict[str, Json]:
+    return {f["name"]: f["type"] for f in frame.schema.jsonValue()["fields"]}
 
 
 def check_names(schema: Schema) -> None:
@@ -377,17 +401,20 @@ def check_names(schema: Schema) -> None:
                 )
 
 
-def key_names(batch: SinkBatch, configured: Sequence[str]) -> list[str]:
-    """Return the names of the key's columns.
+def key_sources(
+    batch: SinkBatch, configured: Sequence[str], target: TargetTable
+) -> dict[str, str]:
+    """Return the key's columns in the table, with the field that each is made of.
 
     Raises ConfigError if none are configured, and the record's key has none.
     """
-    if configured:
-        return list(configured)
+    if named := target.key_fields or configured:
+        return {name: target.source_of(name) for name in named}
     if batch.key_schema is None or batch.key_schema.type is not Type.STRUCT:
         problem = "The records have no key with fields that identifies the rows to update."
         raise ConfigError(problem=problem, fix="Set key.fields.", field="key.fields")
-    return [member.name for member in batch.key_schema.fields]
+    names = [member.name for member in batch.key_schema.fields]
+    return {target.columns.rename.get(name, name): name for name in names}
 
 
 def last_of_each_key(
@@ -404,20 +431,25 @@ def last_of_each_key(
     return rows.groupBy(*quoted).agg(F.expr(newest)).selectExpr(*quoted, f"{_LAST}.*")
 
 
-def _key_sql(name: str, batch: SinkBatch, kinds: Mapping[str, Json]) -> tuple[str, Json]:
+def _key_sql(
+    name: str,
+    source: str,
+    batch: SinkBatch,
+    kinds: Mapping[str, Json],
+    of_value: Mapping[str, tuple[str, Json]],
+) -> tuple[str, Json]:
     """Return the SQL and type of a key's column: the record's key has it, or else the value."""
     if batch.key_schema is not None:
         in_key = _members("key", kinds["key"], batch.key_schema)
-        if name in in_key:
-            return in_key[name]
-        if batch.key_schema.type is not Type.STRUCT and name not in _names(batch.schema):
+        if source in in_key:
+            return in_key[source]
+        if batch.key_schema.type is not Type.STRUCT and name not in of_value:
             return "key", kinds["key"]
-    in_value = _members("value", kinds["value"], batch.schema)
-    if name in in_value:
-        return in_value[name]
+    if name in of_value:
+        return of_value[name]
     raise ConfigError(
         problem=f"Neither the key nor the value of the records has a field {name}.",
-        fix=f"The value has: {', '.join(_names(batch.schema)) or 'no fields'}.",
+        fix=f"The value has: {', '.join(of_value) or 'no fields'}.",
         field="key.fields",
     )
 
@@ -426,10 +458,6 @@ def _members(column: str, kind: Json, schema: Schema) -> dict[str, tuple[str, Js
     if schema.type is not Type.STRUCT or isinstance(kind, str):
         return {column: (column, kind)}
     return {f["name"]: (f"{column}.{quote(f['name'])}", f["type"]) for f in kind["fields"]}
-
-
-def _names(schema: Schema) -> list[str]:
-    return [member.name for member in schema.fields]
 
 
 _PREFIX = "delta.constraints."

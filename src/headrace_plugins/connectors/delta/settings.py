@@ -1,7 +1,9 @@
-"""The settings of the Delta source."""
+"""The settings of the Delta source and sink."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,10 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
-from headrace_plugins.connectors.delta.table import check_folder
+from headrace.sdk.folders import fixed_folder
+from headrace.sdk.location import Location
+from headrace_plugins.connectors.delta.table import Vacuum, check_folder
+from headrace_plugins.table_mapping import TableSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -178,3 +183,119 @@ class DeltaSourceSettings(Settings, group="Delta"):
         if self.snapshot_mode is not None:
             return self.snapshot_mode is SnapshotMode.INITIAL
         return self.starting_version is None and self.starting_timestamp is None
+
+
+TOPIC, TABLE = "${topic}", "${table}"
+PLACEHOLDER = re.compile(r"\$\{(?:topic|table)\}")
+_FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip()
+
+
+def _check_properties(name: str, value: object) -> None:
+    for text in value if isinstance(value, list | tuple) else ():
+        if not all(_property(text)):
+            raise invalid(name, text, "Must be name=value", fix="Write name=value.")
+
+
+class DeltaSettings(TableSettings, group="Delta"):
+    """What a Delta sink writes to, and how."""
+
+    path: str = setting(
+        "The table's folder: a path or a file:/// URL, which driver and executors reach by "
+        "the same path. "
+        f"{TOPIC} in it stands for the topic, and {TABLE} for the table that "
+        "table.name.format and table.mapping give it, for a table each.",
+        validator=Lambda(check_folder, "a folder"),
+        importance=Importance.HIGH,
+        meaning=Meaning.PATH,
+    )
+    mode: str = setting(
+        "append adds each record as a row; upsert replaces the row of the same key.",
+        default="append",
+        validator=ValidString("append", "upsert"),
+        importance=Importance.HIGH,
+    )
+    key_fields: tuple[str, ...] = setting(
+        "For upsert: the columns that identify a row, taken from the record's key, "
+        "or from its value if the key has none of that name. If empty, the fields of the "
+        "record's key. A rule of table.mapping may name others for its table.",
+        default=(),
+        importance=Importance.HIGH,
+    )
+    delete_enabled: bool = setting(
+        "For upsert: whether a record without a value deletes the row of its key. "
+        "Otherwise such a record is an error.",
+        default=False,
+    )
+    merge_spark_threshold_bytes: int = setting(
+        "For upsert: from this size of the table's files on, the cluster merges; below "
+        "it, a single Python worker does, in a fraction of the time.",
+        default=4 * 1024**3,
+        type=ConfigType.LONG,
+        validator=Range(at_least=0),
+        importance=Importance.LOW,
+    )
+    partition_by: tuple[str, ...] = setting(
+        "Columns that a new table is divided by: texts, whole numbers, decimals, "
+        "booleans or dates. A table that exists keeps its own.",
+        default=(),
+    )
+    table_properties: tuple[str, ...] = setting(
+        "Properties of a new table, as name=value pairs, such as "
+        "delta.enableTypeWidening=true.",
+        default=(),
+        validator=Lambda(_check_properties, "name=value pairs"),
+        importance=Importance.LOW,
+    )
+    optimize_interval_commits: int = setting(
+        "After how many commits small files are joined, a checkpoint is written, and "
+        "what crashed attempts of the task staged more than seven days ago is deleted; 0 "
+        "is never.",
+        default=100,
+        validator=Range(at_least=0),
+        importance=Importance.LOW,
+    )
+    vacuum_tables: Vacuum = setting(
+        "At the same time, in which tables files are deleted that newer versions have "
+        "replaced, once the table's delta.deletedFileRetentionDuration has passed, as "
+        "VACUUM LITE does: those that this sink has created, always or never. Files that "
+        "the table's log does not name as replaced are never deleted.",
+        default=Vacuum.CREATED,
+        importance=Importance.LOW,
+    )
+
+    @property
+    def upsert(self) -> bool:
+        """Whether records replace the rows of their keys."""
+        return self.mode == "upsert"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a new table."""
+        return dict(_property(text) for text in self.table_properties)
+
+    @property
+    def fixed_folder(self) -> Location:
+        """Return the folder that holds the tables of all topics, or the table itself."""
+        first = PLACEHOLDER.search(self.path)
+        return fixed_folder(Location.of(self.path), first[0] if first else TOPIC)
+
+    def folder(self, topic: str, table: str) -> Location:
+        """Return the folder of a table that a topic's records go to."""
+        for placeholder, name in ((TOPIC, topic), (TABLE, table)):
+            if placeholder in self.path and not all(
+                _FOLDER_NAME.fullmatch(part) for part in name.split("/")
+            ):
+                raise ConfigError(
+                    problem=f"{name!r} cannot be part of a folder's name.",
+                    fix="Rename it with a transform or with table.mapping, or write it to "
+                    "another path.",
+                    field="path",
+                )
+        place = Location.of(self.path)
+        path = place.path.replace(TOPIC, topic).replace(TABLE, table)
+        return replace(place, path=path)

@@ -1,8 +1,7 @@
-"""The Delta sink: its settings, and how a batch is written."""
+"""The Delta sink: how a batch is written."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,17 +20,6 @@ from headrace.sdk import (
     Refusal,
     SinkConnector,
 )
-from headrace.sdk.config import (
-    ConfigType,
-    Importance,
-    Lambda,
-    Meaning,
-    Range,
-    Settings,
-    ValidString,
-    invalid,
-    setting,
-)
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.delta import (
     discard_staged,
@@ -42,7 +30,6 @@ from headrace.sdk.delta import (
 )
 from headrace.sdk.deltalog import flush_commits
 from headrace.sdk.folders import (
-    fixed_folder,
     folder_findings,
     require_writable,
     write_part,
@@ -60,18 +47,17 @@ from headrace_plugins.connectors.delta.columns import (
     columns_of,
     ddl,
     fit,
-    key_names,
+    key_sources,
     last_of_each_key,
 )
 from headrace_plugins.connectors.delta.commit import Destination, StagedAppend, StagedRows
+from headrace_plugins.connectors.delta.settings import PLACEHOLDER, TABLE, TOPIC, DeltaSettings
 from headrace_plugins.connectors.delta.table import (
     HIDDEN,
     OWN_VALUES,
     WIDENING,
     Upkeep,
-    Vacuum,
     append_obstacle,
-    check_folder,
     check_partition_columns,
     fields_of,
     merge_obstacle,
@@ -79,131 +65,49 @@ from headrace_plugins.connectors.delta.table import (
     properties_of,
     turns_on_features,
 )
+from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
+from headrace_plugins.table_mapping import TableRules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.delta import AddedFile
+    from headrace.sdk.mapped_tables import MappedTable
     from headrace_plugins.connectors.delta.columns import Columns
+    from headrace_plugins.target_table import TableSelection, TargetTable
 
 
-TOPIC = "${topic}"
-_FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What of a batch goes into one table.
 
+    Args:
+        batch: With the schema that the table gets.
+        selection: None where it gets all records as they are.
+    """
 
-def _property(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name.strip(), value.strip()
-
-
-def _check_properties(name: str, value: object) -> None:
-    for text in value if isinstance(value, list | tuple) else ():
-        if not all(_property(text)):
-            raise invalid(name, text, "Must be name=value", fix="Write name=value.")
-
-
-class DeltaSettings(Settings, group="Delta"):
-    """What a Delta sink writes to, and how."""
-
-    path: str = setting(
-        "The table's folder: a path or a file:/// URL, which driver and executors reach by "
-        "the same path. "
-        f"{TOPIC} in it stands for the topic, for a table each.",
-        validator=Lambda(check_folder, "a folder"),
-        importance=Importance.HIGH,
-        meaning=Meaning.PATH,
-    )
-    mode: str = setting(
-        "append adds each record as a row; upsert replaces the row of the same key.",
-        default="append",
-        validator=ValidString("append", "upsert"),
-        importance=Importance.HIGH,
-    )
-    key_fields: tuple[str, ...] = setting(
-        "For upsert: the columns that identify a row, taken from the record's key, "
-        "or from its value if the key has none of that name. If empty, the fields of the "
-        "record's key.",
-        default=(),
-        importance=Importance.HIGH,
-    )
-    delete_enabled: bool = setting(
-        "For upsert: whether a record without a value deletes the row of its key. "
-        "Otherwise such a record is an error.",
-        default=False,
-    )
-    merge_spark_threshold_bytes: int = setting(
-        "For upsert: from this size of the table's files on, the cluster merges; below "
-        "it, a single Python worker does, in a fraction of the time.",
-        default=4 * 1024**3,
-        type=ConfigType.LONG,
-        validator=Range(at_least=0),
-        importance=Importance.LOW,
-    )
-    partition_by: tuple[str, ...] = setting(
-        "Columns that a new table is divided by: texts, whole numbers, decimals, "
-        "booleans or dates. A table that exists keeps its own.",
-        default=(),
-    )
-    table_properties: tuple[str, ...] = setting(
-        "Properties of a new table, as name=value pairs, such as "
-        "delta.enableTypeWidening=true.",
-        default=(),
-        validator=Lambda(_check_properties, "name=value pairs"),
-        importance=Importance.LOW,
-    )
-    optimize_interval_commits: int = setting(
-        "After how many commits small files are joined, a checkpoint is written, and "
-        "what crashed attempts of the task staged more than seven days ago is deleted; 0 "
-        "is never.",
-        default=100,
-        validator=Range(at_least=0),
-        importance=Importance.LOW,
-    )
-    vacuum_tables: Vacuum = setting(
-        "At the same time, in which tables files are deleted that newer versions have "
-        "replaced, once the table's delta.deletedFileRetentionDuration has passed, as "
-        "VACUUM LITE does: those that this sink has created, always or never. Files that "
-        "the table's log does not name as replaced are never deleted.",
-        default=Vacuum.CREATED,
-        importance=Importance.LOW,
-    )
+    path: Location
+    target: TargetTable
+    batch: SinkBatch
+    selection: TableSelection | None = None
 
     @property
-    def upsert(self) -> bool:
-        """Whether records replace the rows of their keys."""
-        return self.mode == "upsert"
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The properties of a new table."""
-        return dict(_property(text) for text in self.table_properties)
-
-    @property
-    def fixed_folder(self) -> Location:
-        """Return the folder that holds the tables of all topics, or the table itself."""
-        return fixed_folder(Location.of(self.path), TOPIC)
-
-    def folder(self, topic: str) -> Location:
-        """Return the folder of the table for a topic."""
-        if TOPIC in self.path and not _FOLDER_NAME.fullmatch(topic):
-            raise ConfigError(
-                problem=f"The topic {topic!r} cannot be part of a folder's name.",
-                fix="Rename it with a transform, or write it to another path.",
-                field="path",
-            )
-        place = Location.of(self.path)
-        return replace(place, path=place.path.replace(TOPIC, topic))
+    def condition(self) -> str | None:
+        """SQL for the records that go into it; None for all."""
+        return None if self.selection is None else self.selection.condition
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is known of a batch before a job runs."""
+    """What is known of a table's part of a batch before a job runs."""
 
+    part: _Part
     table: DeltaTable | None
     columns: Columns
     fit: Fit
@@ -224,6 +128,7 @@ class DeltaTask(FrameSink):
     @override
     def __init__(self, config: Config) -> None:
         super().__init__(config)
+        self._rules = TableRules.of(self.settings)
         self._upkeep = Upkeep(
             self.settings.optimize_interval_commits, self.settings.vacuum_tables
         )
@@ -234,37 +139,81 @@ class DeltaTask(FrameSink):
         require_writable(self.settings.fixed_folder)
 
     @override
+    def priority(self, topic: str) -> int:
+        return min((target.priority for target in self._rules.targets(topic)), default=0)
+
+    @override
     def committed(self, mark: Mark, topic: str) -> str | None:
-        table = open_table(self.settings.folder(topic))
-        receipt = None if table is None else find_receipt(table, mark)
-        if receipt is not None:
-            # The attempt that committed it may have been killed before it was durable.
-            flush_commits(self.settings.folder(topic), mark)
-        return receipt
+        # Guarantee 2: each table has the mark, and a batch is held when all of them hold it.
+        receipts = [_held(path, mark) for _, path in self._tables(topic)]
+        return next(iter(receipts), None) if None not in receipts else None
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        plan = self._plan(frame, batch)
-        to = self._destination(frame.sparkSession, batch.topic, plan.fit)
+        parts = self._parts(frame, batch)
+        if [part.condition for part in parts] == [None]:
+            return self._written(frame, parts[0])
+        tables = [
+            TableWrite(
+                part.target.name,
+                part.condition,
+                _held(part.path, batch.mark) if len(parts) > 1 else None,
+                partial(self._written, part=part),
+            )
+            for part in parts
+        ]
+        return StagedTables.of(frame, batch, tables)
+
+    def _tables(self, topic: str) -> list[tuple[TargetTable, Location]]:
+        """Return the tables of a topic's records, each with its folder."""
+        targets = self._rules.targets(topic)
+        if len(targets) > 1 and TABLE not in self.settings.path:
+            raise ConfigError(
+                problem=f"{topic} goes to several tables, which would all be in one folder.",
+                fix=f"Write {TABLE} into the path, such as lake/{TABLE}.",
+                field="path",
+            )
+        return [(each, self.settings.folder(topic, each.name)) for each in targets]
+
+    def _parts(self, frame: DataFrame, batch: SinkBatch) -> list[_Part]:
+        found = []
+        for target, path in self._tables(batch.topic):
+            if target.is_plain:
+                found.append(_Part(path, target, batch))
+                continue
+            selection = selection_of(target, frame, batch)
+            to = replace(batch, schema=selection.schema(batch.schema), columns={})
+            found.append(_Part(path, target, to, selection))
+        return found
+
+    def _written(self, frame: DataFrame, part: _Part) -> StagedWrite:
+        plan = self._plan(frame, part)
+        to = self._destination(frame.sparkSession, part.path, plan.fit)
         if self.settings.upsert:
-            return self._upserted(frame, batch, plan, to)
-        return self._appended(frame, batch, plan, to)
+            return self._upserted(frame, plan, to)
+        return self._appended(frame, plan, to)
 
     @override
     def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
-        if self.settings.upsert:
+        parts = self._parts(frame, batch)
+        if self.settings.upsert or len(parts) != 1:
             return None
-        plan = self._plan(frame, batch)
-        if self._refusals(plan, batch) or not self._takes_as_is(plan):
+        [part] = parts
+        renames = None if part.selection is None else part.selection.renames
+        if renames is None and part.selection is not None:
             return None
-        to = self._destination(frame.sparkSession, batch.topic, plan.fit)
+        plan = self._plan(frame, part)
+        if self._refusals(plan) or not self._takes_as_is(plan):
+            return None
+        to = self._destination(frame.sparkSession, part.path, plan.fit)
         mark = batch.mark
+        write = partial(write_part, to.path / staging_folder(mark), "snappy")
 
         def staged(names: Sequence[str]) -> StagedWrite:
             return StagedAppend(to=to, mark=mark, files=staged_parts(to.path, mark, names))
 
         return ArrowWrite(
-            write=partial(write_part, to.path / staging_folder(mark), "snappy"),
+            write=write if renames is None else partial(_write_renamed, write, renames),
             staged=staged,
             abort=partial(discard_staged, to.path, mark),
         )
@@ -294,20 +243,25 @@ class DeltaTask(FrameSink):
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
-        table = open_table(self.settings.folder(topic))
-        if table is None:
+        paths = [path for _, path in self._tables(topic)]
+        parts = [part for path in paths if (part := self._marked(spark, mark, path))]
+        return StagedTables(parts=parts, rows=0) if len(parts) > 1 else next(iter(parts), None)
+
+    def _marked(self, spark: SparkSession, mark: Mark, path: Location) -> StagedWrite | None:
+        table = open_table(path)
+        if table is None or (self._rules.rules and find_receipt(table, mark) is not None):
             return None
         fields = fields_of(table)
         as_it_is = Fit(tuple(fields), {str(f["name"]): str(f["name"]) for f in fields})
-        to = self._destination(spark, topic, as_it_is)
+        to = self._destination(spark, path, as_it_is)
         if append_obstacle(table) is None:
             return StagedAppend(to=to, mark=mark, files=())
         return self._staged_rows(to, mark, files=(), rows=0)
 
-    def _destination(self, spark: SparkSession, topic: str, fit: Fit) -> Destination:
+    def _destination(self, spark: SparkSession, path: Location, fit: Fit) -> Destination:
         return Destination(
             spark=spark,
-            path=self.settings.folder(topic),
+            path=path,
             fit=fit,
             partition_by=self.settings.partition_by,
             properties=self.settings.properties,
@@ -328,14 +282,26 @@ class DeltaTask(FrameSink):
 
     @override
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
-        return self._refusals(self._plan(frame, batch), batch)
+        found: list[Refusal] = []
+        for part in self._parts(frame, batch):
+            own = self._refusals(self._plan(frame, part))
+            if part.condition is not None:
+                # What a table does not get it cannot refuse.
+                own = [
+                    replace(r, condition=f"({part.condition} AND {r.condition})") for r in own
+                ]
+            found += own
+        return found
 
-    def _plan(self, frame: DataFrame, batch: SinkBatch) -> _Plan:
-        settings = self.settings
+    def _plan(self, frame: DataFrame, part: _Part) -> _Plan:
+        settings, batch = self.settings, part.batch
         check_names(batch.schema)
-        table = open_table(settings.folder(batch.topic))
-        keys = key_names(batch, settings.key_fields) if settings.upsert else []
-        columns = columns_of(frame, batch, keys)
+        table = open_table(part.path)
+        sources = {}
+        if settings.upsert:
+            sources = key_sources(batch, settings.key_fields, part.target)
+        keys = list(sources)
+        columns = columns_of(frame, batch, sources, part.selection)
         fields = None if table is None else fields_of(table)
         properties = settings.properties if table is None else properties_of(table)
         widening = table is not None and properties.get(WIDENING) == "true"
@@ -359,12 +325,10 @@ class DeltaTask(FrameSink):
             )
         checks = broken_constraints(frame, columns, plan, properties, merges=settings.upsert)
         required = _required(fields or (), plan)
-        return _Plan(table, columns, plan, keys, required, list(checks))
+        return _Plan(part, table, columns, plan, keys, required, list(checks))
 
-    def _appended(
-        self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
-    ) -> StagedWrite:
-        refusals = self._refusals(plan, batch)
+    def _appended(self, frame: DataFrame, plan: _Plan, to: Destination) -> StagedWrite:
+        batch, refusals = plan.part.batch, self._refusals(plan)
         frame, seen = _observed(frame, refusals) if refusals else (frame, None)
         rows = selected(frame, plan.columns.select(plan.fit))
         plain = self._is_plain(plan)
@@ -384,10 +348,8 @@ class DeltaTask(FrameSink):
         staged = sum(file.rows for file in files)
         return self._staged_rows(to, batch.mark, files=files, rows=staged)
 
-    def _upserted(
-        self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
-    ) -> StagedWrite:
-        refusals = self._refusals(plan, batch)
+    def _upserted(self, frame: DataFrame, plan: _Plan, to: Destination) -> StagedWrite:
+        batch, refusals = plan.part.batch, self._refusals(plan)
         frame, seen = _observed(frame, refusals)
         keys = [plan.fit.names[key] for key in plan.keys]
         rows = last_of_each_key(frame, plan.columns.select(plan.fit), keys)
@@ -395,9 +357,10 @@ class DeltaTask(FrameSink):
         records = _settle(refusals, seen, to, batch, HIDDEN)
         return self._staged_rows(to, batch.mark, files=files, rows=records, keys=keys)
 
-    def _refusals(self, plan: _Plan, batch: SinkBatch) -> list[Refusal]:
+    def _refusals(self, plan: _Plan) -> list[Refusal]:
         """Return what the table cannot take."""
-        found = []
+        batch, selection = plan.part.batch, plan.part.selection
+        found = [] if selection is None else list(selection.refusals)
         if plan.keys:
             sources = [plan.columns.sources[key] for key in plan.keys]
             found.append(
@@ -405,7 +368,8 @@ class DeltaTask(FrameSink):
                     condition=" OR ".join(f"{sql} IS NULL" for sql in sources),
                     problem="A record has a null in its key, which identifies no row.",
                     fix="Filter them out with a transform, or name other key.fields.",
-                    field=", ".join(self.settings.key_fields) or "key",
+                    field=", ".join(plan.part.target.key_fields or self.settings.key_fields)
+                    or "key",
                 )
             )
         if batch.schema.optional and not self.settings.delete_enabled:
@@ -428,6 +392,26 @@ class DeltaTask(FrameSink):
             for name in plan.required
         )
         return [*found, *nulls, *plan.checks]
+
+
+def _held(path: Location, mark: Mark) -> str | None:
+    """Return the receipt of a batch that the table in a folder holds."""
+    table = open_table(path)
+    receipt = None if table is None else find_receipt(table, mark)
+    if receipt is not None:
+        mark.require_range(receipt)
+        # The attempt that committed it may have been killed before it was durable.
+        flush_commits(path, mark)
+    return receipt
+
+
+def _write_renamed(
+    write: Callable[[int, Iterator[pa.RecordBatch]], str | None],
+    renames: Mapping[str, str],
+    number: int,
+    rows: Iterator[pa.RecordBatch],
+) -> str | None:
+    return write(number, renamed(rows, renames))
 
 
 def _required(fields: Sequence[Mapping[str, Any]], plan: Fit) -> list[str]:
@@ -513,13 +497,19 @@ def _table_findings(settings: DeltaSettings) -> Iterable[Finding]:
             )
 
 
+def _rows_now(folder: Location, names: Mapping[str, str], spark: SparkSession) -> DataFrame:
+    return spark.read.format("delta").load(folder.spark_path).withColumnsRenamed(dict(names))
+
+
 class DeltaSink(SinkConnector):
     """Writes records to Delta tables, exactly once.
 
     Each batch is one transaction that holds the rows, the batch's mark and its receipt, so a
     batch that runs again changes nothing. The table is made at the first batch; all its
     columns may be null, so that it can follow its source. Columns are matched by name,
-    whatever their case.
+    whatever their case. `table.mapping` says which tables a topic's records go to, and as which
+    columns: where they are several, each holds the batch's mark, and a batch that was written
+    to some of them only goes to the others when it runs again.
 
     In mode `append` each record is a row; a tombstone is an error. In mode `upsert` a record
     replaces the row with its key or becomes a new one, the last record of each key in a batch
@@ -561,7 +551,7 @@ class DeltaSink(SinkConnector):
         found = list(folder_findings(settings.fixed_folder))
         yield from found
         writable = all(each.verdict is not Verdict.FAILED for each in found)
-        if writable and TOPIC not in settings.path:
+        if writable and not PLACEHOLDER.search(settings.path):
             yield from _table_findings(settings)
 
     @override
@@ -570,20 +560,44 @@ class DeltaSink(SinkConnector):
         cls, config: Config, topic: str, schema: Schema
     ) -> Sequence[TableRows] | None:
         settings = DeltaSettings.from_config(config)
-        folder = settings.folder(topic)
+        targets = TableRules.of(settings).targets(topic)
+        selections = [target.select(schema) for target in targets]
+        names = None if len(selections) != 1 else selections[0].whole(schema)
+        if names is None:
+            return None  # what rules have left out or made cannot be told from what is lost
+        folder = settings.folder(topic, targets[0].name)
         table = open_table(folder)
         if table is None:
             return ()
+        fields = [
+            {**each, "name": names.get(each["name"], each["name"])} for each in fields_of(table)
+        ]
+        key = [names.get(name, name) for name in targets[0].key_fields or settings.key_fields]
         rows = TableRows(
             stream=topic,
             title=str(folder),
-            schema=from_spark_json({"type": "struct", "fields": fields_of(table)}),
-            key=settings.key_fields or primary_key(schema),
-            read=lambda spark: spark.read.format("delta").load(folder.spark_path),
+            schema=from_spark_json({"type": "struct", "fields": fields}),
+            key=tuple(key) or primary_key(schema),
+            read=partial(_rows_now, folder, names),
             replaces=settings.upsert,
             deletes=settings.upsert and settings.delete_enabled,
         )
         return [rows]
+
+    @override
+    @classmethod
+    def table_rules(cls, config: Config) -> Sequence[str]:
+        return TableRules.of(DeltaSettings.from_config(config)).titles
+
+    @override
+    @classmethod
+    def mapped_tables(
+        cls, config: Config, topic: str, schema: Schema | None
+    ) -> Sequence[MappedTable]:
+        settings = DeltaSettings.from_config(config)
+        found = TableRules.of(settings).mapped(topic, schema)
+        path = settings.path.replace(TOPIC, topic)
+        return [replace(each, table=path.replace(TABLE, each.table)) for each in found]
 
     @override
     @classmethod
