@@ -19,6 +19,7 @@ from headrace.cli import (
     doctor,
     following,
     installation,
+    mapping,
     offsets,
     plugins,
     preview,
@@ -53,6 +54,7 @@ app.command("validate")(validate.validate)
 app.command("doctor")(doctor.doctor)
 app.command("preview")(preview.preview)
 app.command("verify")(verify.verify)
+app.command("mapping")(mapping.mapping)
 app.command("server")(server.server)
 app.command("health")(admin.health)
 app.add_typer(backup.app, name="backup")

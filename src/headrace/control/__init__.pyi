@@ -4,6 +4,7 @@ from .config_infos import (
     plugin_keys_of,
     secrets_of,
 )
+from .config_keys import errors_at
 from .connector_settings import parse_common
 from .connectors import (
     Bulk,
@@ -17,7 +18,7 @@ from .connectors import (
     ConnectorView,
     TaskView,
 )
-from .converters import ConverterPlan
+from .converters import ConverterPlan, resolved
 from .copies import Copy, CopyPlan, copies_of
 from .counts import BALANCE, Tallies, Tally
 from .definition_forms import (
@@ -43,6 +44,7 @@ from .planning import (
     SourcePlan,
     StepPlan,
     TaskPlan,
+    plan_steps,
     plan_tasks,
     replay_plan,
     try_transforms,
@@ -100,11 +102,13 @@ __all__ = [
     "copies_of",
     "definition_of",
     "documents_of",
+    "errors_at",
     "from_rocketmq",
     "in_rocketmq_words",
     "meaning_of",
     "parse_common",
     "places_text",
+    "plan_steps",
     "plan_tasks",
     "plugin_keys_of",
     "read_config",
@@ -112,6 +116,7 @@ __all__ = [
     "read_documents",
     "replay_plan",
     "require_not_held",
+    "resolved",
     "secrets_of",
     "served",
     "target_state",

@@ -27,6 +27,7 @@ from headrace.dataplane import (
 from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.giving_up import GivingUp
+from headrace.runtime.mapping import SinkMapping, mappings_of
 from headrace.runtime.measures import Measuring
 from headrace.runtime.plugins import Checks, open_registry, open_schema_registry
 from headrace.runtime.preview import preview_of, replay, trial_of
@@ -372,6 +373,10 @@ class Runtime(Checks):
             return [verifier.run(copy, options, streams, repair) for copy in copies]
 
         return self.engine.run(compared)
+
+    def mappings(self, definition: Definition) -> list[SinkMapping]:
+        """Return which tables each sink of a checked definition writes what to."""
+        return mappings_of(definition, self.registry, self.topics)
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return trial_of(request, self.registry, lambda: self.spark)
