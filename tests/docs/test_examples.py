@@ -42,7 +42,9 @@ def test_all_examples_run_and_account_for_each_record(tmp_path: Path) -> None:
     assert by_task["bad-records-0"]["rejected"] > 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "customers",
+        "dear_offers",
         "good",
+        "offer",
         "orders",
         "orders_from_topic",
         "paid",
