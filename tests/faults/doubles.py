@@ -51,7 +51,7 @@ from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta import commit as delta_commit
 from headrace_plugins.connectors.delta.columns import DELETED, Fit
 from headrace_plugins.connectors.delta.commit import StagedAppend
-from headrace_plugins.connectors.delta.sink import DeltaTask
+from headrace_plugins.connectors.delta.sink import DeltaTask, table_receipt
 from headrace_plugins.connectors.delta.table import HIDDEN
 from headrace_plugins.connectors.file.folder import (
     FolderSink,
@@ -62,6 +62,7 @@ from headrace_plugins.connectors.file.folder import staging_folder as file_stagi
 from headrace_plugins.connectors.file.linefile import LineFileSink, _LineFile, _StagedLines
 from headrace_plugins.connectors.file.sink import FileSink
 from headrace_plugins.connectors.file.writing import HOUSEKEEPING, SinkSettings
+from headrace_plugins.mapped_records import StagedTables
 
 TASK = TaskId("copy", 0)
 TOPIC = "rows"
@@ -197,8 +198,25 @@ class _Topic(TopicWriter):
 
 class _Delta(DeltaTask):
     def write(self, frame: Any, batch: SinkBatch) -> StagedWrite:
+        tables = [(target.name, path) for target, path in self._tables(batch.topic)]
+        if len(tables) == 1:
+            return self._stage(frame, batch, tables[0][1])
+        receipts = {name: table_receipt(path, batch.mark) for name, path in tables}
+        held = {name: receipt for name, receipt in receipts.items() if receipt is not None}
+        parts: list[StagedWrite] = []
+        try:
+            parts.extend(
+                self._stage(frame, batch, path) for name, path in tables if name not in held
+            )
+        except BaseException:
+            for part in parts:
+                part.abort()
+            raise
+        return StagedTables(parts=parts, held=held, rows=frame.num_rows)
+
+    def _stage(self, frame: Any, batch: SinkBatch, path: Location) -> StagedWrite:
         fields = ({"name": "id", "type": "long", "nullable": True, "metadata": {}},)
-        to = self._destination(None, batch.topic, Fit(fields, {"id": "id"}))  # type: ignore[arg-type]
+        to = self._destination(None, path, Fit(fields, {"id": "id"}))  # type: ignore[arg-type]
         upsert = self.settings.upsert
         folder = HIDDEN if upsert else "data"
         if upsert:
@@ -256,6 +274,12 @@ def _plugin(
     )
 
 
+def _ids_of_both(one: Path, other: Path) -> list[object]:
+    """Return the ids of two tables that are to be equal, all of both where they are not."""
+    ids, others = delta_ids(one, "id"), delta_ids(other, "id")
+    return ids if sorted(map(str, ids)) == sorted(map(str, others)) else [*ids, *others]
+
+
 SINKS: Mapping[str, SinkKind] = {
     "topic": SinkKind(
         lambda at: _Topic(Topics(Location.of(at)).get("target"), ignore),
@@ -269,6 +293,13 @@ SINKS: Mapping[str, SinkKind] = {
         lambda path: delta_ids(path, "id"),
         mode="upsert",
         **{"key.fields": "id"},
+    ),
+    "delta tables": _plugin(
+        DeltaSink,
+        _Delta,
+        "${table}",
+        lambda path: _ids_of_both(path.with_name("one"), path.with_name("other")),
+        **{"table.mapping": '[{"from": "*", "to": "one"}, {"from": "*", "to": "other"}]'},
     ),
     "folder": _plugin(
         FileSink,

@@ -145,7 +145,7 @@ class DeltaTask(FrameSink):
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
         # Guarantee 2: each table has the mark, and a batch is held when all of them hold it.
-        receipts = [_held(path, mark) for _, path in self._tables(topic)]
+        receipts = [table_receipt(path, mark) for _, path in self._tables(topic)]
         return next(iter(receipts), None) if None not in receipts else None
 
     @override
@@ -157,7 +157,7 @@ class DeltaTask(FrameSink):
             TableWrite(
                 part.target.name,
                 part.condition,
-                _held(part.path, batch.mark) if len(parts) > 1 else None,
+                table_receipt(part.path, batch.mark) if len(parts) > 1 else None,
                 partial(self._written, part=part),
             )
             for part in parts
@@ -394,7 +394,7 @@ class DeltaTask(FrameSink):
         return [*found, *nulls, *plan.checks]
 
 
-def _held(path: Location, mark: Mark) -> str | None:
+def table_receipt(path: Location, mark: Mark) -> str | None:
     """Return the receipt of a batch that the table in a folder holds."""
     table = open_table(path)
     receipt = None if table is None else find_receipt(table, mark)
