@@ -13,7 +13,6 @@ from headrace.control.validation import check_access
 from headrace.evolution import plugin_keys
 from headrace.model import Definition
 from headrace.sdk import ConfigError
-from headrace.sdk.sources import StreamFrameSource, StreamSplitSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +85,7 @@ class CopyPlan:
     @property
     def has_streams(self) -> bool:
         """Whether the source names the streams of its tables itself."""
-        gear = self.source.connector.task_class(self.source.parsed)
-        return issubclass(gear, StreamFrameSource | StreamSplitSource)
+        return self.source.has_streams
 
     def arrives(self, topic: str) -> bool:
         """Return whether the sink reads a topic."""

@@ -26,6 +26,8 @@ from headrace.sdk import (
     Predicate,
     SinkConnector,
     SourceConnector,
+    StreamFrameSource,
+    StreamSplitSource,
     Transform,
 )
 from headrace.sdk.schema_evolution import EvolutionPolicy
@@ -64,6 +66,12 @@ class SourcePlan:
             for key, value in values.items()
             if value != defined[key].default
         }
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether it names the streams of its tables itself; else they have its connector's."""
+        gear = self.connector.task_class(self.parsed)
+        return issubclass(gear, StreamFrameSource | StreamSplitSource)
 
     @property
     def is_capture(self) -> bool:

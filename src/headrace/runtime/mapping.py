@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.control import errors_at, parse_common, plan_steps, resolved
+from headrace.control import SourcePlan, errors_at, parse_common, plan_steps, resolved
 from headrace.dataplane import Step, constant_topic
 from headrace.evolution import plugin_keys
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
@@ -57,6 +57,9 @@ class SinkMapping:
         self.warnings.append(ConfigError(problem, field=where, fix=fix))
 
 
+_ONLY_THEN = "Which streams there are, the source or a transform tells only while it runs."
+
+
 def mappings_of(
     definition: Definition, registry: Registry, topics: Topics
 ) -> list[SinkMapping]:
@@ -76,7 +79,7 @@ def mappings_of(
         )
         for stream, schema in streams:
             if stream is None:
-                mapping.warn("Transforms choose the topic of each record by what is in it.")
+                mapping.warn(_ONLY_THEN)
                 continue
             try:
                 tables = sink.mapped_tables(config, stream, schema)
@@ -89,15 +92,18 @@ def mappings_of(
                 break  # a sink without tables
             mapping.streams.append(MappedStream(stream, tables))
         else:
-            _warn(mapping)
+            _warn(mapping, complete=all(stream is not None for stream, _ in streams))
             found.append(mapping)
     return found
 
 
 def _streams(
     definition: Definition, registry: Registry, topics: Topics
-) -> Iterator[tuple[str, Schema | None]]:
-    """Yield the streams that a definition's sinks are to get, before its transforms."""
+) -> Iterator[tuple[str | None, Schema | None]]:
+    """Yield the streams that a definition's sinks are to get, before its transforms.
+
+    One that is None is not known.
+    """
     if definition.source is not None:
         yield from _streams_of(definition.source, definition.name, registry)
         return
@@ -116,34 +122,36 @@ def _streams(
 
 def _streams_of(
     spec: PluginSpec, connector: str, registry: Registry
-) -> Iterator[tuple[str, Schema | None]]:
-    source = registry.source(spec.plugin)
-    tables = source.table_rows(source.config_def().parse(plugin_keys(spec.config)))
-    if tables is None:
-        yield connector, None
-    for table in tables or ():
+) -> Iterator[tuple[str | None, Schema | None]]:
+    plan = SourcePlan(registry.source(spec.plugin), plugin_keys(spec.config))
+    tables = plan.connector.table_rows(plan.parsed)
+    if not plan.has_streams:
+        yield connector, tables[0].schema if tables and len(tables) == 1 else None
+    elif tables is None:
+        yield None, None
+    for table in tables or () if plan.has_streams else ():
         yield table.stream, table.schema
 
 
 def _renamed(
     definition: Definition,
     registry: Registry,
-    streams: Iterator[tuple[str, Schema | None]],
+    streams: Iterator[tuple[str | None, Schema | None]],
 ) -> Iterator[tuple[str | None, Schema | None]]:
     """Yield streams as transforms name them; what they make of a schema only Spark can tell."""
     plans = plan_steps(definition.steps, registry)
     steps = [Step(plan.transform, plan.predicate, plan.negate) for plan in plans]
     for name, schema in streams:
-        yield (constant_topic(steps, name), None) if steps else (name, schema)
+        yield (constant_topic(steps, name), None) if steps and name else (name, schema)
 
 
-def _warn(mapping: SinkMapping) -> None:
-    """Note what of a mapping may not be meant."""
+def _warn(mapping: SinkMapping, *, complete: bool) -> None:
+    """Note what of a mapping may not be meant; ``complete`` if all streams are known."""
     tables = [
         (stream.name, table) for stream in mapping.streams for table in stream.tables or ()
     ]
     for number, title in enumerate(mapping.rules):
-        if all(table.rule != number for _, table in tables):
+        if complete and all(table.rule != number for _, table in tables):
             mapping.warn(f"No stream matches {title} now.", rule=number)
     for stream in mapping.streams if mapping.rules else ():
         if stream.tables is not None and all(table.rule is None for table in stream.tables):

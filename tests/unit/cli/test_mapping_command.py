@@ -148,6 +148,21 @@ def test_a_direct_copy_has_the_stream_of_its_connector_and_other_sinks_are_left_
     ]
 
 
+def test_streams_that_only_a_run_tells_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    file = tmp_path / "copy.yaml"
+    file.write_text(
+        "name: copy\nsource: {connector: datagen, rows: 3, streams: 2}\n"
+        "sink: {connector: delta, path: '${table}', table.mapping: [{from: a}]}\n"
+    )
+    assert main(["mapping", str(file), "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)
+    [warning] = found["warnings"]
+    assert "only while it runs" in warning["problem"]
+
+
 def test_a_file_that_is_wrong_is_told_as_by_validate(
     definition: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

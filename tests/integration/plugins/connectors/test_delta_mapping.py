@@ -22,6 +22,8 @@ from tests.integration.plugins.connectors.delta_writing import (
 
 from headrace.sdk import ConfigError, FrameSink, Mark, StagedWrite, StaleEpochError, StateError
 from headrace.sdk.sink import Selective
+from headrace.sdk.table_rows import TableRows
+from headrace_plugins.connectors.delta import DeltaSink
 
 pytestmark = pytest.mark.spark
 
@@ -285,3 +287,29 @@ def test_the_smallest_priority_of_a_topic_s_tables_is_that_of_the_topic(tmp_path
         {"from": "lines", "to": "m", "priority": 1},
     )
     assert [task.priority(topic) for topic in ("line", "lines", "orders")] == [2, 1, 0]
+
+
+def test_a_table_whose_fields_are_only_renamed_is_read_back_with_their_names(
+    tmp_path: Path, records: Records, spark: SparkSession
+) -> None:
+    frame = records(ROWS, ROW)
+    schema = batch_of(frame, 1).schema
+    rule = {"from": "t", "to": "r", "key.fields": "item", "columns": {"rename": {"id": "item"}}}
+
+    def found(*rules: dict[str, Any]) -> Sequence[TableRows] | None:
+        props = {"path": f"{tmp_path}/${{table}}", "table.mapping": json.dumps(rules)}
+        return DeltaSink.table_rows(DeltaSink.config_def().parse(props), "t", schema)
+
+    assert found(rule) == ()
+    write(mapped(tmp_path, rule), frame, 1)
+    [table] = found(rule) or ()
+    rows = table.read(spark)
+    assert isinstance(rows, DataFrame)
+    assert (table.key, rows.columns) == (("id",), ["id", "name", "price"])
+    assert table.schema is not None
+    assert [each.name for each in table.schema.fields] == rows.columns
+    assert sorted(map(tuple, rows.collect()), key=repr) == ROWS
+    # What is left out or made by a rule would look as if it were lost.
+    assert found({**rule, "where": "item > 1"}) is None
+    assert found({"from": "t", "columns": {"include": ["id"]}}) is None
+    assert found(rule, {"from": "t"}) is None
