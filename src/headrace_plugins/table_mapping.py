@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.sdk import ConfigError, ConfigErrors
-from headrace.sdk.config import Settings, setting
+from headrace.sdk.config import Rule, Settings, setting
 from headrace.sdk.mapped_tables import MappedColumn, MappedTable
 from headrace.sdk.sparktypes import parse_ddl
 from headrace.sdk.sqltext import sql_type
@@ -48,7 +48,7 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
 class TableSettings(Settings, group="Tables"):
     """Which tables a sink writes to: a base of the settings of sinks that have tables."""
 
-    rules = (_check,)
+    rules: ClassVar[tuple[Rule, ...]] = (_check,)
 
     table_name_format: str = setting(
         "The table of a stream: ${topic} stands for the stream's name, ${schema} and ${table} "

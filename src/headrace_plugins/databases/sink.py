@@ -53,6 +53,13 @@ from headrace_plugins.databases.staging import (
     Staging,
     rows_of,
 )
+from headrace_plugins.mapped_records import (
+    StagedTables,
+    TableWrite,
+    renamed,
+    selection_of,
+)
+from headrace_plugins.table_mapping import TableRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,11 +68,34 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
+    from headrace.sdk.mapped_tables import MappedTable
     from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.target_table import TableSelection
 
-_TOPIC = "${topic}"
 _RECORD_ERROR = class_name(RecordError)
 _PART = "result string, refused string"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What of a batch goes into one table.
+
+    Args:
+        target: The table's name.
+        keys: The columns that identify a row, as they are configured.
+        batch: With the schema, and the mark, that the table gets.
+        selection: What a rule makes of the records; None where it gets them as they are.
+    """
+
+    target: TableName
+    keys: tuple[str, ...]
+    batch: SinkBatch
+    selection: TableSelection | None = None
+
+    @property
+    def condition(self) -> str | None:
+        """SQL for the records that go into it; None for all."""
+        return None if self.selection is None else self.selection.condition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +144,7 @@ class TableSinkTask(FrameSink):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.database: Database = database_of(self.settings.address)
+        self._rules = TableRules.of(self.settings)
         self._session: Session | None = None
         self._prepared: set[str] = set()
         # Rows of one key are put in order, so that the last of them counts.
@@ -122,7 +153,11 @@ class TableSinkTask(FrameSink):
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        self._books(self._target(context.connector))
+        self._books(self.database.named("any"))
+
+    @override
+    def priority(self, topic: str) -> int:
+        return min((each.priority for each in self._rules.targets(topic)), default=0)
 
     @override
     def stop(self) -> None:
@@ -147,7 +182,12 @@ class TableSinkTask(FrameSink):
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
-        books, session = self._books(self._target(topic)), self.session()
+        # Guarantee 2: each table has a mark, and a batch is held when all of them hold it.
+        receipts = [self._receipt(target, own) for target, own in self._marks(mark, topic)]
+        return next(iter(receipts), None) if None not in receipts else None
+
+    def _receipt(self, target: TableName, mark: Mark) -> str | None:
+        books, session = self._books(target), self.session()
         if books.pending(session, mark.application):
             publish(self.database, books, session, mark.application)
         receipt = books.held(session, mark)
@@ -156,8 +196,25 @@ class TableSinkTask(FrameSink):
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        tolerant = RECORD_ID in frame.columns
-        plan = self._plan(batch, tolerant=tolerant)
+        parts = self._parts(frame, batch)
+        if len(parts) == 1 and parts[0].condition is None:
+            return self._written(frame, parts[0])
+        # Which records one of several tables refuses cannot be told apart from the others'.
+        plain = frame.drop(RECORD_ID)
+        tables = [
+            TableWrite(
+                str(part.target),
+                part.condition,
+                self._receipt(part.target, part.batch.mark) if len(parts) > 1 else None,
+                partial(self._written, part=part),
+            )
+            for part in parts
+        ]
+        return StagedTables.of(plain, batch, tables)
+
+    def _written(self, frame: DataFrame, part: _Part) -> MergedRows:
+        tolerant, batch = RECORD_ID in frame.columns, part.batch
+        plan = self._plan(part, tolerant=tolerant)
         merges = self.settings.insert_mode.is_keyed
         refusals = self._refusals(plan, batch)
         seen = Observation()
@@ -169,7 +226,7 @@ class TableSinkTask(FrameSink):
         rows = plan.rows.merged(frame) if merges else plan.rows.plain(frame)
         with ExitStack() as undo:
             staging = self._staged(plan, batch, has_ops=merges, tolerant=tolerant)
-            undo.callback(self._discard, batch)
+            undo.callback(self._discard, part)
             refused = self._load(rows, staging, tolerant=tolerant)
             found = seen.get
             for number, each in enumerate(refusals):
@@ -185,7 +242,14 @@ class TableSinkTask(FrameSink):
 
     @override
     def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
-        plan = self._plan(batch, tolerant=False)
+        parts = self._parts(frame, batch)
+        selection = parts[0].selection if parts else None
+        renames = None if selection is None else selection.renames
+        if len(parts) != 1 or (selection is not None and renames is None):
+            return None
+        [part] = parts
+        batch = part.batch
+        plan = self._plan(part, tolerant=False)
         keys, mode = plan.rows.keys, self.settings.insert_mode
         # A key that came with a table's rows is of one row each.
         is_unique = bool(keys) and keys == primary_key(batch.schema)
@@ -202,19 +266,24 @@ class TableSinkTask(FrameSink):
         def staged(results: Sequence[str]) -> StagedWrite:
             return self._applied(plan, batch, staging, records=rows_of(results), tolerant=False)
 
+        raw = {} if renames is not None else self.database.raw_load(columns)
         return ArrowWrite(
-            write=staging.load,
+            write=staging.load if renames is None else partial(_load_renamed, staging, renames),
             staged=staged,
-            abort=partial(self._discard, batch),
-            raw={
-                name: partial(staging.load_raw, load)
-                for name, load in self.database.raw_load(columns).items()
-            },
+            abort=partial(self._discard, part),
+            raw={name: partial(staging.load_raw, load) for name, load in raw.items()},
         )
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
-        target = self._target(topic)
+        parts = [
+            self._marked(target, own)
+            for target, own in self._marks(mark, topic)
+            if self._receipt(target, own) is None
+        ]
+        return StagedTables(parts=parts, rows=0) if len(parts) > 1 else next(iter(parts), None)
+
+    def _marked(self, target: TableName, mark: Mark) -> MergedRows:
         books = self._books(target)
         name = self.database.staging(target, "none")
         again = partial(self._locked, name, books, mark)
@@ -230,12 +299,44 @@ class TableSinkTask(FrameSink):
 
     @override
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
-        return self._refusals(self._plan(batch, tolerant=True), batch)
+        found: list[Refusal] = []
+        for part in self._parts(frame, batch):
+            own = self._refusals(self._plan(part, tolerant=True), part.batch)
+            own += part.selection.refusals if part.selection is not None else ()
+            if part.condition is not None:
+                # What a table does not get it cannot refuse.
+                own = [
+                    replace(r, condition=f"({part.condition} AND {r.condition})") for r in own
+                ]
+            found += own
+        return found
 
     # --- planning -------------------------------------------------------------------
 
-    def _target(self, topic: str) -> TableName:
-        return self.database.named(self.settings.table_name_format.replace(_TOPIC, topic))
+    def _marks(self, mark: Mark, topic: str) -> list[tuple[TableName, Mark]]:
+        """Return the tables of a topic's records, each with the mark that is kept for it."""
+        targets = [self.database.named(each.name) for each in self._rules.targets(topic)]
+        if len(targets) == 1:
+            return [(targets[0], mark)]
+        return [(t, replace(mark, application=f"{mark.application}#{t}")) for t in targets]
+
+    def _parts(self, frame: DataFrame, batch: SinkBatch) -> list[_Part]:
+        """Return what goes into which table. No job runs."""
+        found = []
+        marks = self._marks(batch.mark, batch.topic)
+        for target, (name, mark) in zip(self._rules.targets(batch.topic), marks, strict=True):
+            own, keys = replace(batch, mark=mark), target.key_fields or self.settings.keys
+            if target.is_plain:
+                found.append(_Part(target=name, keys=keys, batch=own))
+                continue
+            selection = selection_of(target, frame, batch)
+            to = replace(
+                own,
+                schema=selection.schema(batch.schema),
+                columns={column.name: column.sql for column in selection.columns},
+            )
+            found.append(_Part(target=name, keys=keys, batch=to, selection=selection))
+        return found
 
     def _books(self, target: TableName) -> Bookkeeping:
         books = Bookkeeping(self.database, target.schema)
@@ -244,8 +345,8 @@ class TableSinkTask(FrameSink):
             self._prepared.add(target.schema)
         return books
 
-    def _plan(self, batch: SinkBatch, *, tolerant: bool) -> Plan:
-        target, settings = self._target(batch.topic), self.settings
+    def _plan(self, part: _Part, *, tolerant: bool) -> Plan:
+        target, batch, settings = part.target, part.batch, self.settings
         session = self.session()
         table = self.database.table(session, target)
         is_first = self._books(target).is_new(session, batch.mark)
@@ -263,7 +364,7 @@ class TableSinkTask(FrameSink):
                 fix="Create it, or set schema.save.mode to create_when_not_exist.",
                 field="schema.save.mode",
             )
-        rows = record_rows(batch, settings.keys, settings.contract, table)
+        rows = record_rows(batch, part.keys, settings.contract, table)
         if settings.insert_mode.is_keyed and not rows.keys:
             raise ConfigError(
                 problem=f"Nothing says which columns of {target} identify a row.",
@@ -547,8 +648,17 @@ class TableSinkTask(FrameSink):
         session.execute(f"CREATE TABLE {self.database.path(plan.target)} ({', '.join(body)})")
         session.commit()
 
-    def _discard(self, batch: SinkBatch) -> None:
-        self._books(self._target(batch.topic)).discard(self.session(), batch.mark)
+    def _discard(self, part: _Part) -> None:
+        self._books(part.target).discard(self.session(), part.batch.mark)
+
+
+def _load_renamed(
+    staging: Staging,
+    renames: Mapping[str, str],
+    number: int,
+    rows: Iterator[pa.RecordBatch],
+) -> str | None:
+    return staging.load(number, renamed(rows, renames))
 
 
 def _column(name: str) -> str:
@@ -624,8 +734,12 @@ class TableSink(SinkConnector):
         cls, config: Config, topic: str, schema: Schema
     ) -> Sequence[TableRows] | None:
         settings = TableSinkSettings.from_config(config)
+        targets = TableRules.of(settings).targets(topic)
+        names = None if len(targets) != 1 else targets[0].select(schema).whole(schema)
+        if names is None or any(name != own for name, own in names.items()):
+            return None  # what rules have left out or made cannot be told from what is lost
         database = database_of(settings.address)
-        name = database.named(settings.table_name_format.replace(_TOPIC, topic))
+        name = database.named(targets[0].name)
         with database.session() as session:
             table = database.table(session, name)
         if table is None:
@@ -635,12 +749,24 @@ class TableSink(SinkConnector):
                 stream=topic,
                 title=f"{database.address.title} {name}",
                 schema=table.schema(database.kind),
-                key=tuple(settings.keys) or table.key,
+                key=targets[0].key_fields or tuple(settings.keys) or table.key,
                 read=all_rows(database, table, settings.connections_max),
                 replaces=settings.insert_mode is Mode.UPSERT,
                 deletes=settings.delete_enabled,
             )
         ]
+
+    @override
+    @classmethod
+    def table_rules(cls, config: Config) -> Sequence[str]:
+        return TableRules.of(TableSinkSettings.from_config(config)).titles
+
+    @override
+    @classmethod
+    def mapped_tables(
+        cls, config: Config, topic: str, schema: Schema | None
+    ) -> Sequence[MappedTable]:
+        return TableRules.of(TableSinkSettings.from_config(config)).mapped(topic, schema)
 
 
 def _may_create(database: Database, session: Session) -> Finding:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Importance, Range, setting
 from headrace_plugins.databases.address import ConnectionSettings
+from headrace_plugins.table_mapping import TableSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -76,16 +77,11 @@ def _keyed_only(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
 
 
-class TableSinkSettings(ConnectionSettings, group="Tables"):
+class TableSinkSettings(ConnectionSettings, TableSettings, group="Tables"):
     """What a sink writes to, and how."""
 
-    rules = (_keyed_only,)
+    rules = (*TableSettings.rules, _keyed_only)
 
-    table_name_format: str = setting(
-        "The name of the table, as table or schema.table; ${topic} stands for the topic.",
-        default="${topic}",
-        importance=Importance.HIGH,
-    )
     insert_mode: Mode = setting(
         "insert adds each record as a row; upsert replaces the row of the same key or adds "
         "one; "

@@ -1,5 +1,6 @@
 """What the sink of PostgreSQL does in each mode, and with what its tables refuse."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -265,3 +266,25 @@ def test_rows_that_were_there_are_kept_dropped_or_refused_by_the_save_mode(
     assert rows(url) == [(2, "new")]
     write(task, records(spark, [(3, "more")]), 2)
     assert rows(url) == [(2, "new"), (3, "more")]
+
+
+def test_rules_send_a_stream_to_several_tables_renamed_and_filtered(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    rules = [
+        {"from": "t", "to": "t", "columns": {"rename": {"name": "title"}}},
+        {
+            "from": "t",
+            "to": "others",
+            "where": "id > 1",
+            "columns": {"add": {"twice": "id * 2"}},
+        },
+    ]
+    task = tasks(insert_mode="upsert", key_fields="id", table_mapping=json.dumps(rules))
+    write(task, records(spark, [(1, "a"), (2, "b")]), 1)
+    write(task, records(spark, [(2, "c")]), 2)
+    assert rows(url, "id, title") == [(1, "a"), (2, "c")]
+    with psycopg.connect(url) as database:
+        assert database.execute("SELECT * FROM others").fetchall() == [(2, "c", 4)]
+    batch = batch_of(records(spark, [(2, "c")]), 2)
+    assert task.committed(batch.mark, "t") is not None
