@@ -1,0 +1,677 @@
+"""A task of a sink of databases: staged by executors, applied and marked in one transaction."""
+
+# ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    Counting,
+    FrameSink,
+    RecordError,
+    Refusal,
+    Schema,
+)
+from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.schema import FLOATS, WHOLE_NUMBERS, primary_key
+from headrace.sdk.schema_evolution import ChangeKind, Handling, evolve
+from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
+from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.kinds import database_of
+from headrace_plugins.databases.merging import Application, MergedRows, publish
+from headrace_plugins.databases.rows import RecordRows, record_rows
+from headrace_plugins.databases.sink_settings import (
+    DataSaveMode,
+    Deletes,
+    Mode,
+    SchemaSaveMode,
+    TableSinkSettings,
+)
+from headrace_plugins.databases.staging import (
+    OP,
+    PLACE,
+    RECORD,
+    Bookkeeping,
+    Staging,
+    rows_of,
+)
+from headrace_plugins.mapped_records import (
+    StagedTables,
+    TableWrite,
+    renamed,
+    selection_of,
+)
+from headrace_plugins.table_mapping import TableRules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
+    from headrace.sdk.config import Config
+    from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.target_table import TableSelection
+
+_RECORD_ERROR = class_name(RecordError)
+_PART = "result string, refused string"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What of a batch goes into one table.
+
+    Args:
+        target: The table's name.
+        keys: The columns that identify a row, as they are configured.
+        batch: With the schema, and the mark, that the table gets.
+        selection: What a rule makes of the records; None where it gets them as they are.
+    """
+
+    target: TableName
+    keys: tuple[str, ...]
+    batch: SinkBatch
+    selection: TableSelection | None = None
+
+    @property
+    def condition(self) -> str | None:
+        """SQL for the records that go into it; None for all."""
+        return None if self.selection is None else self.selection.condition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a batch does to its table.
+
+    Args:
+        target: The table's name.
+        table: The table as it is; None for one that is to be made.
+        rows: How the records become rows.
+        types: The types of the columns that are written, in the target.
+        is_first: Whether it is the application's first batch there.
+        publishes: Whether its staging table becomes the target.
+    """
+
+    target: TableName
+    table: Table | None
+    rows: RecordRows
+    types: Mapping[str, str]
+    is_first: bool
+    publishes: bool
+
+    @property
+    def unique(self) -> bool:
+        """Whether the target has a unique constraint on just the columns of the key."""
+        if self.table is None:
+            return True
+        return any(set(each) == set(self.rows.keys) for each in self.table.unique)
+
+
+class TableSinkTask(FrameSink):
+    """Writes the records of one task; see TableSink.
+
+    A batch is staged in a table of its own, by COPY or LOAD DATA from executors. Then one
+    transaction on the driver applies it, which finds what the target's constraints refuse, and
+    stays open until the batch is to be committed: the mark is stored in it.
+    """
+
+    counting = Counting.CLAIMED
+    takes_columns = True
+    verifies = True
+
+    settings: TableSinkSettings
+
+    @override
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.database: Database = database_of(self.settings.address)
+        self._rules = TableRules.of(self.settings)
+        self._session: Session | None = None
+        self._prepared: set[str] = set()
+        # Rows of one key are put in order, so that the last of them counts.
+        self.ordered = self.settings.insert_mode.is_keyed  # type: ignore[misc]
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        self._books(self.database.named("any"))
+
+    @override
+    def priority(self, topic: str) -> int:
+        return min((each.priority for each in self._rules.targets(topic)), default=0)
+
+    @override
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    @override
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_session": None}
+
+    def session(self) -> Session:
+        """Return the connection for looking and for making tables, in no transaction."""
+        if self._session is None:
+            self._session = self.database.session()
+        try:
+            self._session.rollback()
+        except Exception:
+            self.stop()
+            raise
+        return self._session
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        # Guarantee 2: each table has a mark, and a batch is held when all of them hold it.
+        receipts = [self._receipt(target, own) for target, own in self._marks(mark, topic)]
+        return next(iter(receipts), None) if None not in receipts else None
+
+    def _receipt(self, target: TableName, mark: Mark) -> str | None:
+        books, session = self._books(target), self.session()
+        if books.pending(session, mark.application):
+            publish(self.database, books, session, mark.application)
+        receipt = books.held(session, mark)
+        session.rollback()
+        return receipt
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        parts = self._parts(frame, batch)
+        if len(parts) == 1 and parts[0].condition is None:
+            return self._written(frame, parts[0])
+        # Which records one of several tables refuses cannot be told apart from the others'.
+        plain = frame.drop(RECORD_ID)
+        tables = [
+            TableWrite(
+                str(part.target),
+                part.condition,
+                self._receipt(part.target, part.batch.mark) if len(parts) > 1 else None,
+                partial(self._written, part=part),
+            )
+            for part in parts
+        ]
+        return StagedTables.of(plain, batch, tables)
+
+    def _written(self, frame: DataFrame, part: _Part) -> MergedRows:
+        tolerant, batch = RECORD_ID in frame.columns, part.batch
+        plan = self._plan(part, tolerant=tolerant)
+        merges = self.settings.insert_mode.is_keyed
+        refusals = self._refusals(plan, batch)
+        seen = Observation()
+        counts = [
+            F.expr(f"count_if({each.condition})").alias(f"refused{number}")
+            for number, each in enumerate(refusals)
+        ]
+        frame = frame.observe(seen, F.expr("count(1)").alias("records"), *counts)
+        rows = plan.rows.merged(frame) if merges else plan.rows.plain(frame)
+        with ExitStack() as undo:
+            staging = self._staged(plan, batch, has_ops=merges, tolerant=tolerant)
+            undo.callback(self._discard, part)
+            refused = self._load(rows, staging, tolerant=tolerant)
+            found = seen.get
+            for number, each in enumerate(refusals):
+                if count := int(found[f"refused{number}"] or 0):
+                    problem = f"{each.problem.removesuffix('.')} ({count} of the batch)."
+                    raise RecordError(problem, fix=each.fix, field=each.field)
+            records = int(found["records"] or 0) - len(refused)
+            merged = self._applied(plan, batch, staging, records=records, tolerant=tolerant)
+            undo.pop_all()
+        merged.refusals = [*refused, *merged.refusals]
+        merged.rows = records - (len(merged.refusals) - len(refused))
+        return merged
+
+    @override
+    def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
+        parts = self._parts(frame, batch)
+        selection = parts[0].selection if parts else None
+        renames = None if selection is None else selection.renames
+        if len(parts) != 1 or (selection is not None and renames is None):
+            return None
+        [part] = parts
+        batch = part.batch
+        plan = self._plan(part, tolerant=False)
+        keys, mode = plan.rows.keys, self.settings.insert_mode
+        # A key that came with a table's rows is of one row each.
+        is_unique = bool(keys) and keys == primary_key(batch.schema)
+        if not plan.rows.is_flat or not (is_unique or not mode.is_keyed):
+            return None
+        if self._refusals(plan, batch):
+            return None
+        staging = self._staged(plan, batch, has_ops=False, tolerant=False)
+        columns = [
+            Column(name=name, type=plan.types[name], schema=schema)
+            for name, schema in staging.columns.items()
+        ]
+
+        def staged(results: Sequence[str]) -> StagedWrite:
+            return self._applied(plan, batch, staging, records=rows_of(results), tolerant=False)
+
+        raw = {} if renames is not None else self.database.raw_load(columns)
+        return ArrowWrite(
+            write=staging.load if renames is None else partial(_load_renamed, staging, renames),
+            staged=staged,
+            abort=partial(self._discard, part),
+            raw={name: partial(staging.load_raw, load) for name, load in raw.items()},
+        )
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        parts = [
+            self._marked(target, own)
+            for target, own in self._marks(mark, topic)
+            if self._receipt(target, own) is None
+        ]
+        return StagedTables(parts=parts, rows=0) if len(parts) > 1 else next(iter(parts), None)
+
+    def _marked(self, target: TableName, mark: Mark) -> MergedRows:
+        books = self._books(target)
+        name = self.database.staging(target, "none")
+        again = partial(self._locked, name, books, mark)
+        return MergedRows(
+            session=again() if self.database.keeps_open else None,
+            again=again,
+            books=books,
+            mark=mark,
+            target=target,
+            staging=Staging(database=self.database, name=name, columns={}),
+            rows=0,
+        )
+
+    @override
+    def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
+        found: list[Refusal] = []
+        for part in self._parts(frame, batch):
+            own = self._refusals(self._plan(part, tolerant=True), part.batch)
+            own += part.selection.refusals if part.selection is not None else ()
+            if part.condition is not None:
+                # What a table does not get it cannot refuse.
+                own = [
+                    replace(r, condition=f"({part.condition} AND {r.condition})") for r in own
+                ]
+            found += own
+        return found
+
+    # --- planning -------------------------------------------------------------------
+
+    def _marks(self, mark: Mark, topic: str) -> list[tuple[TableName, Mark]]:
+        """Return the tables of a topic's records, each with the mark that is kept for it."""
+        targets = [self.database.named(each.name) for each in self._rules.targets(topic)]
+        if len(targets) == 1:
+            return [(targets[0], mark)]
+        return [(t, replace(mark, application=f"{mark.application}#{t}")) for t in targets]
+
+    def _parts(self, frame: DataFrame, batch: SinkBatch) -> list[_Part]:
+        """Return what goes into which table. No job runs."""
+        found = []
+        marks = self._marks(batch.mark, batch.topic)
+        for target, (name, mark) in zip(self._rules.targets(batch.topic), marks, strict=True):
+            own, keys = replace(batch, mark=mark), target.key_fields or self.settings.keys
+            if target.is_plain:
+                found.append(_Part(target=name, keys=keys, batch=own))
+                continue
+            selection = selection_of(target, frame, batch)
+            to = replace(
+                own,
+                schema=selection.schema(batch.schema),
+                columns={column.name: column.sql for column in selection.columns},
+            )
+            found.append(_Part(target=name, keys=keys, batch=to, selection=selection))
+        return found
+
+    def _books(self, target: TableName) -> Bookkeeping:
+        books = Bookkeeping(self.database, target.schema)
+        if target.schema not in self._prepared:
+            books.prepare(self.session())
+            self._prepared.add(target.schema)
+        return books
+
+    def _plan(self, part: _Part, *, tolerant: bool) -> Plan:
+        target, batch, settings = part.target, part.batch, self.settings
+        session = self.session()
+        table = self.database.table(session, target)
+        is_first = self._books(target).is_new(session, batch.mark)
+        if (
+            table is not None
+            and is_first
+            and settings.schema_save_mode is SchemaSaveMode.RECREATE
+        ):
+            session.execute(f"DROP TABLE {self.database.path(target)}")
+            session.commit()
+            table = None
+        if table is None and settings.schema_save_mode is SchemaSaveMode.REQUIRE:
+            raise ConfigError(
+                problem=f"There is no table {target}.",
+                fix="Create it, or set schema.save.mode to create_when_not_exist.",
+                field="schema.save.mode",
+            )
+        rows = record_rows(batch, part.keys, settings.contract, table)
+        if settings.insert_mode.is_keyed and not rows.keys:
+            raise ConfigError(
+                problem=f"Nothing says which columns of {target} identify a row.",
+                fix="Set key.fields.",
+                field="key.fields",
+            )
+        staged = rows.staged_schema()
+        types = {
+            name: self.database.column_type(schema, in_key=name in rows.keys)
+            for name, schema in staged.items()
+        }
+        if table is not None:
+            table = self._fitted(session, table, rows, types, batch)
+            types = {
+                name: column.type
+                for name in types
+                if (column := table.column(name)) is not None and not column.generated
+            }
+            rows = replace(rows, schema=_only(rows.schema, types), fields=_only_of(rows, types))
+        extra = settings.delete_mode is Deletes.SOFT or settings.insert_mode is Mode.SCD2
+        deletes = rows.is_change or (settings.delete_enabled and batch.schema.optional)
+        publishes = table is None and not (tolerant or extra or deletes)
+        return Plan(
+            target=target,
+            table=table,
+            rows=rows,
+            types=types,
+            is_first=is_first,
+            publishes=publishes and not self.database.staging_is_apart,
+        )
+
+    def _fitted(
+        self,
+        session: Session,
+        table: Table,
+        rows: RecordRows,
+        types: Mapping[str, str],
+        batch: SinkBatch,
+    ) -> Table:
+        """Add columns that the table lacks, and widen those that are too narrow, by the policy.
+
+        It is not part of the batch's transaction: a column without values does no harm, and is
+        there when the batch runs again.
+        """
+        path, quote = self.database.path(table.name), self.database.quote
+        changes: list[str] = []
+        adds = batch.evolution.of(ChangeKind.ADD) in {Handling.EVOLVE, Handling.LENIENT}
+        widens = batch.evolution.of(ChangeKind.WIDEN) is Handling.EVOLVE
+        for name, kind in types.items():
+            column = table.column(name)
+            if column is None and adds:
+                changes.append(f"ALTER TABLE {path} ADD COLUMN {quote(name)} {kind}")
+            field = rows.schema.field(name)
+            if column is not None and field is not None and widens:
+                wider = _wider(column.schema, field.schema)
+                if wider is not None:
+                    to = self.database.column_type(wider)
+                    changes += self.database.retype(table.name, name, to)
+        missing = [
+            column.name
+            for column in table.columns
+            if not column.schema.optional
+            and not column.has_default
+            and not column.generated
+            and column.name not in types
+        ]
+        if missing and self.settings.insert_mode is not Mode.UPDATE:
+            raise ConfigError(
+                problem=f"The column {missing[0]} of {table.name} is NOT NULL, and the records "
+                "have no such field.",
+                fix="Add the field with a transform, or give the column a default.",
+                field=missing[0],
+            )
+        if not changes:
+            return table
+        for change in changes:
+            session.execute(change)
+        session.commit()
+        return self.database.table(session, table.name) or table
+
+    def _refusals(self, plan: Plan, batch: SinkBatch) -> list[Refusal]:
+        """Return what the table cannot take, as far as Spark can tell."""
+        found: list[Refusal] = []
+        keyed = self.settings.insert_mode.is_keyed
+        if plan.rows.is_change:
+            return found
+        if keyed:
+            missing = " OR ".join(f"{sql} IS NULL" for sql in plan.rows.key_fields.values())
+            if any(self._may_be_null(plan, batch, name) for name in plan.rows.keys):
+                found.append(
+                    Refusal(
+                        condition=f"({missing})",
+                        problem="A record has a null in its key, which identifies no row.",
+                        fix="Filter them out with a transform, or name other key.fields.",
+                        field=", ".join(plan.rows.keys),
+                    )
+                )
+        if batch.schema.optional and not self.settings.delete_enabled:
+            found.append(
+                Refusal(
+                    condition="value IS NULL",
+                    problem="A record is a tombstone, and this sink deletes no rows.",
+                    fix="Filter them out with a transform, or set insert.mode=upsert and "
+                    "delete.enabled=true.",
+                    field="value",
+                )
+            )
+        return found
+
+    def _may_be_null(self, plan: Plan, batch: SinkBatch, name: str) -> bool:
+        field = plan.rows.schema.field(name)
+        return batch.schema.optional or field is None or field.schema.optional
+
+    # --- writing --------------------------------------------------------------------
+
+    def _staged(
+        self, plan: Plan, batch: SinkBatch, *, has_ops: bool, tolerant: bool
+    ) -> Staging:
+        """Make the staging table of a batch."""
+        books = self._books(plan.target)
+        schemas = {n: s for n, s in plan.rows.staged_schema().items() if n in plan.types}
+        types = dict(plan.types)
+        if tolerant:
+            schemas[RECORD], types[RECORD] = Schema.int64(), "BIGINT"
+        if has_ops and not plan.publishes:
+            schemas[OP], types[OP] = Schema.string(), "CHAR(1)"
+            if plan.rows.is_change:
+                schemas[PLACE], types[PLACE] = Schema.string(), "VARCHAR(400)"
+        name = books.stage(self.session(), batch.mark, plan.target)
+        staging = Staging(database=self.database, name=name, columns=schemas)
+        keys = plan.rows.keys if plan.publishes else ()
+        staging.create(types, keys, plain=plan.publishes)
+        return staging
+
+    def _load(self, rows: DataFrame, staging: Staging, *, tolerant: bool) -> list[Refused]:
+        """Run the job that fills the staging table; return the records that it refuses."""
+        schema = to_arrow(Schema.struct(dict(staging.columns)))
+        most = self.settings.connections_max
+        rows = rows.select(*[F.col(_column(name)) for name in staging.columns])
+        rows = rows.coalesce(most)
+
+        def loaded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext as Running  # noqa: PLC0415 - on executors
+
+            running = Running.get()
+            number = 0 if running is None else running.partitionId()
+            conformed = (conform(batch, schema) for batch in batches)
+            refused: list[tuple[int, str, str]] = []
+            if tolerant:
+                result, refused = staging.load_tolerant(number, conformed)
+            else:
+                result = staging.load(number, conformed)
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "result": pa.array([result], pa.string()),
+                    "refused": [json.dumps(refused)],
+                }
+            )
+
+        found = rows.mapInArrow(loaded, _PART).collect()
+        return [
+            Refused(record, _RECORD_ERROR, problem)
+            for row in found
+            for record, problem, _ in json.loads(row["refused"])
+        ]
+
+    def _applied(
+        self,
+        plan: Plan,
+        batch: SinkBatch,
+        staging: Staging,
+        *,
+        records: int,
+        tolerant: bool,
+    ) -> MergedRows:
+        """Apply the staged rows in a transaction, and leave it open."""
+        books, settings = self._books(plan.target), self.settings
+        if plan.publishes:
+            self._finish(plan, staging)
+        elif plan.table is None:
+            self._create(plan)
+        at, refused = datetime.now(UTC), list[Refused]()
+
+        def insert(session: Session) -> None:
+            application = Application(
+                settings=settings,
+                target=plan.target,
+                columns=list(plan.types),
+                keys=plan.rows.keys,
+                unique=plan.unique,
+                has_ops=OP in staging.columns,
+                clears=self._clears(session, plan, batch),
+                at=at,
+            )
+            refused[:] = application.run(session, staging, tolerant=tolerant)
+
+        def applied() -> Session:
+            session = self._locked(staging.name, books, batch.mark)
+            try:
+                if not plan.publishes:
+                    insert(session)
+            except BaseException:
+                session.close()
+                raise
+            return session
+
+        session: Session | None = applied()
+        if session is not None and not self.database.keeps_open:
+            session.close()
+            session = None
+        return MergedRows(
+            session=session,
+            again=applied,
+            books=books,
+            mark=batch.mark,
+            target=plan.target,
+            staging=staging,
+            rows=records,
+            publishes=plan.publishes,
+            insert=insert,
+            refusals=refused,
+        )
+
+    def _locked(self, staging: TableName, books: Bookkeeping, mark: Mark) -> Session:
+        """Open a transaction that no other attempt of the application can commit beside."""
+        session = self.database.merging_session(staging)
+        try:
+            self.database.take_over(session, mark.application)
+            books.lock(session, mark)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _clears(self, session: Session, plan: Plan, batch: SinkBatch) -> bool:
+        settings = self.settings
+        if plan.is_first and plan.table is not None:
+            if settings.data_save_mode is DataSaveMode.DROP:
+                return True
+            if settings.data_save_mode is DataSaveMode.REQUIRE_EMPTY:
+                path = self.database.path(plan.target)
+                if session.value(f"SELECT 1 FROM {path} LIMIT 1"):
+                    raise ConfigError(
+                        problem=f"The table {plan.target} has rows already.",
+                        fix="Set data.save.mode to append or drop.",
+                        field="data.save.mode",
+                    )
+        return settings.insert_mode is Mode.REPLACE and not batch.continues
+
+    def _finish(self, plan: Plan, staging: Staging) -> None:
+        """Give a table that is to be published what it needs beside its rows."""
+        if not plan.rows.keys:
+            return
+        keys = [self.database.quote(key) for key in plan.rows.keys]
+        with self.database.staging_session(staging.name) as session:
+            self.database.add_key(session, staging.name, plan.target, keys)
+            session.commit()
+
+    def _create(self, plan: Plan) -> None:
+        """Make the target, without rows."""
+        settings, quote = self.settings, self.database.quote
+        keys = plan.rows.keys
+        columns = {
+            name: f"{kind}{' NOT NULL' if name in keys else ''}"
+            for name, kind in plan.types.items()
+        }
+        boolean, time = (
+            self.database.column_type(each) for each in (Schema.boolean(), Schema.timestamp())
+        )
+        if settings.delete_mode is Deletes.SOFT:
+            columns.setdefault(settings.soft_delete_column, boolean)
+        versions = settings.insert_mode is Mode.SCD2
+        if versions:
+            columns[settings.valid_from_column] = time
+            columns[settings.valid_to_column] = time
+            columns[settings.current_column] = boolean
+        body = [f"{quote(name)} {kind}" for name, kind in columns.items()]
+        if keys and not versions:
+            body.append(f"PRIMARY KEY ({', '.join(map(quote, keys))})")
+        session = self.session()
+        session.execute(f"CREATE TABLE {self.database.path(plan.target)} ({', '.join(body)})")
+        session.commit()
+
+    def _discard(self, part: _Part) -> None:
+        self._books(part.target).discard(self.session(), part.batch.mark)
+
+
+def _load_renamed(
+    staging: Staging,
+    renames: Mapping[str, str],
+    number: int,
+    rows: Iterator[pa.RecordBatch],
+) -> str | None:
+    return staging.load(number, renamed(rows, renames))
+
+
+def _column(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _only(schema: Schema, names: Mapping[str, object]) -> Schema:
+    return schema.with_fields({f.name: f.schema for f in schema.fields if f.name in names})
+
+
+def _only_of(rows: RecordRows, names: Mapping[str, object]) -> dict[str, str]:
+    return {name: sql for name, sql in rows.fields.items() if name in names}
+
+
+def _wider(there: Schema, comes: Schema) -> Schema | None:
+    """Return the schema of a column of numbers that takes what it has and what comes.
+
+    None where it does already, or where they are no numbers.
+    """
+    numbers = {*WHOLE_NUMBERS, *FLOATS}
+    if {there.type, comes.type} - numbers or there.is_logical or comes.is_logical:
+        return None
+    bare = there.replaced(parameters={}, optional=True, default=None)
+    wider = evolve(bare, comes.replaced(parameters={}, optional=True, default=None))
+    return None if wider.type is there.type else wider
