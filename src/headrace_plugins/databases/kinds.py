@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
-from headrace_plugins.databases.address import POSTGRESQL, Address
+from headrace_plugins.databases.address import POSTGRESQL, SQLITE, Address
 from headrace_plugins.databases.postgresql import Postgresql
+from headrace_plugins.databases.sqlite import Sqlite
 
 if TYPE_CHECKING:
     from headrace_plugins.databases.database import Database
 
-_KINDS: dict[str, type[Database]] = {POSTGRESQL: Postgresql}
+_KINDS: dict[str, type[Database]] = {POSTGRESQL: Postgresql, SQLITE: Sqlite}
 
 
 def database_of(address: Address) -> Database:
