@@ -20,7 +20,7 @@ from headrace.sdk.testing import (
 )
 from headrace.sdk.testing.driver import ALL_KINDS
 from headrace_plugins.connectors.jdbc import JdbcSource
-from headrace_plugins.databases.sink import TableSink
+from headrace_plugins.connectors.sqlite import SqliteSink
 
 
 class SqliteSourceDriver(SourceDriver):
@@ -79,7 +79,7 @@ def _made(make: Callable[[str], object], shown: bytes) -> object:
 class SqliteDriver(SinkDriver):
     """Reads the table with Python's sqlite3; an outage is a folder in the file's place."""
 
-    connector = TableSink
+    connector = SqliteSink
 
     def __init__(self, file: Path, **more: str) -> None:
         self._file, self._more = file, more

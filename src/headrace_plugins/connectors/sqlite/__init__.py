@@ -1,0 +1,5 @@
+"""The sink of SQLite."""
+
+from headrace_plugins.connectors.sqlite.sink import SqliteSink
+
+__all__ = ["SqliteSink"]

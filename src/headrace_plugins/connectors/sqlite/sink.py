@@ -1,0 +1,9 @@
+"""The sink of SQLite."""
+
+from __future__ import annotations
+
+from headrace_plugins.databases.sink import TableSink
+
+
+class SqliteSink(TableSink):
+    """Writes records to tables of a SQLite file, exactly once, by workers of its machine."""
