@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import io
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,22 +13,14 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from headrace.sdk.arrow import to_arrow_type
-from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
+from headrace.sdk.schema import TIME, Schema, Type
+from headrace_plugins.databases.text_columns import TextColumns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace_plugins.databases.catalog import Column
     from headrace_plugins.databases.database import Rejected
-
-_PATTERNS = {
-    DATE: r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
-    TIME: r"^([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(\.[0-9]+)?$",
-    TIMESTAMP: r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(\+00)?$",
-    DECIMAL: r"^-?[0-9]+(\.[0-9]+)?$",
-}
-"""What texts of these types look like that Arrow has a value for."""
-_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -52,49 +43,12 @@ class CsvRows:
         try:
             return self._batch(self._read(block, self._types)), ()
         except pa.ArrowInvalid:
-            return self._parse_one_by_one(block)
-
-    def _parse_one_by_one(self, block: bytes) -> tuple[pa.RecordBatch, Rejected]:
-        """Parse all as texts, and find the values that are none of their types."""
-        names = self._names
-        texts = self._read(block, dict.fromkeys(names, pa.string()))
-        good, reasons = pa.array([True] * len(texts)), dict[int, str]()
-        arrays = list(texts.columns)
-        for number, column in enumerate(self.columns):
-            pattern = _PATTERNS.get(column.schema.name or "")
-            if pattern is None:
-                continue
-            fits = pc.fill_null(pc.match_substring_regex(arrays[number], pattern), True)  # noqa: FBT003 - Arrow's
-            if column.schema.name == DECIMAL:
-                fits = pc.and_(fits, self._fits_decimal(arrays[number], column.schema, fits))
-            if pc.all(fits).as_py():
-                continue
-            if self.nulls and column.schema.optional:
-                arrays[number] = pc.if_else(fits, arrays[number], None)
-                continue
-            for row in pc.indices_nonzero(pc.invert(fits)).to_pylist():
-                reasons.setdefault(
-                    row,
-                    f"The column {column.name} of type {column.type} holds "
-                    f"{arrays[number][row].as_py()!r}, which a value of its schema cannot be.",
-                )
-            good = pc.and_(good, fits)
-        table = pa.table(arrays, names)
-        rejected = [(_text(texts.slice(row, 1)), why) for row, why in sorted(reasons.items())]
-        kept = io.BytesIO()
-        options = csv.WriteOptions(include_header=False, quoting_style="all_valid")
-        csv.write_csv(table.filter(good), kept, options)
-        return self._batch(self._read(kept.getvalue(), self._types)), rejected
-
-    def _fits_decimal(self, texts: pa.Array, schema: Schema, looks: pa.Array) -> pa.Array:
-        kind = to_arrow_type(schema.bare())
-        whole = kind.precision - kind.scale
-        digits = pc.utf8_length(
-            pc.replace_substring_regex(
-                pc.if_else(looks, texts, "0"), r"^-?0*([0-9]*)(\..*)?$", r"\1"
-            )
-        )
-        return pc.fill_null(pc.less_equal(digits, whole), True)  # noqa: FBT003 - Arrow's
+            texts = self._read(block, dict.fromkeys(self._names, pa.string()))
+            arrays = [
+                _unhexed(values.combine_chunks(), column.schema)
+                for values, column in zip(texts.columns, self.columns, strict=True)
+            ]
+            return TextColumns(self.columns, self.nulls, zone="+00").parse(arrays)
 
     def _read(self, block: bytes, types: dict[str, pa.DataType]) -> pa.Table:
         if not block:
@@ -119,10 +73,8 @@ class CsvRows:
     def _batch(self, table: pa.Table) -> pa.RecordBatch:
         arrays = []
         for column, values in zip(self.columns, table.columns, strict=True):
-            array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-            if column.schema.type is Type.BYTES and not column.schema.is_logical:
-                array = unhex(pc.utf8_slice_codeunits(array, 2))
-            elif column.schema.is_local:
+            array = _unhexed(values.combine_chunks(), column.schema)
+            if column.schema.is_local:
                 array = array.cast(pa.timestamp("us", "UTC"))
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, [column.name for column in self.columns])
@@ -150,10 +102,10 @@ def _csv_type(schema: Schema) -> pa.DataType:
     return to_arrow_type(schema.bare())
 
 
-def _text(row: pa.Table) -> str:
-    values = [value for column in row.columns for value in column.to_pylist()]
-    shown = ",".join("" if value is None else str(value) for value in values)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+def _unhexed(values: pa.Array, schema: Schema) -> pa.Array:
+    if schema.type is not Type.BYTES or schema.is_logical:
+        return values
+    return unhex(pc.utf8_slice_codeunits(values, 2))
 
 
 def unhex(texts: pa.Array) -> pa.Array:
