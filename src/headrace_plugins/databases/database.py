@@ -174,6 +174,8 @@ class Database(ABC):
     """What stands for a bound value in SQL."""
     row_id: ClassVar[str]
     """SQL that identifies a row of a staging table within a transaction."""
+    exact_text: ClassVar[str] = ""
+    """SQL behind the type of a column of texts that lets it tell cases apart."""
     transactional_ddl: ClassVar[bool] = True
     """Whether making and renaming tables is undone with a transaction."""
     keeps_open: ClassVar[bool] = True

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
-from headrace_plugins.databases.address import POSTGRESQL, SQLITE, Address
+from headrace_plugins.databases.address import MYSQL, POSTGRESQL, SQLITE, Address
+from headrace_plugins.databases.mysql import Mysql
 from headrace_plugins.databases.postgresql import Postgresql
 from headrace_plugins.databases.sqlite import Sqlite
 
 if TYPE_CHECKING:
     from headrace_plugins.databases.database import Database
 
-_KINDS: dict[str, type[Database]] = {POSTGRESQL: Postgresql, SQLITE: Sqlite}
+_KINDS: dict[str, type[Database]] = {
+    POSTGRESQL: Postgresql,
+    MYSQL: Mysql,
+    SQLITE: Sqlite,
+}
 
 
 def database_of(address: Address) -> Database:

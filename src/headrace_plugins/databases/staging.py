@@ -182,17 +182,18 @@ class Bookkeeping:
 
     def prepare(self, session: Session) -> None:
         """Make the tables."""
+        application = f"application VARCHAR({_APPLICATION}){self.database.exact_text}"
         make_table(
             session,
             self._path(MARKS),
-            f"application VARCHAR({_APPLICATION}) PRIMARY KEY, batch BIGINT NOT NULL, "
+            f"{application} PRIMARY KEY, batch BIGINT NOT NULL, "
             "receipt TEXT NOT NULL, pending TEXT",
         )
         make_table(
             session,
             self._path(STAGED),
             "name VARCHAR(200) PRIMARY KEY, target VARCHAR(400) NOT NULL, "
-            f"application VARCHAR({_APPLICATION}) NOT NULL, batch BIGINT NOT NULL, "
+            f"{application} NOT NULL, batch BIGINT NOT NULL, "
             "epoch BIGINT NOT NULL",
         )
         if not self.database.staging_is_apart:

@@ -37,17 +37,20 @@ class TextRows:
         """Return the lines of the rows, in UTF-8, as one buffer of Arrow's."""
         if not rows.num_rows:
             return memoryview(b"")
-        texts = [
-            self._texts(column, schema)
-            for column, schema in zip(rows.columns, self.schemas, strict=True)
-        ]
         joined = pc.binary_join_element_wise(
-            *texts, "\t", null_handling="replace", null_replacement="\\N"
+            *self.texts(rows), "\t", null_handling="replace", null_replacement="\\N"
         )
         ended = pc.binary_join_element_wise(joined, "", "\n")
         _, offsets, data = ended.buffers()
         end = memoryview(offsets).cast("i")[len(ended)]
         return memoryview(data)[:end]
+
+    def texts(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """Return the values of each column as such texts; nulls stay nulls."""
+        return [
+            self._texts(column, schema)
+            for column, schema in zip(rows.columns, self.schemas, strict=True)
+        ]
 
     def _texts(self, column: pa.Array, schema: Schema) -> pa.Array:
         if schema.type is Type.BOOLEAN:

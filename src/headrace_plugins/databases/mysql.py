@@ -1,0 +1,639 @@
+"""MySQL and MariaDB: rows taken from the packets as Arrow, and LOAD DATA from a pipe."""
+
+# ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, RetriableError, Schema, SetupError, Type
+from headrace.sdk.connector import Finding, Verdict
+from headrace.sdk.schema import (
+    COLUMN_TYPE,
+    DATE,
+    DECIMAL,
+    MAX_PRECISION,
+    TIME,
+    TIMESTAMP,
+    VARIANT,
+    WHOLE_NUMBERS,
+    precision_of,
+    scale_of,
+)
+from headrace_plugins.databases.catalog import Table, TableName
+from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
+from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.mysql_catalog import (
+    COLLATE,
+    describe_tables,
+    result_column,
+    tables_of,
+)
+from headrace_plugins.databases.mysql_errors import (
+    NOT_REACHED,
+    TOO_LARGE,
+    refused_row,
+    translated,
+)
+from headrace_plugins.databases.mysql_rows import column_blocks
+from headrace_plugins.databases.text_columns import TextColumns
+from headrace_plugins.databases.text_rows import TextRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from io import FileIO
+
+    from headrace_plugins.databases.catalog import Column
+
+_SETTINGS = (
+    "SET SESSION time_zone = '+00:00', max_error_count = 64, "
+    # Values that do not fit are errors, and an identifier of 0 is not the next free one.
+    "sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', "
+    # Spark may take its time with what comes before or after: the server is to wait.
+    "net_read_timeout = 3600, net_write_timeout = 3600, "
+    "lock_wait_timeout = 60, innodb_lock_wait_timeout = 60"
+)
+_ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+"""So that each statement sees what is committed, as in other databases."""
+_EXPLICIT = "explicit_defaults_for_timestamp"
+"""Without it a TIMESTAMP is NOT NULL unless it says NULL, and takes a null for now."""
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10, 30
+_INSERT_BYTES = 1 << 20
+"""How long an INSERT is where LOAD DATA is not allowed."""
+
+_TYPES: Mapping[str, str] = {
+    Type.BOOLEAN.value: "tinyint(1)",
+    Type.INT8.value: "tinyint",
+    Type.INT16.value: "smallint",
+    Type.INT32.value: "int",
+    Type.INT64.value: "bigint",
+    Type.FLOAT32.value: "float",
+    Type.FLOAT64.value: "double",
+    Type.STRING.value: "longtext",
+    Type.BYTES.value: "longblob",
+    Type.ARRAY.value: "json",
+    Type.MAP.value: "json",
+    Type.STRUCT.value: "json",
+    DATE: "date",
+    TIME: "time(6)",
+    TIMESTAMP: "datetime(6)",
+    VARIANT: "json",
+}
+_KEY_TYPES = {Type.STRING.value: "varchar(255)", Type.BYTES.value: "varbinary(255)"}
+"""Those of a key's columns: of longer values a server has no index."""
+
+
+class Mysql(Database):
+    """A database of a MySQL or MariaDB server; the others of the server can be named too.
+
+    What its types are read as, where it is not plain: TINYINT(1) and so BOOLEAN as INT8, as it
+    holds other numbers than 0 and 1; BIT(1) as BOOLEAN, longer ones as BYTES; an unsigned
+    integer as the next wider one, BIGINT UNSIGNED as a Decimal; a DECIMAL of more than 38
+    digits as STRING; DATETIME as a local timestamp; ENUM, SET and JSON as STRING; geometry as
+    BYTES, in the server's own form. A TIME of less than 0 or of 24 hours and more, and a date
+    whose month or day is zero, make their rows rejected ones.
+
+    What it makes for types that are not its own: DATETIME(6) for all timestamps, those with a
+    zone in UTC, as TIMESTAMP ends in 2038; JSON for what has parts, where MySQL, but not
+    MariaDB, sorts keys and makes doubles of long numbers; VARCHAR(255) for a key's texts.
+    Fractions of a second that a column has no digits for are lost without an error.
+    """
+
+    kind: ClassVar[str] = "mysql"
+    row_id: ClassVar[str] = "__headrace_row"
+    exact_text: ClassVar[str] = f"{COLLATE}utf8mb4_bin"
+    transactional_ddl: ClassVar[bool] = False
+
+    # --- connections and names ------------------------------------------------------
+
+    @override
+    def session(self) -> Session:
+        session = Session(self._connect(local_infile=True), self._errors)
+        if not session.value(f"SELECT @@{_EXPLICIT}"):
+            session.execute(f"SET SESSION {_EXPLICIT} = 1")
+        return session
+
+    def _connect(self, **options: Any) -> Any:
+        pymysql, address = _pymysql(), self.address
+        with self._errors():
+            connection = pymysql.connect(
+                host=address.host,
+                port=address.port,
+                database=address.database,
+                user=address.user,
+                password=address.password or "",
+                charset="utf8mb4",
+                autocommit=False,
+                program_name="headrace",
+                client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # counts rows as others do
+                conv=_conversions(),
+                defer_connect=True,
+                read_timeout=_ANSWER_SECONDS,
+                **_tls_options(address.options),
+                **options,
+            )
+            connection.connect(_socket(address.host, address.port))
+            try:
+                connection.query(_SETTINGS)
+                connection.query(_ISOLATION)
+                connection._read_timeout = None  # noqa: SLF001 - of the start only
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except _pymysql().MySQLError as error:
+            number, *texts = error.args if len(error.args) > 1 else (0, str(error))
+            raise translated(self.address, number, str(texts[0]).strip()) from error
+        except OSError as error:
+            raise translated(self.address, NOT_REACHED, str(error)) from error
+
+    @override
+    def quote(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    @override
+    def literal(self, value: object) -> str:
+        from pymysql.converters import escape_item  # noqa: PLC0415 - an extra
+
+        return str(escape_item(value, "utf8mb4", _conversions()))
+
+    @property
+    @override
+    def default_schema(self) -> str:
+        return self.address.database
+
+    # --- the catalog ----------------------------------------------------------------
+
+    @override
+    def tables(self, session: Session) -> list[TableName]:
+        return tables_of(session, self.address.database)
+
+    @override
+    def describe(
+        self, session: Session, names: Sequence[TableName]
+    ) -> Mapping[TableName, Table]:
+        # The catalog tells no cases apart, but names of tables may be told apart.
+        is_folded = bool(session.value("SELECT @@lower_case_table_names"))
+        asked = {TableName(n.schema, n.name.lower()) if is_folded else n: n for n in names}
+        found = dict[TableName, Table]()
+        for schema in {each.schema for each in names}:
+            tables = [each.name for each in names if each.schema == schema]
+            for table in describe_tables(session, schema, tables):
+                own = table.name
+                name = asked.get(TableName(schema, own.name.lower()) if is_folded else own)
+                if name is not None:
+                    found[name] = replace(table, name=name)
+        return found
+
+    @override
+    def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:
+        with session.errors(), closing(session.connection.cursor()) as cursor:
+            cursor.execute(f"SELECT * FROM ({query}) AS q LIMIT 0")
+            # The description of PEP 249 leaves out the sign and the character set.
+            fields = cursor._result.fields  # noqa: SLF001
+        return tuple(map(result_column, fields))
+
+    @override
+    def now(self, session: Session) -> datetime:
+        found: datetime = session.value("SELECT UTC_TIMESTAMP(6)")
+        return found.replace(tzinfo=UTC)
+
+    # --- reading --------------------------------------------------------------------
+
+    @override
+    def read(
+        self, select: Select, *, nulls: bool = False
+    ) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
+        texts = TextColumns(select.columns, nulls)
+        values = ", ".join(self._value(each) for each in select.columns)
+        where = f" WHERE {select.where}" if select.where else ""
+        query = f"SELECT {values} FROM {select.source}{where}"
+        with closing(self._connect()) as connection, self._errors():
+            for block in column_blocks(connection, query):
+                yield texts.parse(
+                    [
+                        array if _is_bytes(column.schema) else array.cast(pa.string())
+                        for array, column in zip(block, select.columns, strict=True)
+                    ]
+                )
+
+    def _value(self, column: Column) -> str:
+        name = self.quote(column.name)
+        if column.schema.type in {Type.FLOAT32, Type.FLOAT64} and column.type != "double":
+            return f"{name} * 1e0"  # a FLOAT is written with six digits, a DOUBLE with all
+        return f"{name} + 0" if column.schema.type is Type.BOOLEAN else name
+
+    # --- writing --------------------------------------------------------------------
+
+    @override
+    def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
+        own, _, kind = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
+        if own == self.kind and not (in_key and re.match(r"\w*(text|blob|json)", kind)):
+            # Other servers may lack the collation. What it tells apart, keys must.
+            kind, _, collation = kind.partition(COLLATE)
+            is_exact = collation.endswith(("_bin", "_cs"))
+            return f"{kind}{COLLATE}utf8mb4_bin" if is_exact else kind
+        if schema.name == DECIMAL and schema.is_logical:
+            scale = scale_of(schema.parameters)
+            return f"decimal({precision_of(schema.parameters) or MAX_PRECISION},{scale})"
+        name = str(schema.name) if schema.is_logical else schema.type.value
+        return _KEY_TYPES.get(name, _TYPES[name]) if in_key else _TYPES[name]
+
+    @override
+    def staging_columns(self) -> str:
+        return f"{self.row_id} BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY"
+
+    @override
+    def merging_session(self, staging: TableName) -> Session:
+        session = self.session()
+        session.execute("SET SESSION wait_timeout = 300")
+        return session
+
+    @override
+    def take_over(self, session: Session, name: str) -> None:
+        lock = hashlib.blake2b(name.encode(), digest_size=24).hexdigest()
+        by = time.monotonic() + _TAKE_OVER_SECONDS
+        while session.value("SELECT GET_LOCK(%s, 0)", [lock]) != 1:
+            holder = session.value("SELECT IS_USED_LOCK(%s)", [lock])
+            if holder is not None:
+                with suppress(DatabaseError):  # it is gone by itself meanwhile
+                    session.execute(f"KILL {holder}")
+            if time.monotonic() > by:
+                raise RetriableError(
+                    problem=f"Another connection to {self.address.title} runs the same task, "
+                    "and cannot be ended.",
+                    fix="Stop the other worker, or end its connection.",
+                )
+            time.sleep(0.05)
+
+    @override
+    def retype(self, table: TableName, column: str, type_: str) -> list[str]:
+        with self.session() as session:
+            found = self.table(session, table)
+            old = found.column(column) if found is not None else None
+            made = session.rows(f"SHOW CREATE TABLE {self.path(table)}")[0][1]
+        own = old.type.partition(COLLATE)[0] if old is not None else ""
+        # What follows the type: MODIFY drops what it does not name, such as a default.
+        rest = str(made).partition(f"\n  {self.quote(column)} {own}")[2]
+        kept = re.split(r",?\n", rest, maxsplit=1)[0]
+        change = f"MODIFY COLUMN {self.quote(column)} {type_}{kept}"
+        return [f"ALTER TABLE {self.path(table)} {change}"]
+
+    @override
+    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
+        changes = ", ".join(f"{self.path(old)} TO {self.path(new)}" for old, new in names)
+        session.execute(f"RENAME TABLE {changes}")
+
+    @override
+    def load(
+        self,
+        session: Session,
+        table: TableName,
+        columns: Mapping[str, Schema],
+        rows: Iterator[pa.RecordBatch],
+    ) -> int:
+        text, sent = TextRows(list(columns.values()), boolean=("1", "0")), 0
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            nonlocal sent
+            for batch in rows:
+                sent += batch.num_rows
+                yield _with_doubles(batch)
+
+        if session.value("SELECT @@local_infile"):
+            data = map(text.lines, counted())
+            count = self._load_data(session, table, columns, data)
+        else:
+            count = self._insert(session, table, columns, map(text.texts, counted()))
+        if count != sent:
+            raise refused_row(self.address, f"{sent} rows were sent, and {count} are there")
+        return count
+
+    def _load_data(
+        self,
+        session: Session,
+        table: TableName,
+        columns: Mapping[str, Schema],
+        data: Iterator[memoryview],
+    ) -> int:
+        names, settings = [], []
+        years = {row[0] for row in session.rows(_YEARS_OF, [table.schema, table.name])}
+        for number, (name, schema) in enumerate(columns.items()):
+            made = _LOADED.get(schema.type) if not schema.is_logical else None
+            made = "CAST({} AS SIGNED)" if name in years else made  # '0' is the year 2000
+            names.append(self.quote(name) if made is None else f"@v{number}")
+            if made is not None:
+                settings.append(f"{self.quote(name)} = {made.format(f'@v{number}')}")
+        reader, writer = os.pipe()
+
+        def statement() -> int:
+            try:
+                return session.execute(
+                    f"LOAD DATA LOCAL INFILE '/dev/fd/{reader}' INTO TABLE {self.path(table)} "
+                    f"CHARACTER SET utf8mb4 ({', '.join(names)})"
+                    + (f" SET {', '.join(settings)}" if settings else "")
+                )
+            finally:
+                os.close(reader)  # who writes must not wait for ever
+
+        with ThreadPoolExecutor(1, "load-data") as thread:
+            loaded = thread.submit(statement)
+            with open(writer, "wb", buffering=0) as pipe:  # noqa: PTH123 - a number
+                for block in data:
+                    if not _written(pipe, block):
+                        break
+            count = loaded.result()
+        self._check(session)
+        return count
+
+    def _insert(
+        self,
+        session: Session,
+        table: TableName,
+        columns: Mapping[str, Schema],
+        data: Iterator[list[pa.Array]],
+    ) -> int:
+        """Add rows by INSERT, for a server that allows no LOAD DATA LOCAL: half as fast."""
+        names = ", ".join(self.quote(name) for name in columns)
+        head = f"INSERT INTO {self.path(table)} ({names}) VALUES "
+        limit, count = int(session.value("SELECT @@max_allowed_packet")), 0
+        for texts in data:
+            values = [
+                _literals(each, schema)
+                for each, schema in zip(texts, columns.values(), strict=True)
+            ]
+            joined = pc.binary_join_element_wise(
+                *values, ",", null_handling="replace", null_replacement="NULL"
+            )
+            tuples = pc.binary_join_element_wise("(", joined, ")", "")
+            if not len(tuples):
+                continue
+            ends = np.cumsum(pc.binary_length(tuples).to_numpy(zero_copy_only=False))
+            parts = np.unique(ends // min(_INSERT_BYTES, limit // 2), return_index=True)[1]
+            for start, end in zip(parts, [*parts[1:], len(tuples)], strict=True):
+                statement = head + ",".join(tuples[start:end].to_pylist())
+                if len(statement.encode()) >= limit:
+                    problem = "it is larger than max_allowed_packet"
+                    raise translated(self.address, TOO_LARGE, problem)
+                count += session.execute(statement)
+                self._check(session)
+        return count
+
+    def _check(self, session: Session) -> None:
+        """Raise an error if the last statement has left out a row or changed a value.
+
+        LOAD DATA LOCAL only warns of what is an error elsewhere.
+        """
+        warnings = session.rows("SHOW WARNINGS")
+        if warnings:
+            raise refused_row(
+                self.address, "; ".join(dict.fromkeys(str(row[2]) for row in warnings[:3]))
+            )
+
+    @override
+    def update(self, merge: Merge, settings: Sequence[tuple[str, str]]) -> str:
+        changes = ", ".join(f"t.{name} = {value}" for name, value in settings)
+        return (
+            f"UPDATE {merge.target} t JOIN {merge.staging} s ON {merge.matches} "
+            f"SET {changes} WHERE {merge.where}"
+        )
+
+    @override
+    def delete(self, merge: Merge) -> str:
+        return (
+            f"DELETE t FROM {merge.target} t JOIN {merge.staging} s ON {merge.matches} "
+            f"WHERE {merge.where}"
+        )
+
+    @override
+    def differs(self, one: str, other: str) -> str:
+        # Most collations tell no cases apart.
+        exactly = f"CAST({one} AS BINARY) <=> CAST({other} AS BINARY)"
+        return f"NOT ({one} <=> {other} AND {exactly})"
+
+    # --- health ---------------------------------------------------------------------
+
+    @override
+    def examine(self, session: Session) -> Iterator[Finding]:
+        found = dict(session.rows(_VARIABLES)) | dict(session.rows(_CONNECTED))
+        version = str(session.value("SELECT VERSION()"))
+        oldest = (10, 5) if "MariaDB" in version else (8, 0)
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+        yield Finding(
+            "MySQL 8.0 or MariaDB 10.5, or newer", _verdict(numbers >= oldest), version
+        )
+        charset = session.value(
+            "SELECT default_character_set_name FROM information_schema.schemata "
+            "WHERE schema_name = %s",
+            [self.address.database],
+        )
+        yield _advised(
+            "character set utf8mb4",
+            charset == "utf8mb4",
+            str(charset),
+            f"ALTER DATABASE {self.quote(self.address.database)} CHARACTER SET utf8mb4;",
+        )
+        yield _advised(
+            "LOAD DATA LOCAL, which is twice as fast as INSERT",
+            found["local_infile"] == "ON",
+            f"local_infile is {found['local_infile']}",
+            "SET GLOBAL local_infile = 1;",
+        )
+        packet = int(found["max_allowed_packet"])
+        yield _advised(
+            "rows of 16 MB",
+            packet >= _PACKET_BYTES,
+            f"max_allowed_packet is {packet}",
+            f"SET GLOBAL max_allowed_packet = {4 * _PACKET_BYTES};",
+        )
+        free = int(found["max_connections"]) - int(found["Threads_connected"])
+        yield _advised(
+            "free connections",
+            free >= _SPARE,
+            f"{free} free",
+            f"SET GLOBAL max_connections = {int(found['max_connections']) + 100};",
+        )
+        if found["read_only"] == "ON":
+            yield _advised(
+                "a server that takes writes",
+                False,  # noqa: FBT003
+                "read_only is ON: it is a replica, or closed for a while",
+                "Write to its primary, or SET GLOBAL read_only = OFF;",
+            )
+        if found.get("log_bin") == "ON" and found.get("binlog_format") == "STATEMENT":
+            yield _advised(
+                "a binary log that takes READ COMMITTED",
+                False,  # noqa: FBT003
+                "binlog_format is STATEMENT: writing fails",
+                "SET GLOBAL binlog_format = 'ROW';",
+            )
+
+
+_VARIABLES = (
+    "SHOW GLOBAL VARIABLES WHERE variable_name IN ('local_infile', 'max_allowed_packet', "
+    "'max_connections', 'read_only', 'log_bin', 'binlog_format')"
+)
+_YEARS_OF = (
+    "SELECT column_name FROM information_schema.columns "
+    "WHERE table_schema = %s AND table_name = %s AND data_type = 'year'"
+)
+_CONNECTED = "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
+_LOADED = {Type.BOOLEAN: "CAST({} AS UNSIGNED)", Type.BYTES: "UNHEX({})"}
+"""How LOAD DATA makes a value of a text that the column would take for something else."""
+_PACKET_BYTES = 16 << 20
+_SPARE = 5
+_TAKE_OVER_SECONDS = 30
+
+
+def _verdict(met: bool, otherwise: Verdict = Verdict.FAILED) -> Verdict:  # noqa: FBT001
+    return Verdict.OK if met else otherwise
+
+
+def _advised(requirement: str, met: bool, found: str, fix: str) -> Finding:  # noqa: FBT001
+    return Finding(requirement, _verdict(met, Verdict.WARNING), found, "" if met else fix)
+
+
+def _pymysql() -> Any:
+    try:
+        import pymysql  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise SetupError(
+            problem="MySQL needs the package PyMySQL.", fix="pip install 'headrace[mysql]'"
+        ) from error
+    return pymysql
+
+
+@cache
+def _conversions() -> dict[Any, Any]:
+    """Return how PyMySQL writes values, times with a zone as of UTC, which it would ignore."""
+    from pymysql.converters import conversions, escape_datetime  # noqa: PLC0415 - an extra
+
+    def escaped(value: datetime, mapping: Any = None) -> str:
+        return escape_datetime(value.astimezone(UTC) if value.tzinfo else value, mapping)
+
+    return {**conversions, datetime: escaped}
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    """Return a connection that notices within a minute that the other machine is gone."""
+    made = socket.create_connection((host, port), timeout=_CONNECT_SECONDS)
+    made.settimeout(None)
+    for name, value in _SOCKET_OPTIONS.items():
+        if hasattr(socket, name):  # not on every system
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return made
+
+
+_SOCKET_OPTIONS = {
+    "TCP_NODELAY": 1,
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 30_000,
+}
+_TLS_NAMES = {
+    "ssl_ca": "ca",
+    "ssl_cert": "cert",
+    "ssl_key": "key",
+    "ssl_mode": "mode",
+    "sslmode": "mode",
+}
+_TLS = {
+    **dict.fromkeys(("disable", "disabled", "false"), "disabled"),
+    **dict.fromkeys(("prefer", "preferred"), "preferred"),
+    **dict.fromkeys(("require", "required", "trust", "true"), "required"),
+    "verify-ca": "verify-ca",
+    **dict.fromkeys(("verify-identity", "verify-full"), "verify-identity"),
+}
+"""The modes of MySQL and of MariaDB's drivers."""
+
+
+def _tls_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return PyMySQL's options for those of a URL."""
+    names = {_TLS_NAMES.get(name.lower().replace("-", "_"), name): name for name in options}
+    given = {name: options[own] for name, own in names.items()}
+    ca, cert = given.get("ca"), given.get("cert")
+    default = "verify-ca" if ca else "required" if cert else "preferred"
+    text = given.get("mode", default)
+    mode = _TLS.get(text.lower().replace("_", "-"))
+    unknown = given.keys() - _TLS_NAMES.values()
+    if unknown or mode is None:
+        wrong = min(unknown) if unknown else f"{names['mode']}={text}"
+        raise ConfigError(
+            problem=f"Unknown option {wrong!r} in the URL of a MySQL server.",
+            fix="Use sslMode (disabled, preferred, required, verify-ca, verify-identity), "
+            "ssl_ca, ssl_cert and ssl_key.",
+            field="connection.url",
+        )
+    if mode == "disabled":
+        return {"ssl_disabled": True}
+    if mode == "preferred":  # which is PyMySQL's default
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        context.check_hostname = mode == "verify-identity"
+        context.verify_mode = ssl.CERT_NONE if mode == "required" else ssl.CERT_REQUIRED
+        if cert:
+            context.load_cert_chain(cert, given.get("key"))
+    except OSError as error:
+        raise ConfigError(
+            problem=f"A file of the URL's TLS options cannot be used: {error}.",
+            fix="Name files of PEM certificates that the worker can read.",
+            field="connection.url",
+        ) from error
+    return {"ssl": context}
+
+
+def _is_bytes(schema: Schema) -> bool:
+    return schema.type is Type.BYTES and not schema.is_logical
+
+
+def _with_doubles(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose floats are doubles: the shortest text of one may be out of range."""
+    for number, field in enumerate(batch.schema):
+        if pa.types.is_float32(field.type):
+            doubles = batch.column(number).cast(pa.float64())
+            batch = batch.set_column(number, field.name, doubles)
+    return batch
+
+
+def _written(pipe: FileIO, block: memoryview) -> bool:
+    """Write a block; return whether anyone still reads: who does not has an error to tell."""
+    try:
+        while block:
+            block = block[pipe.write(block) :]
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def _literals(texts: pa.Array, schema: Schema) -> pa.Array:
+    """Return texts of LOAD DATA as literals of SQL, where backslashes escape too."""
+    if schema.type in {Type.BOOLEAN, *WHOLE_NUMBERS} and not schema.is_logical:
+        return texts
+    if schema.type is Type.STRING:
+        texts = pc.replace_substring(texts, "'", "''")
+    return pc.binary_join_element_wise("X'" if _is_bytes(schema) else "'", texts, "'", "")

@@ -1,0 +1,85 @@
+"""Errors of MySQL and MariaDB, by their numbers, as ours."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ConfigError, RecordError, RetriableError
+from headrace.sdk.errors import StorageUnavailableError
+from headrace_plugins.databases.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from headrace_plugins.databases.address import Address
+
+# https://mariadb.com/kb/en/mariadb-error-code-reference/
+# https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
+NOT_REACHED, TOO_LARGE = 2003, 1153
+_NO_DATABASE, _NO_TABLE, _NOT_THERE, _NO_TLS = 1049, 1146, 1305, 2026
+_NO_ENTRY = {1044, 1045, 1251, 1524, 1698, 1820, 1862, 2059, 2061}
+_NOT_GRANTED = {1142, 1143, 1227, 1370}
+_NOT_USABLE = {_NO_DATABASE, _NO_TABLE, _NO_TLS, *_NO_ENTRY, *_NOT_GRANTED}
+_NO_SPACE = {3, 1021, 1026, 1114}
+_AWAY_OR_BUSY = {
+    *(0, 1020, 1028, 1037, 1040, 1041, 1053, 1129, 1158, 1159, 1160, 1161, 1203, 1205, 1206),
+    *(1213, 1226, 1290, 1317, 1412, 1614, 1637, 1792, 1836, 1927, 1969, 2002, 2003, 2006),
+    *(2013, 2014, 3024, 3572, 4031),
+}
+_REFUSED_ROW = {
+    *(1048, 1062, 1169, 1216, 1217, 1261, 1262, 1263, 1264, 1265, 1292, 1300, 1301, 1364),
+    *(1365, 1366, 1367, 1406, 1411, 1416, 1451, 1452, 1644, 1690, 3140, 3819, 4025),
+}
+
+
+def translated(address: Address, number: object, text: str) -> Exception:
+    """Return our error for one of a server or of PyMySQL; 0 is the number of one without."""
+    title, text = address.title, text.rstrip(".")
+    if number in _NOT_USABLE or "CERTIFICATE_VERIFY_FAILED" in text:
+        return _not_usable(address, number, f"{title}: {text}.")
+    if number in _NO_SPACE or "error 28" in text or "No space left" in text:
+        return StorageUnavailableError(
+            problem=f"{title} has no space: {text}.", fix="Make space on its disk."
+        )
+    if number in _REFUSED_ROW:
+        return refused_row(address, text)
+    if number == TOO_LARGE:
+        return RecordError(
+            problem=f"{title} refuses a row: {text}.",
+            fix="SET GLOBAL max_allowed_packet = 1073741824;",
+        )
+    # A deadlock has undone the transaction with its savepoints.
+    if number in _AWAY_OR_BUSY or (number == _NOT_THERE and "SAVEPOINT" in text):
+        return RetriableError(problem=f"{title}: {text or 'The connection is closed'}.")
+    return DatabaseError(problem=f"{title}: {text} (error {number}).")
+
+
+def refused_row(address: Address, text: str) -> RecordError:
+    """Return the error for a row that the server refuses, changes or leaves out."""
+    column = re.search(r"[Cc]olumn '([^']+)'", text)
+    return RecordError(
+        problem=f"{address.title} refuses a row: {text.rstrip('.')}.",
+        fix="Change the rows with a transform, or the table's columns and constraints.",
+        field=None if column is None else column[1].rpartition(".")[2].strip("`"),
+    )
+
+
+def _not_usable(address: Address, number: object, problem: str) -> ConfigError:
+    database = "`" + address.database.replace("`", "``") + "`"
+    grant = f"GRANT … ON {database}.* TO '{address.user or 'user'}';"
+    if number in _NO_ENTRY:
+        return ConfigError(
+            problem=problem,
+            fix=f"Correct connection.user and connection.password, or grant it: {grant}",
+            field="connection.password",
+        )
+    if number in _NOT_GRANTED:
+        return ConfigError(problem=problem, fix=grant, field="connection.user")
+    if number == _NO_TABLE:
+        fix = "Create the table, or name one that is there."
+        return ConfigError(problem=problem, fix=fix)
+    fix = (
+        f"CREATE DATABASE {database};"
+        if number == _NO_DATABASE
+        else "Correct sslMode and ssl_ca in the URL, or the server's certificate."
+    )
+    return ConfigError(problem=problem, fix=fix, field="connection.url")
