@@ -56,7 +56,7 @@ class Rows:
         schema = self.columns[name].schema
         is_whole = schema.type in WHOLE_NUMBERS and not schema.is_logical
         if is_whole or schema.name == DECIMAL:
-            return str(Decimal(str(value)))
+            return self.database.literal(Decimal(str(value)))
         return self.database.literal(value)
 
 
