@@ -14,7 +14,6 @@ from headrace.sdk.testing.driver import ALL_KINDS
 from headrace_plugins.connectors.mysql import MysqlSink
 
 _databases = count()
-_NO_TABLE = 1146
 
 
 class MariadbDriver(SinkDriver):
@@ -50,11 +49,9 @@ class MariadbDriver(SinkDriver):
         options = {"cursorclass": pymysql.cursors.DictCursor}
         with connect(self._server.url(self._name), **options) as database:
             cursor = database.cursor()
-            try:
-                cursor.execute("SELECT * FROM copied")
-            except pymysql.ProgrammingError as error:
-                assert error.args[0] == _NO_TABLE
+            if not cursor.execute("SHOW TABLES LIKE 'copied'"):
                 return []
+            cursor.execute("SELECT * FROM copied")
             rows: list[Row] = list(cursor.fetchall())  # type: ignore[arg-type]
             return rows
 
@@ -77,9 +74,11 @@ class MariadbDriver(SinkDriver):
 
 class _OnMariadb(SinkAcceptance):
     kinds = tuple(
-        kind for kind in ALL_KINDS if kind not in {"array", "map", "struct", "nested"}
+        kind
+        for kind in ALL_KINDS
+        if kind not in {"array", "map", "struct", "nested", "not_a_number"}
     )
-    why_not_all_kinds = "Values with parts are kept as JSON."
+    why_not_all_kinds = "Values with parts are kept as JSON, and NaN is refused."
 
     @pytest.fixture(autouse=True)
     def _given_a_server(self, mariadb: MariadbServer) -> None:

@@ -141,8 +141,8 @@ class ConnectionSettings(Settings, group="Connection"):
 
     connection_url: str = setting(
         "Where the database is: postgresql://host:5432/database, mysql://host/database, "
-        "mariadb://host/database, sqlite:/path/of/file.db, or the jdbc: URL of any other "
-        "database. The password does not belong here.",
+        "mariadb://host/database or sqlite:/path/of/file.db; with jdbc: before it too. The "
+        "password does not belong here.",
         validator=Lambda(_check_url, "the URL of a database"),
         importance=Importance.HIGH,
     )

@@ -1,4 +1,4 @@
-"""The source of databases, and the sink of any database that has a JDBC driver."""
+"""The source of databases."""
 
 from headrace_plugins.connectors.jdbc.source import JdbcSource
 
