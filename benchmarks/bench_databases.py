@@ -323,8 +323,10 @@ def dlt_process(cache: Path) -> Iterator[Callable[..., None]]:
         subprocess.run([python, "-m", "pip", "install", "--quiet", *DLT], check=True)
         (folder / "done").touch()
     script = Path(__file__).with_name("dlt_copy.py")
+    quiet = ["env", "RUNTIME__LOG_LEVEL=ERROR", "RUNTIME__DLTHUB_TELEMETRY=false"]
+    command = [*quiet, str(python), str(script)]
     with subprocess.Popen(
-        [python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -12,9 +12,6 @@ from tempfile import TemporaryDirectory
 import dlt
 from dlt.sources.sql_database import sql_table
 
-dlt.config["runtime.dlthub_telemetry"] = False
-dlt.config["runtime.log_level"] = "ERROR"
-
 
 def copy(url: str, table: str, target: str, connectorx: dict[str, object]) -> None:
     """Run a pipeline that has never run before."""
