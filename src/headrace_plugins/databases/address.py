@@ -94,7 +94,7 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
         return Address(kind=JDBC, url=url, user=user, password=password)
     parts = urlsplit(plain)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    secret = parts.password is not None or any(_SECRET.match(f"{key}=") for key in options)
+    secret = parts.password is not None or any(_SECRET.search(f"{key}=") for key in options)
     _refuse_secret(secret)
     user = user or options.pop("user", None) or unquote(parts.username or "") or None
     host, database = parts.hostname or "", unquote(parts.path.strip("/"))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace.sdk.connector import Finding
     from headrace_plugins.databases.address import Address
+
+_DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime)\((\d)\)")
 
 Rejected: TypeAlias = Sequence[tuple[str, str]]
 """Rows that no value of their schema stands for: the text of each, and why."""
@@ -251,6 +254,11 @@ class Database(ABC):
         such as an infinite date, makes its row a rejected one, or with ``nulls`` becomes null
         where the column may be null.
         """
+
+    def second_digits(self, column: Column) -> int:
+        """Return how many digits of a second a column of times keeps; 0 if nobody knows."""
+        found = _DIGITS.search(column.type)
+        return int(found[1]) if found else 0
 
     def raw(
         self, columns: Sequence[Column]

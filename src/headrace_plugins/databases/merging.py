@@ -197,7 +197,7 @@ def _settled(
         with session.savepoint():
             for statement in statements(where):
                 session.execute(statement)
-    except RecordError as error:
+    except RecordError:
         if not tolerant:
             raise
         bounds = session.rows(
@@ -206,7 +206,7 @@ def _settled(
         if bounds[0] is None:
             raise
         if bounds[0] == bounds[1]:
-            return [Refused(int(bounds[0]), _ERROR, error.problem)]
+            return _settled_one_by_one(session, staging, where, statements, int(bounds[0]))
         count = session.value(
             f"SELECT count(DISTINCT {RECORD}) FROM {staging.path} s WHERE {where}"
         )
@@ -223,6 +223,27 @@ def _settled(
     return []
 
 
+def _settled_one_by_one(
+    session: Session,
+    staging: Staging,
+    where: str,
+    statements: Callable[[str], list[str]],
+    record: int,
+) -> list[Refused]:
+    """Run statements for rows of records that are equal, and so have one number, one by one."""
+    database, refused = staging.database, list[Refused]()
+    row_id = database.row_id
+    for (row,) in session.rows(f"SELECT s.{row_id} FROM {staging.path} s WHERE {where}"):
+        one = f"{where} AND s.{row_id} = {database.literal(row)}"
+        try:
+            with session.savepoint():
+                for statement in statements(one):
+                    session.execute(statement)
+        except RecordError as error:
+            refused.append(Refused(record, _ERROR, error.problem))
+    return refused
+
+
 @dataclass(kw_only=True)
 class MergedRows:
     """Rows that are applied in a transaction which is open until ``commit``.
@@ -236,6 +257,7 @@ class MergedRows:
         staging: The staged rows.
         rows: How many records they stand for.
         publishes: Whether the staging table becomes the target.
+        begin: Stores that the connector has begun with the table.
         insert: Adds the staged rows to a target that has come to be there meanwhile.
         refusals: The records that the target refuses.
     """
@@ -248,6 +270,7 @@ class MergedRows:
     staging: Staging
     rows: int
     publishes: bool = False
+    begin: Callable[[Session], object] = lambda _: None
     insert: Callable[[Session], object] = lambda _: None
     refusals: Sequence[Refused] = field(default_factory=list)
 
@@ -267,6 +290,7 @@ class MergedRows:
                         renames = [(self.staging.name, self.target)]
                     else:  # another task has made it
                         self.insert(session)
+                self.begin(session)
                 # Guarantee 2: the mark and the rows are one transaction.
                 if database.transactional_ddl:
                     database.rename(session, renames)
@@ -277,7 +301,7 @@ class MergedRows:
                     pending = [[old.schema, old.name, new.name] for old, new in renames]
                     self.books.keep(session, self.mark, receipt, pending)
                     session.commit()
-                    publish(database, self.books, session, self.mark.application)
+                    publish(self.books, session, self.mark.application)
             self.books.discard(session, self.mark)
         finally:
             session.close()
@@ -304,10 +328,21 @@ class MergedRows:
             pass  # what is left is removed after the next commit
 
 
-def publish(database: object, books: Bookkeeping, session: Session, application: str) -> None:
+def publish(books: Bookkeeping, session: Session, application: str) -> None:
     """Finish what a committed batch has still to rename, whoever had committed it."""
+    database = books.database
     for schema, old, new in books.pending(session, application):
         before, after = TableName(schema, old), TableName(schema, new)
-        if books.database.table(session, before) is not None:
-            books.database.rename(session, [(before, after)])
+        staged = database.table(session, before)
+        if staged is None:
+            continue
+        if database.table(session, after) is None:
+            database.rename(session, [(before, after)])
+            continue
+        # Another task has made the table meanwhile: the rows are added to it.
+        names = ", ".join(database.quote(each.name) for each in staged.columns)
+        session.execute(
+            f"INSERT INTO {database.path(after)} ({names}) "
+            f"SELECT {names} FROM {database.path(before)}"
+        )
     books.settled(session, application)

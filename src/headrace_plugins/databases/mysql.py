@@ -96,7 +96,10 @@ _TYPES: Mapping[str, str] = {
     TIMESTAMP: "datetime(6)",
     VARIANT: "json",
 }
-_KEY_TYPES = {Type.STRING.value: "varchar(255)", Type.BYTES.value: "varbinary(255)"}
+_KEY_TYPES = {
+    Type.STRING.value: f"varchar(255){COLLATE}utf8mb4_bin",
+    Type.BYTES.value: "varbinary(255)",
+}
 """Those of a key's columns: of longer values a server has no index."""
 
 
@@ -268,7 +271,7 @@ class Mysql(Database):
     @override
     def merging_session(self, staging: TableName) -> Session:
         session = self.session()
-        session.execute("SET SESSION wait_timeout = 300")
+        session.execute("SET SESSION wait_timeout = 3600")
         return session
 
     @override

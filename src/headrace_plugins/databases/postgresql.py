@@ -411,6 +411,10 @@ class Postgresql(Database):
                 yield from copy
 
     @override
+    def second_digits(self, column: Column) -> int:
+        return super().second_digits(column) if "(" in column.type else _SECOND_DIGITS
+
+    @override
     def raw(
         self, columns: Sequence[Column]
     ) -> Mapping[str, Callable[[Select], Iterator[bytes]]]:
@@ -524,7 +528,7 @@ class Postgresql(Database):
         session = self.session()
         session.execute(
             "SELECT set_config('lock_timeout', '60s', false), "
-            "set_config('idle_in_transaction_session_timeout', '300s', false)"
+            "set_config('idle_in_transaction_session_timeout', '1h', false)"
         )
         session.commit()
         return session
@@ -610,6 +614,8 @@ WHERE locktype = 'advisory' AND objsubid = 1
   AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
   AND classid::bigint = (%s::bigint >> 32) & 4294967295
   AND objid::bigint = %s::bigint & 4294967295"""
+_SECOND_DIGITS = 6
+"""Of times whose type does not say how many."""
 _OLDEST = 12
 _SPARE = 5
 

@@ -22,6 +22,7 @@ from headrace.sdk import (
     FrameSink,
     RecordError,
     Refusal,
+    RetriableError,
     Schema,
 )
 from headrace.sdk.arrow import conform, to_arrow
@@ -137,6 +138,7 @@ class TableSinkTask(FrameSink):
         self.database: Database = database_of(self.settings.address)
         self._rules = TableRules.of(self.settings)
         self._session: Session | None = None
+        self._connector = ""
         self._prepared: set[str] = set()
         # Rows of one key are put in order, so that the last of them counts.
         self.ordered = self.settings.insert_mode.is_keyed  # type: ignore[misc]
@@ -144,6 +146,7 @@ class TableSinkTask(FrameSink):
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
+        self._connector = context.connector
         self._books(self.database.named("any"))
 
     @override
@@ -180,7 +183,7 @@ class TableSinkTask(FrameSink):
     def _receipt(self, target: TableName, mark: Mark) -> str | None:
         books, session = self._books(target), self.session()
         if books.pending(session, mark.application):
-            publish(self.database, books, session, mark.application)
+            publish(books, session, mark.application)
         receipt = books.held(session, mark)
         session.rollback()
         return receipt
@@ -340,7 +343,7 @@ class TableSinkTask(FrameSink):
         target, batch, settings = part.target, part.batch, self.settings
         session = self.session()
         table = self.database.table(session, target)
-        is_first = self._books(target).is_new(session, batch.mark)
+        is_first = self._books(target).is_new(session, self._connector, target)
         if (
             table is not None
             and is_first
@@ -552,11 +555,15 @@ class TableSinkTask(FrameSink):
             )
             refused[:] = application.run(session, staging, tolerant=tolerant)
 
+        judged: list[list[int]] = []
+
         def applied() -> Session:
             session = self._locked(staging.name, books, batch.mark)
             try:
                 if not plan.publishes:
                     insert(session)
+                judged.append([each.record for each in refused])
+                _require_same(judged, plan.target)
             except BaseException:
                 session.close()
                 raise
@@ -575,6 +582,7 @@ class TableSinkTask(FrameSink):
             staging=staging,
             rows=records,
             publishes=plan.publishes,
+            begin=partial(books.begin, connector=self._connector, target=plan.target),
             insert=insert,
             refusals=refused,
         )
@@ -641,6 +649,12 @@ class TableSinkTask(FrameSink):
 
     def _discard(self, part: _Part) -> None:
         self._books(part.target).discard(self.session(), part.batch.mark)
+
+
+def _require_same(judged: Sequence[Sequence[int]], target: TableName) -> None:
+    # Guarantee 4: the letters and the counts are of what was judged first.
+    if judged[0] != judged[-1]:
+        raise RetriableError(problem=f"{target} refuses other rows than it did before.")
 
 
 def _load_renamed(

@@ -3,9 +3,10 @@
 # ruff: noqa: S608 - names are quoted or made here, values are bound
 from __future__ import annotations
 
-import hashlib
 import json
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -217,13 +218,25 @@ class Bookkeeping:
             )
         return str(receipt) if batch == mark.batch else None
 
-    def is_new(self, session: Session, mark: Mark) -> bool:
-        """Return whether no batch of the application has been committed yet."""
+    def is_new(self, session: Session, connector: str, target: TableName) -> bool:
+        """Return whether a connector has committed no batch to a table yet, by any task."""
         sign = self.database.mark
         return not session.value(
             f"SELECT batch FROM {self._path(MARKS)} WHERE application = {sign}",
-            (mark.application,),
+            (_begun(connector, target),),
         )
+
+    def begin(self, session: Session, connector: str, target: TableName) -> None:
+        """Store in the open transaction that a connector has begun with a table."""
+        if not self.is_new(session, connector, target):
+            return
+        sign = self.database.mark
+        with suppress(RecordError), session.savepoint():  # another task may have stored it
+            session.execute(
+                f"INSERT INTO {self._path(MARKS)} (application, batch, receipt) "
+                f"VALUES ({sign}, 1, '')",
+                (_begun(connector, target),),
+            )
 
     def lock(self, session: Session, mark: Mark) -> None:
         """Let no other attempt of the application commit before this transaction ends."""
@@ -279,12 +292,9 @@ class Bookkeeping:
 
     def stage(self, session: Session, mark: Mark, target: TableName) -> TableName:
         """Return the name of a new staging table, once it is stored where it can be found."""
-        text = f"{mark.application} {mark.batch} {mark.epoch} {mark.range} {target}"
-        digest = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-        name = self.database.staging(target, digest)
-        self.database.drop_staging(name)
+        # Guarantee 2: never the name of an earlier try, whose parts the ledger has as done.
+        name = self.database.staging(target, secrets.token_hex(12))
         sign, staged = self.database.mark, self._path(STAGED)
-        session.execute(f"DELETE FROM {staged} WHERE name = {sign}", (str(name),))
         session.execute(
             f"INSERT INTO {staged} VALUES ({', '.join([sign] * 5)})",
             (str(name), str(target), mark.application, mark.batch, mark.epoch),
@@ -313,6 +323,10 @@ class Bookkeeping:
 
     def _path(self, name: str) -> str:
         return self.database.path(TableName(self.schema, name))
+
+
+def _begun(connector: str, target: TableName) -> str:
+    return f"begun:{connector}:{target}"
 
 
 def _quoted(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -17,7 +18,7 @@ from tests.integration.databases.table_writing import (
 from tests.postgresql_server import PostgresqlServer
 
 from headrace.dataplane.delivery import refused_of
-from headrace.sdk import ConfigError, FrameSink, RecordError
+from headrace.sdk import ConfigError, FrameSink, Mark, RecordError, RetriableError
 from headrace_plugins.connectors.postgres import PostgresSink
 
 pytestmark = pytest.mark.spark
@@ -288,3 +289,52 @@ def test_rules_send_a_stream_to_several_tables_renamed_and_filtered(
         assert database.execute("SELECT * FROM others").fetchall() == [(2, "c", 4)]
     batch = batch_of(records(spark, [(2, "c")]), 2)
     assert task.committed(batch.mark, "t") is not None
+
+
+def test_a_batch_whose_commit_lost_its_connection_is_written_by_the_next_try(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint, name text)")
+    task, frame = tasks(), records(spark, [(1, "a"), (2, "b")])
+    batch = batch_of(frame, 1)
+    staged = task.write(frame, batch)
+    run(
+        url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state LIKE 'idle in%'",
+    )
+    with pytest.raises(RetriableError):
+        staged.commit(batch.mark.receipt({}))
+    assert rows(url) == []
+    assert task.committed(batch.mark, "t") is None
+    assert write(task, frame, 1) == 2
+    assert rows(url) == [(1, "a"), (2, "b")]
+
+
+def test_rows_that_another_task_of_the_connector_has_written_are_not_dropped(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(
+        url,
+        "CREATE TABLE t (id bigint, name text)",
+    )
+    run(url, "INSERT INTO t VALUES (1, 'old')")
+    write(tasks(data_save_mode="drop"), records(spark, [(2, "a")]), 1)
+    frame = records(spark, [(3, "b")])
+    other = replace(batch_of(frame, 1), mark=Mark("copy/1", 1, 1))
+    staged = tasks(data_save_mode="drop").write(frame, other)
+    staged.commit(other.mark.receipt({}))
+    assert rows(url) == [(2, "a"), (3, "b")]
+
+
+def test_of_records_that_are_equal_one_is_written_and_each_other_refused(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, name text)")
+    frame = records(spark, [(1, "a"), (1, "a"), (2, "b")], ids=True)
+    frame = frame.withColumn("record_id", frame["value.id"])
+    batch = batch_of(frame, 1)
+    staged = tasks().write(frame, batch)
+    assert [each.record for each in refused_of(staged)] == [1]
+    staged.commit(batch.mark.receipt({}))
+    assert staged.rows == 2
+    assert rows(url) == [(1, "a"), (2, "b")]

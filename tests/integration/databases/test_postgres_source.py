@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - a test's own statements
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import ConfigError, DataLostError, Position, ReadLimit
+from headrace.sdk import ConfigError, DataLostError, Position, ReadLimit, StateError
 from headrace.sdk.sources import ArrowParts
 from headrace_plugins.connectors.jdbc import JdbcSource
 from headrace_plugins.connectors.jdbc.reader import TablesTask
@@ -277,3 +278,44 @@ def test_rows_are_read_no_faster_than_they_may_be(
     task = source(split_rows="50000", rows_per_second="1000000", connections_max="2")
     [stream] = task.streams(spark, Position(), task.latest(Position(), ReadLimit()))
     assert [part.rate for part in stream.rows.parts] == [500000.0, 500000.0]
+
+
+def test_rows_of_the_second_that_goes_on_wait_where_times_have_whole_seconds(
+    spark: SparkSession, source: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz(0) NOT NULL)")
+    task = source(mode="timestamp", timestamp_column_name="at")
+    stands, found = Position(), list[int]()
+    for number in range(1, 30):
+        run(url, f"INSERT INTO t VALUES ({number}, date_trunc('second', clock_timestamp()))")
+        batches, stands = all_batches(spark, task, ReadLimit(), stands)
+        found += chain(*batches)
+        time.sleep(0.05)
+    time.sleep(1.1)
+    found += chain(*all_batches(spark, task, ReadLimit(), stands)[0])
+    assert sorted(found) == list(range(1, 30))
+
+
+def test_a_row_whose_number_is_null_does_not_end_what_is_read(
+    spark: SparkSession, source: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint)", "INSERT INTO t VALUES (1), (NULL)")
+    more = {"incrementing_column_name": "id", "validate_non_null": "false"}
+    task = source(mode="incrementing", **more)
+    batches, stands = all_batches(spark, task, ReadLimit())
+    assert batches == [[1]]
+    run(url, "INSERT INTO t VALUES (2)")
+    assert all_batches(spark, task, ReadLimit(), stands)[0] == [[2]]
+
+
+def test_a_position_of_another_mode_is_an_error_and_not_the_beginning(
+    source: Any, url: str
+) -> None:
+    run(url, CHANGING)
+    read = Position.of({"table": "public.t"}, {"round": 1})
+    task = source(mode="timestamp", timestamp_column_name="at")
+    with pytest.raises(StateError, match="mode"):
+        task.latest(read, ReadLimit())
+    grown = Position.of({"table": "public.t"}, {"incrementing": 1})
+    with pytest.raises(StateError, match="mode"):
+        source().latest(grown, ReadLimit())

@@ -227,7 +227,7 @@ class BulkCursor(Cursor):
         most: int | None,
         until: Offset | None = None,
     ) -> tuple[Offset, int] | None:
-        number, is_done = _round(offset)
+        number, is_done = _round(offset)  # raises StateError for one of another mode
         if offset is not None and is_done:
             if not self.repeat or (until is not None and number >= until["round"]):
                 return None
@@ -272,6 +272,11 @@ def _round(offset: Offset | None) -> tuple[int, bool]:
     """Return the number of an offset's round, and whether it is done."""
     if offset is None:
         return 1, True
+    if "round" not in offset:
+        raise StateError(
+            problem=f"The position {dict(offset)} is not of the mode bulk.",
+            fix="Set the mode back to what it was, or reset the connector's offsets.",
+        )
     return int(offset["round"]), "after" not in offset
 
 
@@ -306,7 +311,8 @@ class GrowingCursor(Cursor):
         most: int | None,
         until: Offset | None = None,
     ) -> tuple[Offset, int] | None:
-        upper = rows.database.now(session) - self.delay if self.timestamp else None
+        self._check(offset)
+        upper = self._upper(rows, session)
         if offset is None and self.initial.get("timestamp") == NOW:
             # Guarantee 2: a start is written down once, and not worked out at each look.
             return self._offset((stored(upper), *([0] if self.incrementing else []))), 0
@@ -326,7 +332,33 @@ class GrowingCursor(Cursor):
 
     @override
     def range(self, rows: Rows, start: Offset | None, end: Offset) -> KeyRange:
+        self._check(start)
+        self._check(end)
+        if start is None and self.initial.get("timestamp") == NOW:
+            start = end  # nothing but the start was written down
         return self._range(rows, self._place(start or self.initial), self._place(end), None)
+
+    def _check(self, offset: Offset | None) -> None:
+        """Refuse an offset of another mode, which would be read as no bound at all."""
+        needed = "timestamp" if self.timestamp else "incrementing"
+        if offset is not None and offset.get(needed) is None:
+            raise StateError(
+                problem=f"The position {dict(offset)} is not of the mode that is configured.",
+                fix="Set the mode back to what it was, or reset the connector's offsets.",
+            )
+
+    def _upper(self, rows: Rows, session: Session) -> datetime | None:
+        """Return the time before which rows are read, by the database's clock.
+
+        It is cut to what the columns hold: of a second that goes on more rows may come, with
+        the very time that was read.
+        """
+        if not self.timestamp:
+            return None
+        upper = rows.database.now(session) - self.delay
+        digits = min(rows.database.second_digits(rows.columns[n]) for n in self.timestamp)
+        step = int(10 ** (6 - digits))
+        return upper.replace(microsecond=upper.microsecond // step * step)
 
     def _range(
         self,
@@ -342,11 +374,16 @@ class GrowingCursor(Cursor):
             terms[self.timestamp[0]] = term
         if self.incrementing:
             [terms[self.incrementing]] = rows.quoted([self.incrementing])
-        more = ""
+        # A row with a null there is never new; some databases would sort it last.
+        more = [
+            f"{term} IS NOT NULL"
+            for name, term in terms.items()
+            if rows.columns[name].schema.optional
+        ]
         if before is not None:
             [(name, term), *_] = terms.items()
-            more = compared(rows, {name: term}, "<", [stored(before)])
-        return KeyRange(terms, after, upto, more)
+            more.append(compared(rows, {name: term}, "<", [stored(before)]))
+        return KeyRange(terms, after, upto, " AND ".join(more))
 
     def _place(self, offset: Offset) -> tuple[Any, ...] | None:
         names = [

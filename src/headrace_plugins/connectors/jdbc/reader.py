@@ -284,6 +284,8 @@ class TableReader:
 def _divides(column: Column) -> bool:
     """Return whether a column's values order a table and are exact in an offset."""
     schema = column.schema
+    if column.type.lower().startswith(("enum", "set(")):
+        return False  # MySQL orders them by their numbers, and compares texts
     if schema.is_logical:
         return schema.name in _DIVIDING
     return schema.type in WHOLE_NUMBERS or schema.type is Type.STRING

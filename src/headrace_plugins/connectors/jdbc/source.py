@@ -49,7 +49,10 @@ class JdbcSource(SourceConnector):
         "io.confluent.connect.jdbc.JdbcSourceConnector",
         "io.aiven.connect.jdbc.JdbcSourceConnector",
     )
-    row_keys = ("query", "mode", "invalid.values")
+    row_keys = (
+        *("query", "mode", "invalid.values"),
+        *("incrementing.column.name", "timestamp.column.name"),
+    )
 
     settings: JdbcSourceSettings
 
