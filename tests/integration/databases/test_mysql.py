@@ -277,7 +277,7 @@ def test_literals_are_quoted_by_the_driver(database: Mysql) -> None:
     ("schema", "in_key", "type_"),
     [
         (Schema.string(), False, "longtext"),
-        (Schema.string(), True, "varchar(255)"),
+        (Schema.string(), True, "varchar(255) COLLATE utf8mb4_bin"),
         (Schema.bytes(), True, "varbinary(255)"),
         (Schema.decimal(2), False, "decimal(38,2)"),
         (Schema.timestamp(), False, "datetime(6)"),
@@ -286,7 +286,7 @@ def test_literals_are_quoted_by_the_driver(database: Mysql) -> None:
         (
             Schema.string(parameters={"headrace.column.type": "mysql text"}),
             True,
-            "varchar(255)",
+            "varchar(255) COLLATE utf8mb4_bin",
         ),
         (
             Schema.string(parameters={"headrace.column.type": "postgresql xml"}),

@@ -154,7 +154,7 @@ def test_a_lock_is_not_waited_for_for_ever(database: Mysql, url: str) -> None:
     with database.merging_session(database.named("t")) as session:
         assert session.rows(
             "SELECT @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@wait_timeout"
-        ) == [(60, 60, 300)]
+        ) == [(60, 60, 3600)]
         session.execute("SET SESSION innodb_lock_wait_timeout = 1")
         with database.session() as other:
             other.execute("UPDATE t SET a = 2")
