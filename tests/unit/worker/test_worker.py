@@ -273,19 +273,21 @@ def test_many_tasks_share_few_threads() -> None:
     most = 0
     running = 0
     lock = threading.Lock()
+    three = threading.Barrier(3)  # passed only by three steps that run at once
 
     def busy() -> Step:
         nonlocal most, running
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.002)
+        three.wait(timeout=10)
         with lock:
             running -= 1
         return END
 
     tasks = [Script(f"t{n}", busy) for n in range(30)]
     outcome = worker(Told(), *tasks, threads=3).run()
+    assert {task.stopped for task in tasks} == {1}
     assert len(outcome.states) == 30
     assert most == 3
 
