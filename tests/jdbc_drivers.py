@@ -1,5 +1,9 @@
 """The JDBC drivers that tests load. A process uses one version of each."""
 
+from pathlib import Path
+
+import pyspark
+
 from headrace.sdk.jdbc import JdbcDriver
 
 H2 = JdbcDriver(
@@ -14,3 +18,7 @@ SQLITE = JdbcDriver(
     coordinates=("org.xerial:sqlite-jdbc:3.50.3.0",),
     sha256=("a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",),
 )
+DERBY = JdbcDriver(
+    path=str(next((Path(pyspark.__file__).parent / "jars").glob("derby-10*.jar")))
+)
+"""Of Spark's own jars, which hold what it needs beside it."""

@@ -141,7 +141,8 @@ class ConnectionSettings(Settings, group="Connection"):
 
     connection_url: str = setting(
         "Where the database is: postgresql://host:5432/database, mysql://host/database, "
-        "mariadb://host/database or sqlite:/path/of/file.db; with jdbc: before it too. The "
+        "mariadb://host/database or sqlite:/path/of/file.db, with jdbc: before it too; or for "
+        "the connector jdbc the jdbc: URL of any other database. The "
         "password does not belong here.",
         validator=Lambda(_check_url, "the URL of a database"),
         importance=Importance.HIGH,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Schema
     from headrace.sdk.connector import Finding
@@ -43,6 +44,9 @@ class Session:
         connection: The driver's.
         errors: Raises an error of ours for one of the driver's.
     """
+
+    undoes_parts: bool = True
+    """Whether ``savepoint`` undoes anything: some databases have none."""
 
     def __init__(
         self, connection: Any, errors: Callable[[], AbstractContextManager[None]]
@@ -94,6 +98,10 @@ class Session:
             self.execute(f"ROLLBACK TO SAVEPOINT {name}")
             raise
         self.execute(f"RELEASE SAVEPOINT {name}")
+
+    def waiting(self, seconds: int) -> AbstractContextManager[None]:
+        """Let statements within give up after so long, where the server does not do so."""
+        return nullcontext()
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -171,8 +179,6 @@ class Database(ABC):
     that it refuses, and SinkError or SourceError for anything else; none shows a secret.
     """
 
-    kind: ClassVar[str]
-    """Its name in the types of columns and in messages."""
     mark: ClassVar[str] = "%s"
     """What stands for a bound value in SQL."""
     row_id: ClassVar[str]
@@ -186,11 +192,25 @@ class Database(ABC):
     not they are applied twice: to find what the target refuses, and to be committed."""
     staging_is_apart: ClassVar[bool] = False
     """Whether staging tables are in files of their own, see ``staging_session``."""
+    by_spark: ClassVar[bool] = False
+    """Whether Spark's own reader and writer move rows: ``frame`` and ``load_frame`` instead of
+    ``read`` and ``load``. The writer keeps no ledger of parts, so staged rows are counted."""
+    publishes: ClassVar[bool] = True
+    """Whether a staging table can become a target by another name."""
+    has_sql_2003: ClassVar[bool] = True
+    """Whether its SQL compares rows of values, and has ``row_number``."""
+    long_text: ClassVar[str] = "TEXT"
+    """The type of receipts."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
 
     # --- connections and names ------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Its name in the types of columns and in messages."""
 
     @abstractmethod
     def session(self) -> Session:
@@ -203,6 +223,14 @@ class Database(ABC):
     @abstractmethod
     def literal(self, value: object) -> str:
         """Return a value as SQL, quoted by the driver: for a statement that cannot bind it."""
+
+    def compared(self, value: object, column: Column) -> str:
+        """Return a value of a column, as offsets have it, as SQL that it is compared to."""
+        return self.literal(value)
+
+    def page(self, query: str, rows: int, offset: int = 0) -> str:
+        """Return a query with only so many of its rows, those after the first ``offset``."""
+        return f"{query} LIMIT {rows} OFFSET {offset}"
 
     @property
     @abstractmethod
@@ -234,6 +262,10 @@ class Database(ABC):
         """Return what the catalog says of a table; None if there is none."""
         return self.describe(session, [name]).get(name)
 
+    def column_named(self, table: Table, name: str) -> str:
+        """Return the name that a table's column has which a record calls ``name``."""
+        return name
+
     @abstractmethod
     def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:
         """Return the columns of a query's result. The query is not run."""
@@ -260,6 +292,14 @@ class Database(ABC):
         found = _DIGITS.search(column.type)
         return int(found[1]) if found else 0
 
+    def frame(self, spark: SparkSession, selects: Sequence[Select]) -> DataFrame:
+        """Return the rows of selects, which differ in their conditions only, a partition each.
+
+        Its columns are those that ``to_spark_json`` gives for the select's, but any may be
+        null. Only where Spark moves the rows. Raises what ``session`` raises.
+        """
+        raise NotImplementedError
+
     def raw(
         self, columns: Sequence[Column]
     ) -> Mapping[str, Callable[[Select], Iterator[bytes]]]:
@@ -283,6 +323,9 @@ class Database(ABC):
 
     # --- writing --------------------------------------------------------------------
 
+    def learn(self, session: Session, marks: TableName) -> None:  # noqa: B027 - optional
+        """Find out which statements there are, with the table of marks. When a sink starts."""
+
     @abstractmethod
     def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
         """Return the type of a column that takes the values of a schema, without NOT NULL.
@@ -290,6 +333,14 @@ class Database(ABC):
         The column's own type if it was one of the same kind of database. Raises ConfigError
         where there is none.
         """
+
+    def add_column(self, table: TableName, column: str, type_: str) -> str:
+        """Return the statement that gives a table a column."""
+        return f"ALTER TABLE {self.path(table)} ADD COLUMN {self.quote(column)} {type_}"
+
+    def staged_type(self, column: Column, *, in_key: bool = False) -> str:
+        """Return the type as which a staging table has what is to be in a column."""
+        return column.type
 
     @abstractmethod
     def retype(self, table: TableName, column: str, type_: str) -> list[str]:
@@ -361,6 +412,26 @@ class Database(ABC):
         Returns how many. Raises RecordError for a value that the columns' types do not take,
         with what the database says of it; the transaction is then to be rolled back.
         """
+
+    def load_frame(
+        self,
+        rows: DataFrame,
+        table: TableName,
+        columns: Mapping[str, Schema],
+        types: Mapping[str, str],
+    ) -> None:
+        """Run the job that adds rows to a table, where Spark moves them.
+
+        Parts of it may be there when it fails, and a part twice when it does not. Raises what
+        ``load`` raises, and Spark's errors for what is not the table's fault.
+
+        Args:
+            rows: The rows, with these columns.
+            table: The table.
+            columns: The columns that are written, each with the schema of its values.
+            types: Their types in the table, as SQL by name.
+        """
+        raise NotImplementedError
 
     def raw_load(self, columns: Sequence[Column]) -> Mapping[str, RawLoad]:
         """Return loaders of rows as bytes into such columns, see ``ArrowWrite.raw``."""

@@ -23,6 +23,10 @@ MAX_ROWS = 10_000
 """How many rows a query may have: each value of them is a call of the JVM, some 0.2 ms."""
 
 _NULL = 0  # java.sql.Types.NULL
+_NOT, _YES = False, True  # Java's arguments have no names here
+_WITH_PATTERNS = {"getTables", "getColumns"}
+_WILD = re.compile(r"[_%]")
+_READING = re.compile(r"\bJDBCRDD\b|\bNextIterator\b")
 _TEXTS = {-1, -16, 2005, 2011}  # LONGVARCHAR, LONGNVARCHAR, CLOB, NCLOB
 _BLOB = 2004
 _TIMES = {
@@ -35,6 +39,15 @@ _TIMES = {
 """By the numbers of java.sql.Types: the class of java.time, ours, and how old drivers do it."""
 _ZONED = re.compile(r"timestamptz|with time ?zone|with local time ?zone", re.IGNORECASE)
 _OLD = {"LocalDate": "Date", "LocalTime": "Time", "LocalDateTime": "Timestamp"}
+_KINDS = (
+    "SQLIntegrityConstraintViolationException",
+    "SQLDataException",
+    "SQLInvalidAuthorizationSpecException",
+    "SQLTransientException",
+    "SQLRecoverableException",
+    "SQLNonTransientConnectionException",
+)
+"""Classes of java.sql by what is to be done about an error."""
 _FRACTION = re.compile(r"(\.\d{6})(\d+)")
 
 
@@ -45,13 +58,17 @@ class JdbcError(Exception):
         message: Its text, without passwords.
         sqlstate: The SQLSTATE; empty where the driver gives none.
         vendor_code: The database's own code, 0 where there is none.
+        kind: JDBC's class of such errors, one of ``_KINDS``; empty for one of no such class.
     """
 
-    def __init__(self, message: str, *, sqlstate: str = "", vendor_code: int = 0) -> None:
+    def __init__(
+        self, message: str, *, sqlstate: str = "", vendor_code: int = 0, kind: str = ""
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.sqlstate = sqlstate
         self.vendor_code = vendor_code
+        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -74,19 +91,58 @@ class _Java:
             raise self._translated(error.java_exception) from None
 
     def _translated(self, thrown: Any) -> JdbcError:
+        found = self.sql_exception(thrown)
+        if found is None:
+            return JdbcError(self._without_secrets(str(thrown.toString())))
+        return self.error_of(found)
+
+    def sql_exception(self, thrown: Any) -> Any:
+        """Return the driver's exception among what was thrown; None if there is none."""
         each = thrown
-        while each is not None:
-            if is_instance_of(self.gateway, each, "java.sql.SQLException"):
-                message = self._without_secrets(str(each.getMessage()))
-                state, code = str(each.getSQLState() or ""), int(each.getErrorCode())
-                return JdbcError(message, sqlstate=state, vendor_code=code)
+        while each is not None and not self._is(each, "SQLException"):
             each = each.getCause()
-        return JdbcError(self._without_secrets(str(thrown.toString())))
+        # One of a batch of rows says only which row it was.
+        if each is not None and self._is(each, "BatchUpdateException"):
+            return each.getNextException() or each
+        return each
+
+    def error_of(self, thrown: Any) -> JdbcError:
+        """Return the error that a driver's exception is."""
+        return JdbcError(
+            self._without_secrets(str(thrown.getMessage())),
+            sqlstate=str(thrown.getSQLState() or ""),
+            vendor_code=int(thrown.getErrorCode()),
+            kind=next((name for name in _KINDS if self._is(thrown, name)), ""),
+        )
+
+    def _is(self, thrown: Any, name: str) -> bool:
+        return bool(is_instance_of(self.gateway, thrown, f"java.sql.{name}"))
 
     def _without_secrets(self, text: str) -> str:
         for secret in self.secrets:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[hidden]", text)
         return masked(text)
+
+
+def _java(spark: SparkSession, properties: Mapping[str, str]) -> _Java:
+    hidden = [value for name, value in properties.items() if value and is_sensitive(name)]
+    return _Java(spark.sparkContext._gateway, hidden)  # noqa: SLF001 - the only way to it
+
+
+@contextmanager
+def spark_writes(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+    """Raise JdbcError for what a driver refuses that Spark's writer writes with.
+
+    Anything else is raised as it is, also what another driver says that the rows come from.
+    """
+    java = _java(spark, properties)
+    try:
+        yield
+    except Py4JJavaError as error:
+        found = java.sql_exception(error.java_exception)
+        if found is None or any(_READING.search(str(f)) for f in found.getStackTrace()):
+            raise
+        raise java.error_of(found) from None
 
 
 class JdbcConnection:
@@ -97,6 +153,9 @@ class JdbcConnection:
     thread at a time may use it. All of it raises JdbcError, and py4j's errors if the JVM is
     gone.
     """
+
+    query_timeout = 0
+    """After how many seconds a statement gives up; 0 for never."""
 
     def __init__(self, java: _Java, connection: Any) -> None:
         self._java = java
@@ -114,8 +173,7 @@ class JdbcConnection:
             properties: The driver's, such as ``user`` and ``password``.
             driver: The class of the driver, which Spark has: see ``sdk.jdbc.load_driver``.
         """
-        hidden = [value for name, value in properties.items() if value and is_sensitive(name)]
-        java = _Java(spark.sparkContext._gateway, hidden)  # noqa: SLF001 - the only way to it
+        java = _java(spark, properties)
         with java.errors():
             given = java.jvm.java.util.Properties()
             for name, value in properties.items():
@@ -137,7 +195,80 @@ class JdbcConnection:
 
     def cursor(self) -> JdbcCursor:
         """Return what runs one statement."""
-        return JdbcCursor(self._java, self._connection)
+        return JdbcCursor(self._java, self._connection, self.query_timeout)
+
+    @property
+    def schema(self) -> str:
+        """The schema of names that are in none; empty where the database has none."""
+        with self._java.errors():
+            return str(self._connection.getSchema() or "")
+
+    @property
+    def has_savepoints(self) -> bool:
+        """Whether ``savepoint`` works."""
+        with self._java.errors():
+            return bool(self._connection.getMetaData().supportsSavepoints())
+
+    def catalog(
+        self, question: str, names: Sequence[str], columns: Sequence[str], *more: object
+    ) -> list[tuple[str | None, ...]]:
+        """Return the rows of an answer of ``java.sql.DatabaseMetaData``.
+
+        Args:
+            question: Its method, such as ``getTables``.
+            names: The names that it takes behind the catalog, which is the connection's; an
+                empty one means any. Those of ``getTables`` and ``getColumns`` are patterns.
+            columns: The columns that are wanted. One that the driver does not know is None.
+            more: The arguments behind the names.
+        """
+        found: list[tuple[str | None, ...]] = []
+        with self._java.errors():
+            metadata = self._connection.getMetaData()
+            if question in _WITH_PATTERNS:
+                escape = str(metadata.getSearchStringEscape() or "")
+                names = [_WILD.sub(lambda sign: escape + sign[0], name) for name in names]
+            given = [name or None for name in names]
+            catalog = self._connection.getCatalog()
+            result = getattr(metadata, question)(catalog, *given, *more)
+            described = result.getMetaData()
+            has = {
+                str(described.getColumnLabel(at)).upper()
+                for at in range(1, described.getColumnCount() + 1)
+            }
+            while result.next():
+                found.append(
+                    tuple(result.getString(each) if each in has else None for each in columns)
+                )
+            result.close()
+        return found
+
+    def takes_null(self, sql: str, kind: int) -> bool:
+        """Return whether a statement's one parameter may be a null of a type of java.sql."""
+        try:
+            statement = self._connection.prepareStatement(sql)
+            statement.setNull(1, kind)
+            statement.executeUpdate()
+            statement.close()
+        except Py4JJavaError:
+            return False
+        return True
+
+    def spark_types(self, url: str, query: str) -> str:
+        """Return what Spark makes of a query's columns, as the JSON of a StructType.
+
+        Times without a zone are ``timestamp_ntz``. The query is run, so it should have no row.
+        """
+        sql = self._java.jvm.org.apache.spark.sql
+        with self._java.errors():
+            statement = self._connection.createStatement()
+            try:
+                result = statement.executeQuery(query)
+                found = sql.execution.datasources.jdbc.JdbcUtils.getSchema(
+                    self._connection, result, sql.jdbc.JdbcDialects.get(url), _NOT, _YES
+                )
+                return str(found.json())
+            finally:
+                statement.close()
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -187,9 +318,10 @@ class JdbcCursor:
     rowcount = -1
     """How many rows the statement has changed; -1 for a query."""
 
-    def __init__(self, java: _Java, connection: Any) -> None:
+    def __init__(self, java: _Java, connection: Any, timeout: int = 0) -> None:
         self._java = java
         self._connection = connection
+        self._timeout = timeout
         self._statement: Any = None
         self._result: Any = None
 
@@ -204,9 +336,11 @@ class JdbcCursor:
                 self._statement = self._connection.prepareStatement(sql)
                 for at, value in enumerate(values, 1):
                     self._bind(at, value)
+                self._limit_time()
                 is_query = self._statement.execute()
             else:
                 self._statement = self._connection.createStatement()
+                self._limit_time()
                 is_query = self._statement.execute(sql)
             self._result = self._statement.getResultSet() if is_query else None
             self.rowcount = -1 if is_query else self._changed()
@@ -240,6 +374,10 @@ class JdbcCursor:
             with suppress(Py4JError, OSError):
                 self._statement.close()
         self._statement = self._result = None
+
+    def _limit_time(self) -> None:
+        if self._timeout:
+            self._statement.setQueryTimeout(self._timeout)
 
     def _changed(self) -> int:
         try:

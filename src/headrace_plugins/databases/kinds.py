@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
-from headrace_plugins.databases.address import MYSQL, POSTGRESQL, SQLITE, Address
+from headrace.sdk.jdbc import DriverSettings
+from headrace_plugins.databases.address import (
+    JDBC,
+    MYSQL,
+    POSTGRESQL,
+    SQLITE,
+    ConnectionSettings,
+)
+from headrace_plugins.databases.jdbc import AnyJdbc
 from headrace_plugins.databases.mysql import Mysql
 from headrace_plugins.databases.postgresql import Postgresql
 from headrace_plugins.databases.sqlite import Sqlite
@@ -20,13 +28,19 @@ _KINDS: dict[str, type[Database]] = {
 }
 
 
-def database_of(address: Address) -> Database:
-    """Return the database at an address."""
+def database_of(settings: ConnectionSettings) -> Database:
+    """Return the database that settings lead to.
+
+    Raises ConfigError: they can name no driver, and no other way leads to it.
+    """
+    address = settings.address
+    if address.kind == JDBC and isinstance(settings, DriverSettings):
+        return AnyJdbc(address, settings.driver)
     kind = _KINDS.get(address.kind)
     if kind is None:
         raise ConfigError(
-            problem=f"A database of the kind {address.kind} cannot be read here.",
-            fix=f"Use one of: {', '.join(_KINDS)}.",
+            problem=f"A database of the kind {address.kind} cannot be reached here.",
+            fix=f"Use one of: {', '.join(_KINDS)}; or the connector jdbc.",
             field="connection.url",
         )
     return kind(address)

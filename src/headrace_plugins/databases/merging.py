@@ -57,10 +57,11 @@ class Application:
         later = ""
         if PLACE in staging.columns:
             truncated = session.value(
-                f"SELECT max({PLACE}) FROM {staging.path} s WHERE s.{OP} = '{TRUNCATE}'"
+                f"SELECT max({staging.own(PLACE)}) FROM {staging.path} s "
+                f"WHERE {staging.own(OP)} = '{TRUNCATE}'"
             )
             if truncated is not None:
-                later = f" AND s.{PLACE} > '{truncated}'"
+                later = f" AND {staging.own(PLACE)} > '{truncated}'"
         if self.clears or later:
             session.execute(self._cleared(staging))
         for where, statements in self._steps(staging):
@@ -92,8 +93,9 @@ class Application:
             return [("1 = 1", lambda where: [self._insert(staging, where)])]
         database, steps = staging.database, list[tuple[str, Callable[[str], list[str]]]]()
         if self.has_ops:
-            steps.append((f"s.{OP} = '{DELETE}'", lambda where: self._deleted(staging, where)))
-        kept = f"s.{OP} = '{UPSERT}'" if self.has_ops else "1 = 1"
+            gone = f"{staging.own(OP)} = '{DELETE}'"
+            steps.append((gone, lambda where: self._deleted(staging, where)))
+        kept = f"{staging.own(OP)} = '{UPSERT}'" if self.has_ops else "1 = 1"
         if mode is Mode.SCD2:
             steps.append((kept, lambda where: self._versions(staging, where)))
         elif mode is Mode.UPDATE:
@@ -159,7 +161,9 @@ class Application:
                 settings.current_column,
             )
         ]
-        values = [database.literal(self.at), "NULL", database.literal(value=True)]
+        at = database.literal(self.at)
+        # Of a type, as not all databases select a NULL of none.
+        values = [at, f"NULLIF({at}, {at})", database.literal(value=True)]
         matches = self._merge(staging, where).matches
         added = (
             f"INSERT INTO {target} ({', '.join([*names, *own])}) "
@@ -198,23 +202,18 @@ def _settled(
             for statement in statements(where):
                 session.execute(statement)
     except RecordError:
-        if not tolerant:
+        if not (tolerant and session.undoes_parts):
             raise
-        bounds = session.rows(
-            f"SELECT min({RECORD}), max({RECORD}) FROM {staging.path} s WHERE {where}"
-        )[0]
+        record, rows = staging.own(RECORD), f"FROM {staging.path} s WHERE {where}"
+        bounds = session.rows(f"SELECT min({record}), max({record}) {rows}")[0]
         if bounds[0] is None:
             raise
         if bounds[0] == bounds[1]:
             return _settled_one_by_one(session, staging, where, statements, int(bounds[0]))
-        count = session.value(
-            f"SELECT count(DISTINCT {RECORD}) FROM {staging.path} s WHERE {where}"
-        )
-        middle = session.value(
-            f"SELECT DISTINCT {RECORD} FROM {staging.path} s WHERE {where} "
-            f"ORDER BY {RECORD} LIMIT 1 OFFSET {int(count) // 2 - 1}"
-        )
-        halves = (f"{where} AND s.{RECORD} <= {middle}", f"{where} AND s.{RECORD} > {middle}")
+        count = session.value(f"SELECT count(DISTINCT {record}) {rows}")
+        ordered = f"SELECT DISTINCT {record} {rows} ORDER BY {record}"
+        middle = session.value(staging.database.page(ordered, 1, int(count) // 2 - 1))
+        halves = (f"{where} AND {record} <= {middle}", f"{where} AND {record} > {middle}")
         return [
             refused
             for half in halves

@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
+
+from headrace.sdk import Schema
 from headrace.sdk.sources import ArrowParts
+from headrace.sdk.sparktypes import to_spark_json
+from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.database import Select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Schema
     from headrace_plugins.databases.catalog import Table
     from headrace_plugins.databases.database import Database, Rejected
 
@@ -84,18 +89,40 @@ def arrow_parts(
     )
 
 
+def spark_records(rows: DataFrame, schema: Schema, most: int | None = None) -> DataFrame:
+    """Return rows that Spark reads as records of a schema, ``most`` of them in a second."""
+    if most is not None:
+        rate = most / max(1, rows.rdd.getNumPartitions())
+        rows = rows.mapInArrow(partial(_paced, rate), rows.schema)
+    described = T.StructType.fromJson(to_spark_json(Schema.struct({"value": schema})))
+    value = described["value"]
+    assert isinstance(value.dataType, T.StructType)
+    fields = [F.col(quote(f.name)).alias(f.name, metadata=f.metadata) for f in value.dataType]
+    return rows.select(F.struct(*fields).alias("value", metadata=value.metadata))
+
+
+def _paced(rate: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    began, read = time.monotonic(), 0
+    for batch in batches:
+        yield batch
+        read += batch.num_rows
+        time.sleep(max(0, read / rate - (time.monotonic() - began)))
+
+
 def all_rows(
     database: Database, table: Table, connections: int
-) -> Callable[[SparkSession], ArrowParts]:
+) -> Callable[[SparkSession], ArrowParts | DataFrame]:
     """Return what reads all rows of a table, as they are then."""
 
-    def read(_: SparkSession) -> ArrowParts:
+    def read(spark: SparkSession) -> ArrowParts | DataFrame:
         with database.session() as session:
             ranges = database.physical_ranges(session, table, connections) or [""]
         selects = [
             Select(columns=table.columns, source=database.path(table.name), where=each)
             for each in ranges
         ]
+        if database.by_spark:
+            return database.frame(spark, selects)
         return arrow_parts(
             database, table.schema(database.kind), selects, connections=connections
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.sdk import ConfigError, Schema, SinkBatch, Type
-from headrace.sdk.schema import COLUMN_TYPE, VARIANT, primary_key
+from headrace.sdk.schema import COLUMN_TYPE, FLOATS, VARIANT, WHOLE_NUMBERS, primary_key
+from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sink import RECORD_ID
 from headrace.sdk.sqltext import quote, selected, sql_null
 from headrace_plugins.databases.sink_settings import Contract
@@ -36,6 +37,7 @@ class RecordRows:
         keys: The columns that identify a row.
         key_fields: SQL of these where a record is a tombstone, by their names.
         is_change: Whether the records are changes.
+        is_renamed: Whether columns are called otherwise than the fields.
     """
 
     schema: Schema
@@ -43,12 +45,38 @@ class RecordRows:
     keys: tuple[str, ...]
     key_fields: Mapping[str, str]
     is_change: bool
+    is_renamed: bool = False
+
+    def renamed(self, names: Mapping[str, str]) -> RecordRows:
+        """Return the same for columns that are called otherwise than the fields.
+
+        Raises ConfigError: two fields would be one column.
+        """
+        if all(old == new for old, new in names.items()):
+            return self
+        twice = [old for old, new in names.items() if list(names.values()).count(new) > 1]
+        if twice:
+            raise ConfigError(
+                problem=f"The fields {' and '.join(twice)} are one column of the table.",
+                fix="Drop or rename one of them with a transform.",
+                field=twice[0],
+            )
+        return replace(
+            self,
+            schema=self.schema.with_fields(
+                {names[f.name]: f.schema for f in self.schema.fields}
+            ),
+            fields={names[name]: sql for name, sql in self.fields.items()},
+            keys=tuple(names[name] for name in self.keys),
+            key_fields={names[name]: sql for name, sql in self.key_fields.items()},
+            is_renamed=True,
+        )
 
     @property
     def is_flat(self) -> bool:
         """Whether the columns of Arrow's rows are the table's, as they are."""
         plain = all(not _is_json(f.schema) for f in self.schema.fields)
-        return plain and not self.is_change
+        return plain and not self.is_change and not self.is_renamed
 
     def staged_schema(self) -> dict[str, Schema]:
         """Return the schemas of the columns as they are loaded: values with parts are JSON."""
@@ -212,3 +240,16 @@ def _is_json(schema: Schema) -> bool:
 def _json_text(schema: Schema) -> Schema:
     parameters = {k: v for k, v in schema.parameters.items() if k == COLUMN_TYPE}
     return Schema.string(optional=schema.optional, parameters=parameters)
+
+
+def wider(there: Schema, comes: Schema) -> Schema | None:
+    """Return the schema of a column of numbers that takes what it has and what comes.
+
+    None where it does already, or where they are no numbers.
+    """
+    numbers = {*WHOLE_NUMBERS, *FLOATS}
+    if {there.type, comes.type} - numbers or there.is_logical or comes.is_logical:
+        return None
+    bare = there.replaced(parameters={}, optional=True, default=None)
+    wider = evolve(bare, comes.replaced(parameters={}, optional=True, default=None))
+    return None if wider.type is there.type else wider

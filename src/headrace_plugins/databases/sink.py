@@ -40,10 +40,16 @@ class TableSink(SinkConnector):
 
     settings: TableSinkSettings
 
+    @classmethod
+    def _settings(cls, config: Config) -> TableSinkSettings:
+        settings = cls.settings_class().from_config(config)
+        assert isinstance(settings, TableSinkSettings)
+        return settings
+
     @override
     @classmethod
     def target(cls, config: Config) -> str:
-        settings = TableSinkSettings.from_config(config)
+        settings = cls._settings(config)
         return f"{settings.address.title} {settings.table_name_format}"
 
     @override
@@ -54,8 +60,8 @@ class TableSink(SinkConnector):
     @override
     @classmethod
     def examine(cls, config: Config) -> Iterable[Finding]:
-        settings = TableSinkSettings.from_config(config)
-        database = database_of(settings.address)
+        settings = cls._settings(config)
+        database = database_of(settings)
         try:
             session = database.session()
         except HeadraceError as error:
@@ -71,12 +77,12 @@ class TableSink(SinkConnector):
     def table_rows(
         cls, config: Config, topic: str, schema: Schema
     ) -> Sequence[TableRows] | None:
-        settings = TableSinkSettings.from_config(config)
+        settings = cls._settings(config)
         targets = TableRules.of(settings).targets(topic)
         names = None if len(targets) != 1 else targets[0].select(schema).whole(schema)
         if names is None or any(name != own for name, own in names.items()):
             return None  # what rules have left out or made cannot be told from what is lost
-        database = database_of(settings.address)
+        database = database_of(settings)
         name = database.named(targets[0].name)
         with database.session() as session:
             table = database.table(session, name)
@@ -97,14 +103,14 @@ class TableSink(SinkConnector):
     @override
     @classmethod
     def table_rules(cls, config: Config) -> Sequence[str]:
-        return TableRules.of(TableSinkSettings.from_config(config)).titles
+        return TableRules.of(cls._settings(config)).titles
 
     @override
     @classmethod
     def mapped_tables(
         cls, config: Config, topic: str, schema: Schema | None
     ) -> Sequence[MappedTable]:
-        return TableRules.of(TableSinkSettings.from_config(config)).mapped(topic, schema)
+        return TableRules.of(cls._settings(config)).mapped(topic, schema)
 
 
 def _may_create(database: Database, session: Session) -> Finding:

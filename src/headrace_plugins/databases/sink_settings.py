@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.sdk import ConfigError
-from headrace.sdk.config import Importance, Range, setting
+from headrace.sdk.config import Importance, Range, Rule, setting
 from headrace_plugins.databases.address import ConnectionSettings
 from headrace_plugins.table_mapping import TableSettings
 
@@ -80,7 +80,7 @@ def _keyed_only(props: Mapping[str, Any]) -> Iterable[ConfigError]:
 class TableSinkSettings(ConnectionSettings, TableSettings, group="Tables"):
     """What a sink writes to, and how."""
 
-    rules = (*TableSettings.rules, _keyed_only)
+    rules: ClassVar[tuple[Rule, ...]] = (*TableSettings.rules, _keyed_only)
 
     insert_mode: Mode = setting(
         "insert adds each record as a row; upsert replaces the row of the same key or adds "

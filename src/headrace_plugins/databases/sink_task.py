@@ -26,13 +26,14 @@ from headrace.sdk import (
     Schema,
 )
 from headrace.sdk.arrow import conform, to_arrow
-from headrace.sdk.schema import FLOATS, WHOLE_NUMBERS, primary_key
-from headrace.sdk.schema_evolution import ChangeKind, Handling, evolve
+from headrace.sdk.schema import primary_key
+from headrace.sdk.schema_evolution import ChangeKind, Handling
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
+from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
-from headrace_plugins.databases.rows import RecordRows, record_rows
+from headrace_plugins.databases.rows import RecordRows, record_rows, wider
 from headrace_plugins.databases.sink_settings import (
     DataSaveMode,
     Deletes,
@@ -40,6 +41,7 @@ from headrace_plugins.databases.sink_settings import (
     SchemaSaveMode,
     TableSinkSettings,
 )
+from headrace_plugins.databases.spark_loading import load_by_spark
 from headrace_plugins.databases.staging import (
     OP,
     PLACE,
@@ -135,7 +137,7 @@ class TableSinkTask(FrameSink):
     @override
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.database: Database = database_of(self.settings.address)
+        self.database: Database = database_of(self.settings)
         self._rules = TableRules.of(self.settings)
         self._session: Session | None = None
         self._connector = ""
@@ -221,7 +223,7 @@ class TableSinkTask(FrameSink):
         with ExitStack() as undo:
             staging = self._staged(plan, batch, has_ops=merges, tolerant=tolerant)
             undo.callback(self._discard, part)
-            refused = self._load(rows, staging, tolerant=tolerant)
+            staging, refused = self._load(rows, plan, staging, tolerant=tolerant)
             found = seen.get
             for number, each in enumerate(refusals):
                 if count := int(found[f"refused{number}"] or 0):
@@ -236,6 +238,8 @@ class TableSinkTask(FrameSink):
 
     @override
     def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
+        if self.database.by_spark:
+            return None
         parts = self._parts(frame, batch)
         selection = parts[0].selection if parts else None
         renames = None if selection is None else selection.renames
@@ -343,6 +347,8 @@ class TableSinkTask(FrameSink):
         target, batch, settings = part.target, part.batch, self.settings
         session = self.session()
         table = self.database.table(session, target)
+        if table is not None:
+            target = table.name  # which a person may have written otherwise
         is_first = self._books(target).is_new(session, self._connector, target)
         if (
             table is not None
@@ -359,6 +365,9 @@ class TableSinkTask(FrameSink):
                 field="schema.save.mode",
             )
         rows = record_rows(batch, part.keys, settings.contract, table)
+        if table is not None:
+            named = self.database.column_named
+            rows = rows.renamed({name: named(table, name) for name in rows.fields})
         if settings.insert_mode.is_keyed and not rows.keys:
             raise ConfigError(
                 problem=f"Nothing says which columns of {target} identify a row.",
@@ -373,7 +382,7 @@ class TableSinkTask(FrameSink):
         if table is not None:
             table = self._fitted(session, table, rows, types, batch)
             types = {
-                name: column.type
+                name: self.database.staged_type(column, in_key=name in rows.keys)
                 for name in types
                 if (column := table.column(name)) is not None and not column.generated
             }
@@ -387,7 +396,9 @@ class TableSinkTask(FrameSink):
             rows=rows,
             types=types,
             is_first=is_first,
-            publishes=publishes and not self.database.staging_is_apart,
+            publishes=publishes
+            and self.database.publishes
+            and not self.database.staging_is_apart,
         )
 
     def _fitted(
@@ -403,19 +414,18 @@ class TableSinkTask(FrameSink):
         It is not part of the batch's transaction: a column without values does no harm, and is
         there when the batch runs again.
         """
-        path, quote = self.database.path(table.name), self.database.quote
         changes: list[str] = []
         adds = batch.evolution.of(ChangeKind.ADD) in {Handling.EVOLVE, Handling.LENIENT}
         widens = batch.evolution.of(ChangeKind.WIDEN) is Handling.EVOLVE
         for name, kind in types.items():
             column = table.column(name)
             if column is None and adds:
-                changes.append(f"ALTER TABLE {path} ADD COLUMN {quote(name)} {kind}")
+                changes.append(self.database.add_column(table.name, name, kind))
             field = rows.schema.field(name)
             if column is not None and field is not None and widens:
-                wider = _wider(column.schema, field.schema)
-                if wider is not None:
-                    to = self.database.column_type(wider)
+                larger = wider(column.schema, field.schema)
+                if larger is not None:
+                    to = self.database.column_type(larger)
                     changes += self.database.retype(table.name, name, to)
         missing = [
             column.name
@@ -482,7 +492,8 @@ class TableSinkTask(FrameSink):
         schemas = {n: s for n, s in plan.rows.staged_schema().items() if n in plan.types}
         types = dict(plan.types)
         if tolerant:
-            schemas[RECORD], types[RECORD] = Schema.int64(), "BIGINT"
+            schemas[RECORD] = number = Schema.int64()
+            types[RECORD] = self.database.column_type(number)
         if has_ops and not plan.publishes:
             schemas[OP], types[OP] = Schema.string(), "CHAR(1)"
             if plan.rows.is_change:
@@ -493,12 +504,16 @@ class TableSinkTask(FrameSink):
         staging.create(types, keys, plain=plan.publishes)
         return staging
 
-    def _load(self, rows: DataFrame, staging: Staging, *, tolerant: bool) -> list[Refused]:
+    def _load(
+        self, rows: DataFrame, plan: Plan, staging: Staging, *, tolerant: bool
+    ) -> tuple[Staging, list[Refused]]:
         """Run the job that fills the staging table; return the records that it refuses."""
-        schema = to_arrow(Schema.struct(dict(staging.columns)))
         most = self.settings.connections_max
-        rows = rows.select(*[F.col(_column(name)) for name in staging.columns])
+        rows = rows.select(*[F.col(quote(name)) for name in staging.columns])
         rows = rows.coalesce(most)
+        if self.database.by_spark:
+            return load_by_spark(rows, staging, plan.types, tolerant=tolerant)
+        schema = to_arrow(Schema.struct(dict(staging.columns)))
 
         def loaded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext as Running  # noqa: PLC0415 - on executors
@@ -519,7 +534,7 @@ class TableSinkTask(FrameSink):
             )
 
         found = rows.mapInArrow(loaded, _PART).collect()
-        return [
+        return staging, [
             Refused(record, _RECORD_ERROR, problem)
             for row in found
             for record, problem, _ in json.loads(row["refused"])
@@ -540,7 +555,8 @@ class TableSinkTask(FrameSink):
             self._finish(plan, staging)
         elif plan.table is None:
             self._create(plan)
-        at, refused = datetime.now(UTC), list[Refused]()
+        at = datetime.now(UTC)
+        refused: list[Refused] = []
 
         def insert(session: Session) -> None:
             application = Application(
@@ -554,6 +570,7 @@ class TableSinkTask(FrameSink):
                 at=at,
             )
             refused[:] = application.run(session, staging, tolerant=tolerant)
+            staging.require_rows(session)
 
         judged: list[list[int]] = []
 
@@ -605,7 +622,7 @@ class TableSinkTask(FrameSink):
                 return True
             if settings.data_save_mode is DataSaveMode.REQUIRE_EMPTY:
                 path = self.database.path(plan.target)
-                if session.value(f"SELECT 1 FROM {path} LIMIT 1"):
+                if session.value(self.database.page(f"SELECT 1 FROM {path}", 1)):
                     raise ConfigError(
                         problem=f"The table {plan.target} has rows already.",
                         fix="Set data.save.mode to append or drop.",
@@ -666,26 +683,9 @@ def _load_renamed(
     return staging.load(number, renamed(rows, renames))
 
 
-def _column(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _only(schema: Schema, names: Mapping[str, object]) -> Schema:
     return schema.with_fields({f.name: f.schema for f in schema.fields if f.name in names})
 
 
 def _only_of(rows: RecordRows, names: Mapping[str, object]) -> dict[str, str]:
     return {name: sql for name, sql in rows.fields.items() if name in names}
-
-
-def _wider(there: Schema, comes: Schema) -> Schema | None:
-    """Return the schema of a column of numbers that takes what it has and what comes.
-
-    None where it does already, or where they are no numbers.
-    """
-    numbers = {*WHOLE_NUMBERS, *FLOATS}
-    if {there.type, comes.type} - numbers or there.is_logical or comes.is_logical:
-        return None
-    bare = there.replaced(parameters={}, optional=True, default=None)
-    wider = evolve(bare, comes.replaced(parameters={}, optional=True, default=None))
-    return None if wider.type is there.type else wider

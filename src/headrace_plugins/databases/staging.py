@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.sdk import RecordError, StateError
+from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, StateError
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from headrace.sdk import Mark, Schema
+    from headrace.sdk import Mark
     from headrace_plugins.databases.database import Database, RawLoad, Session
 
 MARKS = "headrace_marks"
@@ -31,7 +31,11 @@ PLACE = "headrace_place"
 text; only changes have one, as a truncation is of what came before it."""
 RECORD = "headrace_record"
 """The column of staging tables that says which record a row is of."""
-_PART_COLUMNS = "staging VARCHAR(200), part INTEGER, loaded BIGINT, PRIMARY KEY (staging, part)"
+_PART_COLUMNS = (
+    "staging VARCHAR(200) NOT NULL, part INTEGER NOT NULL, loaded BIGINT, "
+    "PRIMARY KEY (staging, part)"
+)
+_LOCK_SECONDS = 60
 _BLOCK = 65_536
 _APPLICATION = 700
 """The most signs of a name in marks: an index of MySQL has 3,072 bytes."""
@@ -45,16 +49,38 @@ class Staging:
         database: Where it is.
         name: The table.
         columns: What rows are loaded with, by the names of its columns.
+        rows: How many rows were loaded; None where a ledger keeps each part from being there
+            twice.
     """
 
     database: Database
     name: TableName
     columns: Mapping[str, Schema]
+    rows: int | None = None
 
     @property
     def path(self) -> str:
         """Its name as SQL."""
         return self.database.path(self.name)
+
+    def own(self, name: str) -> str:
+        """Return one of the columns that are ours as SQL, such as ``OP``."""
+        return f"s.{self.database.quote(name)}"
+
+    def require_rows(self, session: Session) -> None:
+        """Look whether the rows that are there are those that were loaded.
+
+        Rows come and do not go: if they are as many after a statement, it has seen just them.
+        Raises RetriableError: a task that Spark has given up has added its rows too.
+        """
+        if self.rows is None:
+            return
+        found = int(session.value(f"SELECT count(*) FROM {self.path}"))
+        if found != self.rows:
+            raise RetriableError(
+                problem=f"{found:,} rows are in the staging table, and {self.rows:,} were "
+                "loaded: Spark has run a task twice."
+            )
 
     def create(
         self, types: Mapping[str, str], keys: Sequence[str] = (), *, plain: bool = False
@@ -164,8 +190,13 @@ def rows_of(results: Sequence[str]) -> int:
 
 def make_table(session: Session, path: str, columns: str) -> None:
     """Make a table if it is not there, whoever does so at the same time."""
+    with suppress(DatabaseError, ConfigError):  # not all databases have IF NOT EXISTS
+        session.rows(f"SELECT 1 FROM {path} WHERE 1 = 0")
+        session.rollback()
+        return
+    session.rollback()
     try:
-        session.execute(f"CREATE TABLE IF NOT EXISTS {path} ({columns})")
+        session.execute(f"CREATE TABLE {path} ({columns})")
         session.commit()
     except (DatabaseError, RecordError):
         # Two may find it missing; then one of them is refused by the catalog.
@@ -183,21 +214,22 @@ class Bookkeeping:
 
     def prepare(self, session: Session) -> None:
         """Make the tables."""
-        application = f"application VARCHAR({_APPLICATION}){self.database.exact_text}"
+        number, text = self.database.column_type(Schema.int64()), self.database.long_text
+        application = f"application VARCHAR({_APPLICATION}){self.database.exact_text} NOT NULL"
         make_table(
             session,
             self._path(MARKS),
-            f"{application} PRIMARY KEY, batch BIGINT NOT NULL, "
-            "receipt TEXT NOT NULL, pending TEXT",
+            f"{application} PRIMARY KEY, batch {number} NOT NULL, receipt {text} NOT NULL, "
+            f"pending {text}",
         )
         make_table(
             session,
             self._path(STAGED),
-            "name VARCHAR(200) PRIMARY KEY, target VARCHAR(400) NOT NULL, "
-            f"{application} NOT NULL, batch BIGINT NOT NULL, "
-            "epoch BIGINT NOT NULL",
+            "name VARCHAR(200) NOT NULL PRIMARY KEY, target VARCHAR(400) NOT NULL, "
+            f"{application}, batch {number} NOT NULL, epoch {number} NOT NULL",
         )
-        if not self.database.staging_is_apart:
+        self.database.learn(session, TableName(self.schema, MARKS))
+        if self._has_parts:
             make_table(session, self._path(PARTS), _PART_COLUMNS)
 
     def held(self, session: Session, mark: Mark) -> str | None:
@@ -234,7 +266,7 @@ class Bookkeeping:
         with suppress(RecordError), session.savepoint():  # another task may have stored it
             session.execute(
                 f"INSERT INTO {self._path(MARKS)} (application, batch, receipt) "
-                f"VALUES ({sign}, 1, '')",
+                f"VALUES ({sign}, 1, '{{}}')",
                 (_begun(connector, target),),
             )
 
@@ -251,10 +283,11 @@ class Bookkeeping:
             f"SELECT count(*) FROM {marks} WHERE application = {sign}", (mark.application,)
         ):
             session.execute(
-                f"INSERT INTO {marks} (application, batch, receipt) VALUES ({sign}, 0, '')",
+                f"INSERT INTO {marks} (application, batch, receipt) VALUES ({sign}, 0, '{{}}')",
                 (mark.application,),
             )
-        session.execute(where, (mark.application,))
+        with session.waiting(_LOCK_SECONDS):
+            session.execute(where, (mark.application,))
 
     def keep(
         self, session: Session, mark: Mark, receipt: str, renames: Sequence[Sequence[str]] = ()
@@ -317,9 +350,13 @@ class Bookkeeping:
         session.commit()
 
     def _forget_parts(self, session: Session, name: TableName) -> None:
-        if not self.database.staging_is_apart:
+        if self._has_parts:
             where = f"WHERE staging = {self.database.mark}"
             session.execute(f"DELETE FROM {self._path(PARTS)} {where}", (str(name),))
+
+    @property
+    def _has_parts(self) -> bool:
+        return not (self.database.staging_is_apart or self.database.by_spark)
 
     def _path(self, name: str) -> str:
         return self.database.path(TableName(self.schema, name))

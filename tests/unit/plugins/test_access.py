@@ -189,6 +189,25 @@ def test_a_server_lets_no_configuration_load_another_driver(data: Path) -> None:
     assert ("allowed" in asked, "refused" in asked) == (True, False)
 
 
+def test_a_server_lets_no_database_be_reached_by_another_driver(data: Path) -> None:
+    registry = Registry(access=Access(drivers=(H2,)))
+    jdbc = "headrace_plugins.connectors.jdbc."
+    for key, value in (
+        ("driver.coordinates", "org.example:evil:1"),
+        ("driver.path", f"{data}/evil.jar"),
+    ):
+        source, sink = (
+            PluginSpec(f"{jdbc}{k}", {key: value}) for k in ("JdbcSource", "JdbcSink")
+        )
+        good = PluginSpec("noop", {})
+        for definition in (
+            Definition("c", source, sinks=(good,)),
+            Definition("c", PluginSpec("datagen", {}), sinks=(sink,)),
+        ):
+            with pytest.raises(ConfigErrors, match="not among the JDBC drivers"):
+                check_access(definition, registry)
+
+
 def flat(**more: str) -> dict[str, str]:
     return {
         "name": "c",

@@ -57,7 +57,7 @@ class Rows:
         is_whole = schema.type in WHOLE_NUMBERS and not schema.is_logical
         if is_whole or schema.name == DECIMAL:
             return self.database.literal(Decimal(str(value)))
-        return self.database.literal(value)
+        return self.database.compared(value, self.columns[name])
 
 
 def stored(value: Any) -> Any:
@@ -74,9 +74,15 @@ def stored(value: Any) -> Any:
 
 def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[Any]) -> str:
     """Return the comparison of SQL terms, by the columns whose values they have."""
-    left = ", ".join(terms.values())
-    right = ", ".join(rows.value(name, v) for name, v in zip(terms, values, strict=True))
-    return f"{left} {sign} {right}" if len(terms) == 1 else f"({left}) {sign} ({right})"
+    right = [rows.value(name, v) for name, v in zip(terms, values, strict=True)]
+    pairs = list(zip(terms.values(), right, strict=True))
+    if len(pairs) > 1 and rows.database.has_sql_2003:
+        return f"({', '.join(terms.values())}) {sign} ({', '.join(right)})"
+    *before, (term, value) = pairs
+    found = f"{term} {sign} {value}"
+    for term, value in reversed(before):
+        found = f"({term} {sign[0]} {value} OR ({term} = {value} AND {found}))"
+    return found
 
 
 @dataclass(frozen=True)
@@ -106,11 +112,8 @@ class KeyRange:
 
     def count(self, session: Session, rows: Rows, most: int) -> int:
         """Return how many rows there are, but no more than ``most``."""
-        return int(
-            session.value(
-                f"SELECT count(*) FROM (SELECT 1 AS one FROM {self._from(rows)} LIMIT {most}) q"
-            )
-        )
+        some = rows.database.page(f"SELECT 1 AS one FROM {self._from(rows)}", most)
+        return int(session.value(f"SELECT count(*) FROM ({some}) q"))
 
     def last(self, session: Session, rows: Rows) -> tuple[Any, ...] | None:
         """Return the place of the last row; None if there is no row."""
@@ -124,21 +127,28 @@ class KeyRange:
         self, session: Session, rows: Rows, direction: str, offset: int
     ) -> tuple[Any, ...] | None:
         order = ", ".join(f"{term}{direction}" for term in self.terms.values())
-        found = session.rows(
-            f"SELECT {', '.join(self.terms.values())} FROM {self._from(rows)} "
-            f"ORDER BY {order} LIMIT 1 OFFSET {offset}"
+        query = (
+            f"SELECT {', '.join(self.terms.values())} FROM {self._from(rows)} ORDER BY {order}"
         )
+        found = session.rows(rows.database.page(query, 1, offset))
         return tuple(stored(value) for value in found[0]) if found else None
 
     def divided(self, session: Session, rows: Rows, count: int) -> list[KeyRange]:
         """Divide the range into about ``count`` ranges of about as many rows."""
         if count <= 1:
             return [self]
-        bounds = self._even(session, rows, count) or self._quantiles(session, rows, count)
+        total = rows.count
+        if total is None:
+            total = int(session.value(f"SELECT count(*) FROM {self._from(rows)}"))
+        bounds = self._even(session, rows, count, total) or self._quantiles(
+            session, rows, count
+        )
         places = [self.after, *[bound for bound in bounds if bound != self.upto], self.upto]
         return [replace(self, after=after, upto=upto) for after, upto in pairwise(places)]
 
-    def _even(self, session: Session, rows: Rows, count: int) -> list[tuple[Any, ...]]:
+    def _even(
+        self, session: Session, rows: Rows, count: int, total: int
+    ) -> list[tuple[Any, ...]]:
         """Return even bounds of whole numbers of which most are taken; none otherwise."""
         [(name, term), *others] = self.terms.items()
         schema = rows.columns[name].schema
@@ -147,8 +157,9 @@ class KeyRange:
         least, most = session.rows(f"SELECT min({term}), max({term}) FROM {self._from(rows)}")[
             0
         ]
-        if least is None or rows.count is None or most - least > _SPARSE * max(1, rows.count):
+        if least is None or most - least > _SPARSE * max(1, total):
             return []
+        least, most = int(least), int(most)
         width = most - least + 1
         return [(least + width * number // count - 1,) for number in range(1, count)]
 
@@ -160,6 +171,10 @@ class KeyRange:
         )
         total = session.value(f"SELECT count(*) FROM {self._from(rows)}")
         step = max(1, -(-int(total) // count))
+        if not rows.database.has_sql_2003:
+            places = range(step, int(total) + 1, step)
+            bounds = [self.place(session, rows, number) for number in places]
+            return [bound for bound in bounds if bound is not None]
         order = ", ".join(self.terms.values())
         numbered = f"SELECT {named}, row_number() OVER (ORDER BY {order}) AS place"
         found = session.rows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -17,6 +18,7 @@ from headrace.sdk import (
     Lag,
     Position,
     ReadLimit,
+    Schema,
     check_range,
 )
 from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, WHOLE_NUMBERS, Type
@@ -39,14 +41,14 @@ from headrace_plugins.connectors.jdbc.settings import (
 from headrace_plugins.databases.catalog import Table, parents_first, rows_schema
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.kinds import database_of
-from headrace_plugins.databases.parts import arrow_parts
+from headrace_plugins.databases.parts import arrow_parts, spark_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Schema, TaskContext
+    from headrace.sdk import TaskContext
     from headrace_plugins.databases.catalog import Column, TableName
     from headrace_plugins.databases.database import Session
 
@@ -67,18 +69,23 @@ class TableReader:
 
     def __init__(self, settings: JdbcSourceSettings) -> None:
         self.settings = settings
-        self.database = database_of(settings.address)
-        self.selection = Selection(
-            settings.included,
-            settings.excluded,
-            self.database.default_schema,
-            settings.topic_prefix,
-        )
+        self.database = database_of(settings)
         self._session: Session | None = None
         self._looked = -float("inf")
         self._tables: dict[str, Table] = {}
         self._batch = ExitStack()
         self._rounds: dict[str, float] = {}
+
+    @cached_property
+    def selection(self) -> Selection:
+        """Which tables are read; a database may have to be asked for its default schema."""
+        settings = self.settings
+        return Selection(
+            settings.included,
+            settings.excluded,
+            self.database.default_schema,
+            settings.topic_prefix,
+        )
 
     # --- looking --------------------------------------------------------------------
 
@@ -212,6 +219,7 @@ class TableReader:
 
     def parts(
         self,
+        spark: SparkSession,
         rows: Rows,
         schema: Schema,
         start: Mapping[str, Any] | None,
@@ -219,13 +227,16 @@ class TableReader:
         *,
         table: Table | None,
         snapshot: str | None,
-        parallel: int,
-    ) -> ArrowParts:
-        """Return the rows of a range as what executors read."""
+    ) -> ArrowParts | DataFrame:
+        """Return the rows of a range as what executors read, or as a frame of Spark's own."""
         settings = self.settings
         span = self.cursor(rows).range(rows, start, end)
         conditions = self._conditions(
-            rows, span, table=table, has_snapshot=snapshot is not None, parallel=parallel
+            rows,
+            span,
+            table=table,
+            has_snapshot=snapshot is not None,
+            parallel=spark.sparkContext.defaultParallelism,
         )
         selects = [
             Select(
@@ -236,6 +247,12 @@ class TableReader:
             )
             for each in conditions
         ]
+        if self.database.by_spark:
+            return spark_records(
+                self.database.frame(spark, selects).coalesce(settings.connections_max),
+                schema,
+                settings.rows_per_second,
+            )
         return arrow_parts(
             self.database,
             schema,
@@ -362,7 +379,6 @@ class TablesTask(StreamFrameSource):
                 "`headrace offsets give-up`.",
             )
         snapshot = reader.begin_batch()
-        parallel = spark.sparkContext.defaultParallelism
         found = []
         for name, table in tables.items():
             if name not in changed:
@@ -370,13 +386,13 @@ class TablesTask(StreamFrameSource):
             partition = partition_of(name)
             rows = reader.rows_of(table)
             parts = reader.parts(
+                spark,
                 rows,
                 table.schema(reader.database.kind),
                 start.offset(partition),
                 end.offset(partition) or {},
                 table=table,
                 snapshot=snapshot,
-                parallel=parallel,
             )
             continues = reader.cursor(rows).continues(start.offset(partition))
             stream = reader.selection.stream(table.name)
@@ -435,22 +451,33 @@ class QueryTask(FrameSource):
     def arrow_parts(
         self, spark: SparkSession, start: Position, end: Position
     ) -> ArrowParts | None:
+        if self._reader.database.by_spark:
+            return None
+        found = self._rows(spark, start, end)
+        assert isinstance(found, ArrowParts)
+        return found
+
+    @override
+    def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
+        found = self._rows(spark, start, end)
+        assert not isinstance(found, ArrowParts)  # else it is read as Arrow
+        return found
+
+    def _rows(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> ArrowParts | DataFrame:
         check_range(start, end, [QUERY])
         reader = self._reader
         rows = reader.query_rows()
         return reader.parts(
+            spark,
             rows,
             rows_schema(reader.database.kind, list(rows.columns.values())),
             start.offset(QUERY),
             end.offset(QUERY) or {},
             table=None,
             snapshot=reader.begin_batch(),
-            parallel=spark.sparkContext.defaultParallelism,
         )
-
-    @override
-    def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
-        raise AssertionError  # all of it is read as Arrow
 
     @override
     def acknowledge(self, position: Position) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import ConfigError
 from headrace.sdk.config import ConfigType, Importance, NullOr, Range, setting
+from headrace.sdk.jdbc import DriverSettings
 from headrace_plugins.databases.address import ConnectionSettings
+from headrace_plugins.databases.drivers import driver_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -76,10 +78,10 @@ def _what_is_read(props: Mapping[str, Any]) -> Iterable[ConfigError]:
 _LISTS = ("table.include.list", "table.whitelist", "table.exclude.list", "table.blacklist")
 
 
-class JdbcSourceSettings(ConnectionSettings, group="Tables"):
+class JdbcSourceSettings(ConnectionSettings, DriverSettings, group="Tables"):
     """What is read of a database."""
 
-    rules = (_columns_of_mode, _what_is_read)
+    rules = (*DriverSettings.rules, driver_named, _columns_of_mode, _what_is_read)
 
     table_include_list: tuple[str, ...] = setting(
         "The tables that are read, as table or schema.table; * stands for any signs and ? for "

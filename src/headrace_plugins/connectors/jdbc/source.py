@@ -14,6 +14,7 @@ from headrace.sdk import (
     SourceConnector,
 )
 from headrace.sdk.connector import Finding, Verdict
+from headrace.sdk.jdbc import loads_drivers
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.jdbc.reader import (
     QueryTask,
@@ -36,6 +37,8 @@ class JdbcSource(SourceConnector):
     In mode ``bulk`` it reads them whole, once or again and again; in the others it reads the
     rows that are new, or that were changed, by a number or a time that grows. A table is read
     by several connections side by side, on PostgreSQL all of one state of the database.
+    PostgreSQL, MySQL, MariaDB and SQLite are read in ways of their own; any other database by
+    its JDBC driver, which the configuration names.
     Each table is a stream of its own, with its types and its primary key.
 
     The keys, the modes and the offsets are those of Kafka Connect's JDBC source. A row that is
@@ -60,6 +63,8 @@ class JdbcSource(SourceConnector):
     @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
         reader = TableReader(JdbcSourceSettings.from_config(config))
+        if reader.database.by_spark and not loads_drivers():
+            return  # the task finds it out
         try:
             if reader.settings.query is not None:
                 reader.cursor(reader.query_rows())
