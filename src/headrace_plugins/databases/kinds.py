@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
@@ -13,19 +14,12 @@ from headrace_plugins.databases.address import (
     SQLITE,
     ConnectionSettings,
 )
-from headrace_plugins.databases.jdbc import AnyJdbc
-from headrace_plugins.databases.mysql import Mysql
-from headrace_plugins.databases.postgresql import Postgresql
-from headrace_plugins.databases.sqlite import Sqlite
 
 if TYPE_CHECKING:
     from headrace_plugins.databases.database import Database
 
-_KINDS: dict[str, type[Database]] = {
-    POSTGRESQL: Postgresql,
-    MYSQL: Mysql,
-    SQLITE: Sqlite,
-}
+_KINDS = {POSTGRESQL: "Postgresql", MYSQL: "Mysql", SQLITE: "Sqlite"}
+"""The class of each kind, in the module of its name: what is not used takes no time."""
 
 
 def database_of(settings: ConnectionSettings) -> Database:
@@ -35,12 +29,16 @@ def database_of(settings: ConnectionSettings) -> Database:
     """
     address = settings.address
     if address.kind == JDBC and isinstance(settings, DriverSettings):
+        from headrace_plugins.databases.jdbc import AnyJdbc  # noqa: PLC0415 - as in _KINDS
+
         return AnyJdbc(address, settings.driver)
-    kind = _KINDS.get(address.kind)
-    if kind is None:
+    name = _KINDS.get(address.kind)
+    if name is None:
         raise ConfigError(
             problem=f"A database of the kind {address.kind} cannot be reached here.",
             fix=f"Use one of: {', '.join(_KINDS)}; or the connector jdbc.",
             field="connection.url",
         )
+    module = import_module(f"{__package__}.{name.lower()}")
+    kind: type[Database] = getattr(module, name)
     return kind(address)

@@ -38,8 +38,7 @@ _PATTERNS = {
     DECIMAL: r"^-?[0-9]+(\.[0-9]+)?$",
 }
 """What texts of these types look like that Arrow, Python and Spark have a value for."""
-_FIRST_DAY = pa.scalar(date.min)
-_FIRST_INSTANT = pa.scalar(datetime.min.replace(tzinfo=UTC), pa.timestamp("us", "UTC"))
+_INSTANT = pa.timestamp("us", "UTC")
 _SHOWN = 200
 
 
@@ -106,11 +105,10 @@ class TextColumns:
             return moments.cast(pa.timestamp("us")).cast(pa.time64("us"))
         if schema.name == TIMESTAMP:
             zone = "UTC" if self.zone and not schema.is_local else None
-            return _since(
-                texts.cast(pa.timestamp("us", zone)).cast(_FIRST_INSTANT.type), _FIRST_INSTANT
-            )
+            first = pa.scalar(datetime.min.replace(tzinfo=UTC), _INSTANT)
+            return _since(texts.cast(pa.timestamp("us", zone)).cast(_INSTANT), first)
         if schema.name == DATE:
-            return _since(texts.cast(pa.date32()), _FIRST_DAY)
+            return _since(texts.cast(pa.date32()), pa.scalar(date.min))
         return texts.cast(to_arrow_type(schema.bare()))
 
 
