@@ -128,6 +128,7 @@ class TestTables(_SourceOnH2):
         return H2Source(tmp_path)
 
 
+@pytest.mark.long
 class TestQuery(_SourceOnH2):
     @override
     def driver(self, tmp_path: Path) -> SourceDriver:
@@ -141,6 +142,7 @@ class _SinkOnH2(SinkAcceptance):
     why_not_all_kinds = "Values with parts are kept as JSON."
 
 
+@pytest.mark.long
 class TestInsert(_SinkOnH2):
     @override
     def driver(self, tmp_path: Path) -> SinkDriver:

@@ -71,6 +71,7 @@ class TestTables(_OnPostgresql):
         return PostgresDriver(self.server)
 
 
+@pytest.mark.long
 class TestQuery(_OnPostgresql):
     @override
     def driver(self, tmp_path: Path) -> SourceDriver:

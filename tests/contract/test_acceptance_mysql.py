@@ -100,6 +100,7 @@ class _OnMariadb(SinkAcceptance):
         self.server = mariadb
 
 
+@pytest.mark.long
 class TestInsert(_OnMariadb):
     @override
     def driver(self, tmp_path: Path) -> SinkDriver:

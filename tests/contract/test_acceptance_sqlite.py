@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import pytest
 from typing_extensions import override
 
 from headrace.sdk.testing import (
@@ -135,6 +136,7 @@ class _OnSqlite(SinkAcceptance):
     why_not_all_kinds = "Values with parts are kept as JSON, and NaN is refused."
 
 
+@pytest.mark.long
 class TestInsert(_OnSqlite):
     @override
     def driver(self, tmp_path: Path) -> SinkDriver:
@@ -156,6 +158,7 @@ class TestTables(SourceAcceptance):
         return SqliteSourceDriver(tmp_path / "x.db")
 
 
+@pytest.mark.long
 class TestQuery(SourceAcceptance):
     unordered = "Rows are read in the order in which the database has them."
 
