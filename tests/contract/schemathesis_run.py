@@ -1,9 +1,11 @@
 """Runs schemathesis on a server, as a user would."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+_HERE = str(Path(__file__).parent)
 _CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 
 
@@ -17,5 +19,11 @@ def schemathesis(url: str, folder: Path, *options: str) -> subprocess.CompletedP
         *options,
     ]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=3000
+        command,
+        cwd=folder,
+        env=os.environ | {"SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": _HERE},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3000,
     )
