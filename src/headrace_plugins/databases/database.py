@@ -272,7 +272,7 @@ class Database(ABC):
 
     @abstractmethod
     def now(self, session: Session) -> datetime:
-        """Return the time by the database's clock, with a zone."""
+        """Return the time by the database's clock, without a zone if it gives none."""
 
     # --- reading --------------------------------------------------------------------
 

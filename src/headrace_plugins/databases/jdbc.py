@@ -310,7 +310,7 @@ class AnyJdbc(Database):
     def now(self, session: Session) -> datetime:
         found = session.value(self._known.one.format("CURRENT_TIMESTAMP"))
         assert isinstance(found, datetime)
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return found
 
     # --- reading --------------------------------------------------------------------
 

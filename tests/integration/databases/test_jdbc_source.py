@@ -1,7 +1,10 @@
 """What the source of databases reads by JDBC, from H2 and from Derby, which lacks much."""
 
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -112,6 +115,22 @@ def test_rows_that_are_new_or_changed_are_read_by_their_times_and_numbers(
     assert [[row[0] for row in batch] for batch in reader.all()] == [[2]]
 
 
+def test_times_without_a_zone_are_compared_with_the_clock_of_their_zone(
+    spark: SparkSession, database: JdbcDatabase
+) -> None:
+    database.run("CREATE TABLE events (id BIGINT NOT NULL, moment TIMESTAMP NOT NULL)")
+    texts = {"mode": "timestamp", "timestamp_column_name": "MOMENT"}
+    reader = Reader(spark, database, **texts, db_timezone="Asia/Tokyo", timestamp_initial="-1")
+    assert reader.all() == [[]]
+    # A clock that names no zone, as Derby's, is taken for one of the same zone as its times.
+    at = datetime.now(ZoneInfo("Asia/Tokyo" if database.is_h2 else "UTC"))
+    for number, hours in enumerate([-1, 0, 1]):
+        moment = f"{at + timedelta(hours=hours, seconds=1):%Y-%m-%d %H:%M:%S}"
+        database.run(f"INSERT INTO events VALUES ({number}, '{moment}')")  # noqa: S608
+    time.sleep(2.1)
+    assert [[row[0] for row in batch] for batch in reader.all()] == [[1]]
+
+
 def test_a_table_without_a_key_is_read_whole(
     spark: SparkSession, database: JdbcDatabase
 ) -> None:
@@ -135,8 +154,6 @@ def test_a_large_table_is_read_in_parts(spark: SparkSession, database: JdbcDatab
 def test_rows_are_read_no_faster_than_they_may(
     spark: SparkSession, database: JdbcDatabase
 ) -> None:
-    import time
-
     database.run("CREATE TABLE bare (a INTEGER)", "INSERT INTO bare VALUES (1), (1), (2)")
     reader = Reader(spark, database, rows_per_second="3")
     [frame] = reader.batch().values()

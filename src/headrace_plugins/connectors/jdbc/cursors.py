@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from typing_extensions import override
 
 from headrace.sdk import StateError
-from headrace.sdk.schema import DECIMAL, WHOLE_NUMBERS
+from headrace.sdk.schema import DECIMAL, TIMESTAMP, WHOLE_NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import tzinfo
 
     from headrace_plugins.databases.catalog import Column
     from headrace_plugins.databases.database import Database, Session
@@ -58,6 +59,25 @@ class Rows:
         if is_whole or schema.name == DECIMAL:
             return self.database.literal(Decimal(str(value)))
         return self.database.compared(value, self.columns[name])
+
+    def has_zone(self, name: str) -> bool:
+        """Return whether a column's times are moments, and not what a clock shows somewhere."""
+        schema = self.columns[name].schema
+        return schema.name == TIMESTAMP and schema.is_logical and not schema.is_local
+
+    def time(self, name: str, at: datetime, zone: tzinfo) -> datetime:
+        """Return a moment as a column has it: without a zone, what the clock shows in ``zone``.
+
+        While a clock shows what it will show again, an hour less, or by what it will be set
+        back: no time comes later that is less.
+        """
+        if self.has_zone(name):
+            return at.astimezone(UTC)
+        local = at.astimezone(zone)
+        offsets = (local.utcoffset(), local.replace(fold=1).utcoffset())
+        return at.astimezone(UTC).replace(tzinfo=None) + min(
+            o for o in offsets if o is not None
+        )
 
 
 def stored(value: Any) -> Any:
@@ -309,12 +329,14 @@ class GrowingCursor(Cursor):
         delay: How old a time has to be, by the database's clock.
         initial: Where to begin, as an offset; empty to begin with the first row. The value
             ``now`` is the time at the start.
+        zone: Where the clock is that columns without a zone, and a database without one, show.
     """
 
     timestamp: tuple[str, ...] = ()
     incrementing: str | None = None
     delay: timedelta = timedelta()
     initial: Offset = field(default_factory=dict)
+    zone: tzinfo = UTC
 
     @override
     def latest(
@@ -329,8 +351,11 @@ class GrowingCursor(Cursor):
         self._check(offset)
         upper = self._upper(rows, session)
         if offset is None and self.initial.get("timestamp") == NOW:
+            assert upper is not None  # only times begin now
+            # Rows may still come with this very time.
+            begin = stored(upper - timedelta(microseconds=1))
             # Guarantee 2: a start is written down once, and not worked out at each look.
-            return self._offset((stored(upper), *([0] if self.incrementing else []))), 0
+            return self._offset((begin, *([0] if self.incrementing else []))), 0
         new = self._range(rows, self._place(offset or self.initial), None, upper)
         if until is not None:
             new = replace(new, upto=self._place(until))
@@ -370,7 +395,10 @@ class GrowingCursor(Cursor):
         """
         if not self.timestamp:
             return None
-        upper = rows.database.now(session) - self.delay
+        now = rows.database.now(session)
+        if now.tzinfo is None:
+            now = now.replace(tzinfo=self.zone)
+        upper = rows.time(self.timestamp[0], now.astimezone(UTC) - self.delay, self.zone)
         digits = min(rows.database.second_digits(rows.columns[n]) for n in self.timestamp)
         step = int(10 ** (6 - digits))
         return upper.replace(microsecond=upper.microsecond // step * step)
@@ -397,7 +425,8 @@ class GrowingCursor(Cursor):
         ]
         if before is not None:
             [(name, term), *_] = terms.items()
-            more.append(compared(rows, {name: term}, "<", [stored(before)]))
+            # No zeros behind the second: SQLite compares texts, and its own may have none.
+            more.append(compared(rows, {name: term}, "<", [before.isoformat(sep=" ")]))
         return KeyRange(terms, after, upto, " AND ".join(more))
 
     def _place(self, offset: Offset) -> tuple[Any, ...] | None:

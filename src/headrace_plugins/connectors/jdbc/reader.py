@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import structlog
 from typing_extensions import override
@@ -161,20 +162,30 @@ class TableReader:
             return BulkCursor(
                 rows.key if divides else (), settings.bulk_interval_ms is not None
             )
-        initial: dict[str, Any] = {}
-        if mode in {Mode.TIMESTAMP, Mode.BOTH} and settings.timestamp_initial is not None:
-            at = datetime.fromtimestamp(settings.timestamp_initial / 1000, UTC)
-            initial["timestamp"] = NOW if settings.timestamp_initial < 0 else stored(at)
-        if mode in {Mode.INCREMENTING, Mode.BOTH} and settings.incrementing_initial is not None:
-            initial["incrementing"] = settings.incrementing_initial
         for key, names in self._mode_columns():
             for name in names:
                 self._check_column(rows, key, name)
+        zone, times = ZoneInfo(settings.db_timezone), settings.timestamp_column_name
+        if len({rows.has_zone(name) for name in times}) > 1 and settings.db_timezone != "UTC":
+            raise ConfigError(
+                problem=f"Of {', '.join(times)} of {rows.title} some have a time zone and some "
+                "have none, and a database compares them as of UTC.",
+                fix="Name columns of one kind, or set db.timezone=UTC.",
+                field="db.timezone",
+            )
+        initial: dict[str, Any] = {}
+        if times and settings.timestamp_initial is not None:
+            at = datetime.fromtimestamp(max(0, settings.timestamp_initial) / 1000, UTC)
+            begin = stored(rows.time(times[0], at, zone))
+            initial["timestamp"] = NOW if settings.timestamp_initial < 0 else begin
+        if mode in {Mode.INCREMENTING, Mode.BOTH} and settings.incrementing_initial is not None:
+            initial["incrementing"] = settings.incrementing_initial
         return GrowingCursor(
-            settings.timestamp_column_name if mode is not Mode.INCREMENTING else (),
-            settings.incrementing_column_name if mode is not Mode.TIMESTAMP else None,
+            times,
+            settings.incrementing_column_name,
             timedelta(milliseconds=settings.timestamp_delay_interval_ms),
             initial,
+            zone,
         )
 
     def _mode_columns(self) -> list[tuple[str, Sequence[str]]]:

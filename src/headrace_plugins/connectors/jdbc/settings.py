@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from headrace.sdk import ConfigError
-from headrace.sdk.config import ConfigType, Importance, NullOr, Range, setting
+from headrace.sdk.config import (
+    ConfigType,
+    Importance,
+    Lambda,
+    NullOr,
+    Range,
+    invalid,
+    setting,
+)
 from headrace.sdk.jdbc import DriverSettings
 from headrace_plugins.databases.address import ConnectionSettings
 from headrace_plugins.databases.drivers import driver_named
@@ -75,6 +84,14 @@ def _what_is_read(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             )
 
 
+def _check_zone(name: str, value: object) -> None:
+    try:
+        ZoneInfo(str(value))
+    except (ValueError, OSError, KeyError):
+        fix = "Name one of the IANA's zones, such as Europe/Paris."
+        raise invalid(name, value, "Unknown time zone", fix=fix) from None
+
+
 _LISTS = ("table.include.list", "table.whitelist", "table.exclude.list", "table.blacklist")
 
 
@@ -137,10 +154,19 @@ class JdbcSourceSettings(ConnectionSettings, DriverSettings, group="Tables"):
         importance=Importance.HIGH,
         group="Mode",
     )
+    db_timezone: str = setting(
+        "The zone of times in timestamp columns that have none, such as Europe/Paris: with "
+        "them "
+        "the time of now is compared, and timestamp.initial. Records keep such times as they "
+        "are.",
+        default="UTC",
+        validator=Lambda(_check_zone, "a time zone of the IANA"),
+        group="Mode",
+    )
     timestamp_delay_interval_ms: int = setting(
         "How old a time must be before its rows are read, by the database's clock: "
         "transactions "
-        "that are open for so long are not missed.",
+        "that are open for so long are not missed, nor clocks that are behind by so much.",
         default=0,
         type=ConfigType.LONG,
         validator=Range(at_least=0),

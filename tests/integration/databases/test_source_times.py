@@ -1,0 +1,187 @@
+"""What the source of databases reads by times, of clocks in other zones and of wrong ones."""
+
+# ruff: noqa: S608 - a test's own statements
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from tests.integration.databases.source_reading import (
+    KINDS,
+    Following,
+    databases,
+    open_database,
+    run,
+)
+from typing_extensions import override
+
+from headrace.sdk import ConfigError
+from headrace.sdk.errors import ConfigErrors
+from headrace_plugins.connectors.jdbc import JdbcSource
+from headrace_plugins.connectors.jdbc.cursors import GrowingCursor, Rows
+from headrace_plugins.databases.address import address_of
+from headrace_plugins.databases.database import Session
+from headrace_plugins.databases.sqlite import Sqlite
+
+Follow = Callable[..., Following]
+TOKYO, HONOLULU = "Asia/Tokyo", "Pacific/Honolulu"
+TYPES = {"postgresql": "timestamp(6)", "mariadb": "datetime(6)", "sqlite": "TIMESTAMP"}
+ZONED = {"postgresql": "timestamptz(6)", "mariadb": "timestamp(6)"}
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with databases(request, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=KINDS[:2])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with databases(request, tmp_path) as made:
+        yield made
+
+
+def kind(url: str, types: Mapping[str, str]) -> str:
+    return types[{"mysql": "mariadb"}.get(url.partition(":")[0], url.partition(":")[0])]
+
+
+def table(url: str, types: Mapping[str, str] = TYPES) -> None:
+    run(url, f"CREATE TABLE t (id bigint NOT NULL PRIMARY KEY, at {kind(url, types)} NOT NULL)")
+
+
+def insert(url: str, number: int, seconds: float, zone: str = "UTC") -> None:
+    """Add a row that was stamped so many seconds from now, by a clock in a zone."""
+    at = datetime.now(ZoneInfo(zone)) + timedelta(seconds=seconds)
+    run(url, f"INSERT INTO t VALUES ({number}, '{at:%Y-%m-%d %H:%M:%S.%f}')")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("zone", [TOKYO, HONOLULU])
+def test_times_without_a_zone_are_compared_with_the_clock_of_their_zone(
+    follow: Follow, url: str, zone: str
+) -> None:
+    table(url)
+    insert(url, 1, -3600, zone)
+    keys = {"mode": "timestamp", "timestamp_column_name": "at", "db_timezone": zone}
+    begun = follow(url, **keys, timestamp_initial="-1")
+    assert begun.ids() == []
+    late = follow(url, **keys, timestamp_delay_interval_ms="600000")
+    hour_ago = int((time.time() - 1800) * 1000)
+    dated = follow(url, **keys, timestamp_initial=str(hour_ago))
+    insert(url, 2, -300, zone)
+    insert(url, 3, 0, zone)
+    insert(url, 4, 300, zone)
+    time.sleep(1.1)  # of a second that goes on nothing is read, where columns name no digits
+    assert begun.ids() == [3]
+    assert dated.ids() == [2, 3]
+    assert late.ids() == [1]
+
+
+@pytest.mark.spark
+def test_times_without_a_zone_reach_records_as_they_are(follow: Follow, url: str) -> None:
+    table(url)
+    run(url, "INSERT INTO t VALUES (1, '2026-01-31 12:00:00.000001')")
+    keys = {"mode": "timestamp", "timestamp_column_name": "at", "db_timezone": TOKYO}
+    [row] = follow(url, **keys).new()
+    assert row["at"].replace(tzinfo=None) == datetime(2026, 1, 31, 12, 0, 0, 1)  # noqa: DTZ001
+
+
+@pytest.mark.spark
+def test_times_that_have_a_zone_are_of_no_other(follow: Follow, server: str) -> None:
+    table(server, ZONED)
+    keys = {"mode": "timestamp", "timestamp_column_name": "at", "db_timezone": TOKYO}
+    source = follow(server, **keys, timestamp_initial="-1")
+    source.new()
+    run(
+        server,
+        "INSERT INTO t VALUES (1, CURRENT_TIMESTAMP - INTERVAL '1' HOUR)",
+        "INSERT INTO t VALUES (2, CURRENT_TIMESTAMP(6))",
+        "INSERT INTO t VALUES (3, CURRENT_TIMESTAMP + INTERVAL '1' HOUR)",
+    )
+    assert source.ids() == [2]
+
+
+@pytest.mark.spark
+def test_columns_with_and_without_a_zone_together_are_of_utc_only(
+    follow: Follow, server: str
+) -> None:
+    run(
+        server,
+        "CREATE TABLE t (id bigint PRIMARY KEY, "
+        f"at {kind(server, TYPES)} NULL, made {kind(server, ZONED)} NULL)",
+    )
+    keys = {"mode": "timestamp", "timestamp_column_name": "at,made"}
+    assert follow(server, **keys).ids() == []
+    with pytest.raises(ConfigError, match="at, made") as raised:
+        follow(server, **keys, db_timezone=TOKYO).new()
+    assert raised.value.field == "db.timezone"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Pariss", "/etc/passwd", "", "+01:00"])
+def test_a_zone_that_nobody_knows_is_an_error(zone: str) -> None:
+    props = {"connection.url": "postgresql:///x", "db.timezone": zone}
+    with pytest.raises(ConfigErrors) as raised:
+        JdbcSource.config_def().parse(props)
+    [error] = raised.value.errors
+    assert error.field == "db.timezone"
+    assert "Europe/Paris" in error.fix
+
+
+class Clock(Sqlite):
+    """A database with a clock that a test sets."""
+
+    at = datetime(2026, 10, 24, 23, 30, tzinfo=UTC)
+
+    @override
+    def now(self, session: Session) -> datetime:
+        return self.at
+
+
+@pytest.mark.parametrize("delay", [timedelta(), timedelta(minutes=20)])
+def test_rows_of_the_hour_that_comes_twice_are_read_once_each(
+    tmp_path: Path, delay: timedelta
+) -> None:
+    database, paris = Clock(address_of(f"sqlite:///{tmp_path}/a.db")), ZoneInfo("Europe/Paris")
+    run(f"sqlite:///{tmp_path}/a.db", "CREATE TABLE t (id integer PRIMARY KEY, at TIMESTAMP)")
+    found, place, number = list[int](), dict[str, Any](), 0
+    cursor = GrowingCursor(("at",), delay=delay, zone=paris)
+    with (
+        database.session() as session,
+        closing(open_database(f"sqlite:///{tmp_path}/a.db")) as c,
+    ):
+        [described] = database.describe(session, database.tables(session)).values()
+        columns = {each.name: each for each in described.columns}
+        rows = Rows(
+            database=database, source="t", columns=columns, key=(), count=None, title="t"
+        )
+        session.rollback()
+        for number in range(1, 200):  # from 1:30 to 3:48, by 2:59:59 and 2:00
+            text = database.at.astimezone(paris).strftime("%Y-%m-%d %H:%M:%S")
+            c.execute(f"INSERT INTO t VALUES ({number}, '{text}')")
+            database.at += timedelta(minutes=1)
+            latest = cursor.latest(session, rows, place or None, most=None)
+            if latest is not None:
+                where = cursor.range(rows, place or None, latest[0]).where(rows)
+                found += [each for (each,) in session.rows(f"SELECT id FROM t WHERE {where}")]
+                place = dict(latest[0])
+            session.rollback()
+    late = int(delay / timedelta(minutes=1))
+    assert sorted(found) == list(range(1, number + 1 - late))
+
+
+@pytest.mark.spark
+def test_rows_of_the_second_that_goes_on_wait_in_sqlite(follow: Follow, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    table(url)
+    source, found = follow(url, mode="timestamp", timestamp_column_name="at"), []
+    for number in range(1, 30):
+        run(url, f"INSERT INTO t VALUES ({number}, CURRENT_TIMESTAMP)")
+        found += source.ids()
+        time.sleep(0.05)
+    time.sleep(1.1)
+    assert sorted(found + source.ids()) == list(range(1, 30))
