@@ -31,6 +31,7 @@ from headrace_plugins.databases.sqlite import Sqlite
 Follow = Callable[..., Following]
 TOKYO, HONOLULU = "Asia/Tokyo", "Pacific/Honolulu"
 TYPES = {"postgresql": "timestamp(6)", "mariadb": "datetime(6)", "sqlite": "TIMESTAMP"}
+UTC_SESSION = {"postgresql": "SET TIME ZONE 'UTC'", "mariadb": "SET time_zone = '+00:00'"}
 ZONED = {"postgresql": "timestamptz(6)", "mariadb": "timestamp(6)"}
 
 
@@ -54,10 +55,13 @@ def table(url: str, types: Mapping[str, str] = TYPES) -> None:
     run(url, f"CREATE TABLE t (id bigint NOT NULL PRIMARY KEY, at {kind(url, types)} NOT NULL)")
 
 
-def insert(url: str, number: int, seconds: float, zone: str = "UTC") -> None:
+def stamped(number: int, at: datetime) -> str:
+    return f"INSERT INTO t VALUES ({number}, '{at:%Y-%m-%d %H:%M:%S.%f}')"
+
+
+def insert(url: str, number: int, seconds: float, zone: str) -> None:
     """Add a row that was stamped so many seconds from now, by a clock in a zone."""
-    at = datetime.now(ZoneInfo(zone)) + timedelta(seconds=seconds)
-    run(url, f"INSERT INTO t VALUES ({number}, '{at:%Y-%m-%d %H:%M:%S.%f}')")
+    run(url, stamped(number, datetime.now(ZoneInfo(zone)) + timedelta(seconds=seconds)))
 
 
 @pytest.mark.spark
@@ -185,3 +189,51 @@ def test_rows_of_the_second_that_goes_on_wait_in_sqlite(follow: Follow, tmp_path
         time.sleep(0.05)
     time.sleep(1.1)
     assert sorted(found + source.ids()) == list(range(1, 30))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+@pytest.mark.parametrize("types", [TYPES, ZONED], ids=["local", "zoned"])
+def test_rows_of_clocks_that_are_off_and_of_late_commits_are_read_once_each(
+    follow: Follow, server: str, mode: str, types: Mapping[str, str]
+) -> None:
+    table(server, types)
+    keys = {"incrementing_column_name": "id"} if "+" in mode else {}
+    delay = {"timestamp_delay_interval_ms": "4000"}
+    source = follow(server, mode=mode, timestamp_column_name="at", **keys, **delay)
+    with closing(open_database(server, autocommit=False)) as late:
+        cursor = late.cursor()
+        cursor.execute(kind(server, UTC_SESSION))
+        at = datetime.now(UTC)
+        cursor.execute(stamped(1, at))
+        ahead = at + timedelta(seconds=3)
+        run(
+            server,
+            kind(server, UTC_SESSION),
+            stamped(2, at),
+            stamped(3, ahead),
+            stamped(4, at - timedelta(seconds=60)),
+        )
+        assert source.ids() == [4]
+        time.sleep(2)
+        behind = datetime.now(UTC) - timedelta(seconds=1)
+        run(server, kind(server, UTC_SESSION), stamped(5, behind))
+        assert source.ids() == []
+        late.commit()
+    found, until = list[int](), time.monotonic() + 6
+    while time.monotonic() < until:
+        found += source.ids()
+        time.sleep(0.1)
+    assert sorted(found) == [1, 2, 3, 5]
+
+
+@pytest.mark.spark
+def test_rows_of_one_time_are_not_divided_by_the_bound_of_a_batch(
+    follow: Follow, server: str
+) -> None:
+    table(server)
+    moment = "2026-01-31 12:00:00.000001"
+    run(server, *(f"INSERT INTO t VALUES ({n}, '{moment}')" for n in range(1, 8)))
+    run(server, "INSERT INTO t VALUES (8, '2026-01-31 12:00:00.000002')")
+    source = follow(server, mode="timestamp", timestamp_column_name="at")
+    assert [row["id"] for row in source.new(rows=3)] == [*range(1, 9)]
