@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Schema
+from headrace.sdk import ConfigError, Schema, SinkError
 from headrace.sdk.schema import COLUMN_TYPE, PRIMARY_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -144,3 +144,23 @@ def parents_first(tables: Sequence[Table]) -> list[Table]:
         done |= {each.name for each in ready}
         left = [each for each in left if each.name not in done]
     return order
+
+
+def check_cases(kind: str, names: Iterable[str], title: str, fix: str) -> None:
+    """Raise SinkError if names differ in case only, where a database takes them for one.
+
+    Args:
+        kind: What has the names, in the plural.
+        names: The names; the same may come again.
+        title: Where they are to be.
+        fix: What to do.
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise SinkError(
+                problem=f"The {kind} {other} and {name} differ in case only, which {title} "
+                "takes for one.",
+                fix=fix,
+            )

@@ -199,6 +199,8 @@ class Database(ABC):
     """Whether a staging table can become a target by another name."""
     has_sql_2003: ClassVar[bool] = True
     """Whether its SQL compares rows of values, and has ``row_number``."""
+    folds_columns: ClassVar[bool] = False
+    """Whether names of columns that differ in case only are of one column."""
     long_text: ClassVar[str] = "TEXT"
     """The type of receipts."""
 
@@ -264,7 +266,14 @@ class Database(ABC):
 
     def column_named(self, table: Table, name: str) -> str:
         """Return the name that a table's column has which a record calls ``name``."""
-        return name
+        if not self.folds_columns:
+            return name
+        alike = (each.name for each in table.columns if each.name.lower() == name.lower())
+        return next(alike, name)
+
+    def folds_tables(self, session: Session) -> bool:
+        """Return whether names of tables that differ in case only are of one table."""
+        return False
 
     @abstractmethod
     def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:

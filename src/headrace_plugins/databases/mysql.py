@@ -123,6 +123,7 @@ class Mysql(Database):
     row_id: ClassVar[str] = "__headrace_row"
     exact_text: ClassVar[str] = f"{COLLATE}utf8mb4_bin"
     transactional_ddl: ClassVar[bool] = False
+    folds_columns: ClassVar[bool] = True
 
     # --- connections and names ------------------------------------------------------
 
@@ -198,7 +199,7 @@ class Mysql(Database):
         self, session: Session, names: Sequence[TableName]
     ) -> Mapping[TableName, Table]:
         # The catalog tells no cases apart, but names of tables may be told apart.
-        is_folded = bool(session.value("SELECT @@lower_case_table_names"))
+        is_folded = self.folds_tables(session)
         asked = {TableName(n.schema, n.name.lower()) if is_folded else n: n for n in names}
         found = dict[TableName, Table]()
         for schema in {each.schema for each in names}:
@@ -209,6 +210,10 @@ class Mysql(Database):
                 if name is not None:
                     found[name] = replace(table, name=name)
         return found
+
+    @override
+    def folds_tables(self, session: Session) -> bool:
+        return bool(session.value("SELECT @@lower_case_table_names"))
 
     @override
     def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:

@@ -30,7 +30,7 @@ from headrace.sdk.schema import primary_key
 from headrace.sdk.schema_evolution import ChangeKind, Handling
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
 from headrace.sdk.sqltext import quote
-from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
 from headrace_plugins.databases.rows import RecordRows, record_rows, wider
@@ -142,6 +142,7 @@ class TableSinkTask(FrameSink):
         self._session: Session | None = None
         self._connector = ""
         self._prepared: set[str] = set()
+        self._targets: set[TableName] = set()
         # Rows of one key are put in order, so that the last of them counts.
         self.ordered = self.settings.insert_mode.is_keyed  # type: ignore[misc]
 
@@ -349,7 +350,11 @@ class TableSinkTask(FrameSink):
         table = self.database.table(session, target)
         if table is not None:
             target = table.name  # which a person may have written otherwise
-        is_first = self._books(target).is_new(session, self._connector, target)
+        books = self._books(target)
+        is_first = books.is_new(session, self._connector, target)
+        if is_first:
+            books.check_cases(session, self._connector, part.target, self._targets)
+            self._targets.add(part.target)
         if (
             table is not None
             and is_first
@@ -365,6 +370,9 @@ class TableSinkTask(FrameSink):
                 field="schema.save.mode",
             )
         rows = record_rows(batch, part.keys, settings.contract, table)
+        if self.database.folds_columns:
+            fix = "Rename one of them with the transform ReplaceField."
+            check_cases("columns", rows.fields, str(target), fix)
         if table is not None:
             named = self.database.column_named
             rows = rows.renamed({name: named(table, name) for name in rows.fields})

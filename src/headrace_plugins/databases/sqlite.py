@@ -154,6 +154,7 @@ class Sqlite(Database):
     row_id: ClassVar[str] = "_rowid_"
     keeps_open: ClassVar[bool] = False
     staging_is_apart: ClassVar[bool] = True
+    folds_columns: ClassVar[bool] = True
 
     @property
     def _file(self) -> Path:
@@ -312,6 +313,10 @@ class Sqlite(Database):
             return {}
         found = session.rows("SELECT tbl, stat FROM sqlite_stat1 WHERE stat IS NOT NULL")
         return {name: int(stat.split()[0]) for name, stat in found}
+
+    @override
+    def folds_tables(self, session: Session) -> bool:
+        return True
 
     @override
     def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, StateError
-from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.catalog import TableName, check_cases
 from headrace_plugins.databases.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -258,6 +258,32 @@ class Bookkeeping:
             (_begun(connector, target),),
         )
 
+    def check_cases(
+        self, session: Session, connector: str, target: TableName, written: Iterable[TableName]
+    ) -> None:
+        """Raise SinkError if the database takes two tables that a connector writes for one.
+
+        Args:
+            session: In no transaction of a batch.
+            connector: The connector, which has committed nothing to the target yet.
+            target: The table.
+            written: Those that the task has begun with.
+        """
+        if not self.database.folds_tables(session):
+            return
+        found = session.rows(
+            f"SELECT application FROM {self._path(MARKS)} "
+            f"WHERE lower(application) = lower({self.database.mark})",
+            (_begun(connector, target),),
+        )
+        begun = [str(name).removeprefix(_begun(connector, "")) for (name,) in found]
+        check_cases(
+            "tables",
+            [*begun, *map(str, written), str(target)],
+            self.database.address.title,
+            "Give one of them another name by table.mapping.",
+        )
+
     def begin(self, session: Session, connector: str, target: TableName) -> None:
         """Store in the open transaction that a connector has begun with a table."""
         if not self.is_new(session, connector, target):
@@ -362,7 +388,7 @@ class Bookkeeping:
         return self.database.path(TableName(self.schema, name))
 
 
-def _begun(connector: str, target: TableName) -> str:
+def _begun(connector: str, target: TableName | str) -> str:
     return f"begun:{connector}:{target}"
 
 
