@@ -319,3 +319,57 @@ def test_a_position_of_another_mode_is_an_error_and_not_the_beginning(
     grown = Position.of({"table": "public.t"}, {"incrementing": 1})
     with pytest.raises(StateError, match="mode"):
         source().latest(grown, ReadLimit())
+
+
+def read_again(task: TablesTask, stands: Position) -> bool:
+    return task.latest(stands, ReadLimit()) != stands
+
+
+def test_a_restart_waits_for_the_rest_of_the_interval_of_rounds(
+    spark: SparkSession, source: Any, url: str
+) -> None:
+    run(url, NUMBERS, "INSERT INTO t SELECT generate_series(1, 10)", "ANALYZE")
+    task = source(bulk_interval_ms="3000")
+    stands = Position()
+    while (end := task.latest(stands, ReadLimit(rows=4))) != stands:
+        stands = end
+    began = time.monotonic()
+    time.sleep(1.5)
+    restarted = source(bulk_interval_ms="3000")
+    assert not read_again(restarted, stands)
+    assert not read_again(source(bulk_interval_ms="3000"), stands)
+    while not read_again(restarted, stands):
+        time.sleep(0.05)
+    assert 2.5 < time.monotonic() - began < 4
+    assert read_again(source(bulk_interval_ms="3000"), stands)
+    # The round that this process reads itself counts from when it is done.
+    again = restarted.latest(stands, ReadLimit())
+    assert ids(rows_of(spark, restarted, stands, again)["t"]) == list(range(1, 11))
+    assert not read_again(restarted, again)
+
+
+@pytest.mark.parametrize("ahead_ms", [500, 3_600_000, 10**15])
+def test_a_clock_that_was_set_back_does_not_hold_up_rounds(
+    source: Any, url: str, ahead_ms: int
+) -> None:
+    run(url, NUMBERS)
+    at = int(time.time() * 1000) + ahead_ms
+    stands = Position.of({"table": "public.t"}, {"round": 1, "at": at})
+    JdbcSource.alter_offsets(
+        JdbcSource.config_def().parse({"connection.url": url}), position=stands
+    )
+    task, began = source(bulk_interval_ms="1000"), time.monotonic()
+    while not read_again(task, stands):
+        time.sleep(0.05)
+    assert time.monotonic() - began < 1.5
+
+
+def test_a_run_to_an_end_ends_there_though_tables_are_read_again(source: Any, url: str) -> None:
+    run(url, NUMBERS, "INSERT INTO t SELECT generate_series(1, 10)", "ANALYZE")
+    task = source(bulk_interval_ms="1")
+    until = task.latest(Position(), ReadLimit())
+    stands, count = Position(), 0
+    while (end := task.latest(stands, ReadLimit(rows=4, until=until))) != stands:
+        time.sleep(0.01)
+        stands, count = end, count + 1
+    assert (stands, count) == (until, 3)

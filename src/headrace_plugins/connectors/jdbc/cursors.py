@@ -242,15 +242,17 @@ class BulkCursor(Cursor):
 
     Its offsets are ``{"round": n}`` when the table has been read n times, and before the n-th
     is done ``{"round": n, "after": key, "upto": key}``: where it stands, and the last key that
-    the table had when the round began.
+    the table had when the round began. Of a table that is read again a round that is done has
+    its time: ``{"round": n, "at": milliseconds since 1970}``.
 
     Args:
         key: The columns that divide the table; empty for a table that is read in one batch.
-        repeat: Whether a table is read again that has been read.
+        now_ms: The time in milliseconds since 1970, for a table that is read again and again;
+            None for one that is read once.
     """
 
     key: tuple[str, ...]
-    repeat: bool = False
+    now_ms: int | None = None
 
     @override
     def latest(
@@ -264,10 +266,14 @@ class BulkCursor(Cursor):
     ) -> tuple[Offset, int] | None:
         number, is_done = _round(offset)  # raises StateError for one of another mode
         if offset is not None and is_done:
-            if not self.repeat or (until is not None and number >= until["round"]):
+            if self.now_ms is None or (until is not None and number >= until["round"]):
                 return None
             number, offset = number + 1, None
-        done = {"round": number}
+        done: Offset = {"round": number}
+        if until is not None and number == until["round"]:
+            done = until
+        elif self.now_ms is not None:
+            done = {"round": number, "at": self.now_ms}
         if not self.key or most is None:
             return done, rows.count or 0
         all_of = KeyRange(self._terms(rows))

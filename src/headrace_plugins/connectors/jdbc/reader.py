@@ -75,7 +75,7 @@ class TableReader:
         self._looked = -float("inf")
         self._tables: dict[str, Table] = {}
         self._batch = ExitStack()
-        self._rounds: dict[str, float] = {}
+        self._rounds: dict[str, tuple[int, float]] = {}
 
     @cached_property
     def selection(self) -> Selection:
@@ -159,9 +159,8 @@ class TableReader:
         settings, mode = self.settings, self.settings.mode
         if mode is Mode.BULK:
             divides = all(_divides(rows.columns[name]) for name in rows.key)
-            return BulkCursor(
-                rows.key if divides else (), settings.bulk_interval_ms is not None
-            )
+            again = settings.bulk_interval_ms is not None
+            return BulkCursor(rows.key if divides else (), _now_ms() if again else None)
         for key, names in self._mode_columns():
             for name in names:
                 self._check_column(rows, key, name)
@@ -221,12 +220,24 @@ class TableReader:
     # --- ranges ---------------------------------------------------------------------
 
     def may_begin(self, name: str, offset: Mapping[str, Any] | None) -> bool:
-        """Return whether a table that was read in bulk may be read again by now."""
-        interval = self.settings.bulk_interval_ms
+        """Return whether a table that was read in bulk may be read again by now.
+
+        The interval goes on where another process has left it. Then the time in the offset
+        counts, and it may be of a clock that was set back since: it makes nobody wait longer
+        than the interval, and one that is far ahead makes nobody wait.
+        """
+        interval, now = self.settings.bulk_interval_ms, time.monotonic()
         if interval is None or offset is None or "after" in offset:
+            self._rounds.setdefault(name, (0, now))
             return True
-        since = self._rounds.setdefault(f"{name} {offset.get('round')}", time.monotonic())
-        return time.monotonic() >= since + interval / 1000
+        number = int(offset.get("round", 0))
+        known, since = self._rounds.get(name, (None, 0.0))
+        if known is None:
+            since = now - abs(_now_ms() - int(offset.get("at", _now_ms()))) / 1000
+        elif known != number:
+            since = now
+        self._rounds[name] = number, since
+        return now >= since + interval / 1000
 
     def parts(
         self,
@@ -307,6 +318,10 @@ class TableReader:
     def end_batch(self) -> None:
         """Let go of the batch's snapshot."""
         self._batch.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _divides(column: Column) -> bool:

@@ -193,8 +193,8 @@ class JdbcSourceSettings(ConnectionSettings, DriverSettings, group="Tables"):
         group="Mode",
     )
     bulk_interval_ms: int | None = setting(
-        "In mode bulk, after how many milliseconds a table is read again. It is read once if "
-        "null; to read it again, reset the connector's offsets.",
+        "In mode bulk, after how many milliseconds a table is read again, through restarts "
+        "too. It is read once if null; to read it again, reset the connector's offsets.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=1)),

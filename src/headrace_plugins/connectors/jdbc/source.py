@@ -131,7 +131,7 @@ class JdbcSource(SourceConnector):
     def alter_offsets(cls, config: Config, position: Position) -> None:
         bulk = Mode(config["mode"]) is Mode.BULK
         for partition, offset in position.items():
-            known = {"round", "after", "upto"} if bulk else {"timestamp", "incrementing"}
+            known = {"round", "after", "upto", "at"} if bulk else {"timestamp", "incrementing"}
             if set(partition) - {"table", "query"} or not offset or set(offset) - known:
                 example = '{"round": 1}' if bulk else '{"incrementing": 1000}'
                 raise ConfigError(
