@@ -235,17 +235,23 @@ class Mysql(Database):
         self, select: Select, *, nulls: bool = False
     ) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
         texts = TextColumns(select.columns, nulls)
-        values = ", ".join(self._value(each) for each in select.columns)
+        selected = ", ".join(self._value(each) for each in select.columns)
         where = f" WHERE {select.where}" if select.where else ""
-        query = f"SELECT {values} FROM {select.source}{where}"
+        query = f"SELECT {selected} FROM {select.source}{where}"
         with closing(self._connect()) as connection, self._errors():
             for block in column_blocks(connection, query):
-                yield texts.parse(
-                    [
-                        array if _is_bytes(column.schema) else array.cast(pa.string())
-                        for array, column in zip(block, select.columns, strict=True)
-                    ]
-                )
+                values = [
+                    array if _is_bytes(column.schema) else array.cast(pa.string())
+                    for array, column in zip(block, select.columns, strict=True)
+                ]
+                try:
+                    parsed = texts.parse(values)
+                except pa.ArrowInvalid as error:
+                    raise RetriableError(
+                        problem=f"{select.source} of {self.address.title} has values of other "
+                        "types than when the batch began."
+                    ) from error
+                yield parsed
 
     def _value(self, column: Column) -> str:
         name = self.quote(column.name)

@@ -409,6 +409,18 @@ class Postgresql(Database):
                 cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT {form})") as copy,
             ):
                 yield from copy
+            if select.snapshot is not None:
+                self._check_rewritten(connection)
+
+    def _check_rewritten(self, connection: Any) -> None:
+        # Who has an older snapshot finds a table empty that ALTER TABLE has written anew:
+        # postgresql.org/docs/current/mvcc-caveats.html. What was read is locked until the end.
+        if found := connection.execute(_REWRITTEN).fetchone():
+            # Guarantee 1: nothing counts as read that was not there to be read.
+            raise RetriableError(
+                problem=f"{found[0]} was written anew while it was read, as ALTER TABLE, "
+                "TRUNCATE and VACUUM FULL do."
+            )
 
     @override
     def second_digits(self, column: Column) -> int:
@@ -614,6 +626,12 @@ WHERE locktype = 'advisory' AND objsubid = 1
   AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
   AND classid::bigint = (%s::bigint >> 32) & 4294967295
   AND objid::bigint = %s::bigint & 4294967295"""
+_REWRITTEN = """
+SELECT c.oid::regclass::text FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_class c ON c.oid = l.relation AND c.relkind IN ('r', 'm')
+WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation'
+  AND c.relfilenode <> 0 AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid) LIMIT 1"""
+"""The catalog is as of the snapshot, and what the function says is as of now."""
 _SECOND_DIGITS = 6
 """Of times whose type does not say how many."""
 _OLDEST = 12

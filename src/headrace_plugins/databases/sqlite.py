@@ -227,7 +227,9 @@ class Sqlite(Database):
 
     @override
     def quote(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
+        # SQLite makes a text of a name in double quotes that no column has (any more):
+        # sqlite.org/quirks.html#double_quoted_string_literals_are_accepted.
+        return "`" + name.replace("`", "``") + "`"
 
     @override
     def literal(self, value: object) -> str:

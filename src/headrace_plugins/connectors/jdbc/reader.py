@@ -395,6 +395,8 @@ class TablesTask(StreamFrameSource):
     ) -> Sequence[StreamRows]:
         reader = self._reader
         changed = [each["table"] for each in end.changed(start) if "table" in each]
+        # The snapshot comes first: what is changed behind it is noticed when it is read.
+        snapshot = reader.begin_batch()
         tables = reader.tables(anew=True)
         check_range(start, end, [partition_of(name) for name in {*tables, *changed}])
         gone = [name for name in changed if name not in tables]
@@ -404,7 +406,6 @@ class TablesTask(StreamFrameSource):
                 fix="Put it back until the batch is finished, or give the batch up with "
                 "`headrace offsets give-up`.",
             )
-        snapshot = reader.begin_batch()
         found = []
         for name, table in tables.items():
             if name not in changed:
