@@ -476,7 +476,7 @@ class Flow:
             past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), of_all)
             if past_jvm is not None:
                 # Which records a target refuses is found by their ids, which frames have.
-                with suppress(RecordError):
+                with suppress(RecordError), translated(f"copying batch {batch.id}"):
                     return self._stage_straight(stream.arrow, past_jvm, of_all, rejected, batch)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
