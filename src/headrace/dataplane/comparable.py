@@ -28,7 +28,7 @@ from headrace.sdk.schema import (
     precision_of,
     scale_of,
 )
-from headrace.sdk.sqltext import quote
+from headrace.sdk.sqltext import JSON_OPTIONS, quote
 
 Sql = Callable[[str], str]
 
@@ -41,7 +41,6 @@ _NESTED = (Type.STRUCT, Type.ARRAY, Type.MAP)
 _DIGITS_OF_COLUMN = re.compile(r"\((\d)\)")
 _NUMBER = r"^[+-]?[0-9]+(\\.[0-9]+)?$"
 _TRIMMED = "rtrim('.', rtrim('0', {}))"
-_WITH_NULLS = "map('ignoreNullFields', 'false')"
 
 
 @dataclass(frozen=True)
@@ -383,7 +382,7 @@ def _micros(schema: Schema) -> Sql:
 
 
 def _json_of(sql: str) -> str:
-    return f"to_json({sql}, {_WITH_NULLS})"
+    return f"to_json({sql}, {JSON_OPTIONS})"
 
 
 def _both_json(one: Schema, other: Schema) -> Comparable:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.sdk import Schema, Type
-from headrace.sdk.sqltext import literal, quote, sql_type
+from headrace.sdk.sqltext import JSON_OPTIONS, literal, quote, sql_type
 
 CORRUPT = "corrupt"
 """The field of a parsed text that says that it did not fit."""
 
-_TIME = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX"
-_LOCAL_TIME = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS"
-_FORMATS = f"'timestampFormat', '{_TIME}', 'timestampNTZFormat', '{_LOCAL_TIME}'"
 _BEFORE, _AFTER = '{"v":', "}"
 
 
@@ -25,9 +22,7 @@ def json_sql(column: str, schema: Schema | None) -> str:
     if schema is None:
         return "CAST(NULL AS STRING)"
     converted = _converted(column, schema, 0, _entries)
-    wrapped = (
-        f"to_json(named_struct('v', {converted}), map('ignoreNullFields', 'false', {_FORMATS}))"
-    )
+    wrapped = f"to_json(named_struct('v', {converted}), {JSON_OPTIONS})"
     length = f"length({wrapped}) - {len(_BEFORE) + len(_AFTER)}"
     inner = f"substring({wrapped}, {len(_BEFORE) + 1}, {length})"
     return f"IF({column} IS NULL, CAST(NULL AS STRING), {inner})"

@@ -37,7 +37,7 @@ from headrace.dataplane.table_records import (
 from headrace.sdk import ConfigError, Schema
 from headrace.sdk.schema import TIME, primary_key
 from headrace.sdk.schema_evolution import evolve
-from headrace.sdk.sqltext import literal, selected, sql_null, sql_type
+from headrace.sdk.sqltext import JSON_OPTIONS, literal, selected, sql_null, sql_type
 from headrace.sdk.table_rows import TableRows
 
 BUCKETS = 8192
@@ -49,11 +49,6 @@ _ROWS_OF_KEY = 3
 _SEPARATOR = 7_046_029_254_386_353_131
 """Spark's hash passes over nulls: numbers between the values tell which of them is null."""
 _BROADCAST = 200_000
-_JSON = (
-    "map('ignoreNullFields', 'false', 'timestampFormat', "
-    "'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', "
-    "'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
-)
 
 
 @dataclass(frozen=True)
@@ -338,7 +333,9 @@ class TableComparison:
         keys = [names[n] for n, each in enumerate(self._columns) if each.name in self.key]
         identity = ", ".join(f"'{name}', {name}" for name in keys)
         identity = (
-            f"to_json(named_struct({identity}), {_JSON})" if keys else "CAST(hash AS STRING)"
+            f"to_json(named_struct({identity}), {JSON_OPTIONS})"
+            if keys
+            else "CAST(hash AS STRING)"
         )
         frame = selected(records.frame, columns)
         frame = frame.selectExpr("*", f"{_hash(names)} AS hash")
@@ -437,8 +434,8 @@ class TableComparison:
             "id",
             "fate",
             "hash",
-            f"to_json(named_struct({shown}), {_JSON}) AS shown",
-            f"to_json(named_struct({cells}), {_JSON}) AS compared",
+            f"to_json(named_struct({shown}), {JSON_OPTIONS}) AS shown",
+            f"to_json(named_struct({cells}), {JSON_OPTIONS}) AS compared",
         ).where(f"fate = {KEPT}")
         few = Window.partitionBy("id", "own").orderBy("hash")
         rows = rows.join(F.broadcast(keys), "id", "left_semi")

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+JSON_OPTIONS = (
+    "map('ignoreNullFields', 'false', "
+    "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', "
+    "'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
+)
+"""SQL of options with which ``to_json`` drops neither fields that are null nor microseconds."""
 _LITERAL = re.compile(r"'((?:[^'\\]|\\['\\])*)'\Z")
 _ESCAPE = re.compile(r"\\(.)")
 CALLS_JAVA = ("reflect", "try_reflect", "java_method")

@@ -12,7 +12,7 @@ from headrace.sdk import ConfigError, Schema, SinkBatch, Type
 from headrace.sdk.schema import COLUMN_TYPE, FLOATS, VARIANT, WHOLE_NUMBERS, primary_key
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sink import RECORD_ID
-from headrace.sdk.sqltext import quote, selected, sql_null
+from headrace.sdk.sqltext import JSON_OPTIONS, quote, selected, sql_null
 from headrace_plugins.databases.sink_settings import Contract
 from headrace_plugins.databases.staging import OP, PLACE, RECORD
 
@@ -143,7 +143,9 @@ class RecordRows:
         field = self.schema.field(name)
         assert field is not None
         sql = self.fields[name]
-        return f"to_json({sql})" if _is_json(field.schema) else sql
+        if not _is_json(field.schema):
+            return sql
+        return f"to_json({sql}, {JSON_OPTIONS})"
 
 
 def record_rows(

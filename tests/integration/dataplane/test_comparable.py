@@ -152,6 +152,12 @@ _OTHER: list[tuple[Schema, str, Schema, str]] = [
     (_decimal(38, 20), "0.12345678901234567891", F64, "0.12345678901234567891D"),
     (_decimal(5, 3), "1.005", _decimal(4, 2), "1.01"),
     (Schema.array(I64), "array(1, NULL)", Schema.array(I64), "array(NULL, 1)"),
+    (
+        Schema.array(LOCAL),
+        "array(timestamp'2024-05-01 10:00:00.123456')",
+        Schema.array(LOCAL),
+        "array(timestamp'2024-05-01 10:00:00.123')",
+    ),
     (ANY, """parse_json('{"a": "1"}')""", TEXT, """'{"a": 1}'"""),
 ]
 
