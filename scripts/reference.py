@@ -73,6 +73,8 @@ def pages() -> dict[str, str]:
         "settings.md": settings(),
         "metrics.md": metrics(),
         "rest-v1.md": rest_v1(),
+        # It takes servers to make: tests/database_tables/page.py does.
+        "database-types.md": (FOLDER / "database-types.md").read_text(),
         # It takes packages of others to make: tests/differential/files_of_others.py does.
         "files-of-others.md": (FOLDER / "files-of-others.md").read_text(),
     }
@@ -401,7 +403,7 @@ def _page(title: str, text: str) -> str:
 
 
 def _title(page: str) -> str:
-    return page.splitlines()[1].removeprefix("# ")
+    return next(line for line in page.splitlines() if line.startswith("# "))[2:]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ say which value of which column came out wrong.
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 KEY = "id"
 """The column that numbers the rows, from 1, where a table does not say otherwise."""
@@ -87,6 +87,18 @@ class Table:
         parts = ",\n  ".join([*columns, *([self.key] if self.key else [])])
         create = f"CREATE TABLE {self.quoted(self.name)} (\n  {parts}\n) {self.options}"
         return [*self.before, create, *inserts]
+
+    def spread(self) -> "Table":
+        """Return the table with one value a row, behind a first row of nulls.
+
+        So one value that a system refuses takes no other along.
+        """
+        columns, before = list[Column](), 1
+        for each in self.columns:
+            values = [*[("NULL", None)] * before, *each.values]
+            columns.append(replace(each, values=values if each.values else ()))
+            before += len(each.values)
+        return replace(self, columns=columns)
 
     def rows(self, *, unfit: bool = True) -> list[dict[str, object]]:
         """Return what a reader gets, in the order of the key."""
