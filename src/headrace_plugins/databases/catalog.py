@@ -90,6 +90,8 @@ class Table:
         rows: About how many rows it has; None where the catalog does not say.
         size_bytes: About how large they are.
         parents: The tables that its foreign keys refer to.
+        untransactional: The engine that keeps its rows without transactions; empty where it
+            has them.
     """
 
     name: TableName
@@ -99,6 +101,7 @@ class Table:
     rows: int | None = None
     size_bytes: int | None = None
     parents: tuple[TableName, ...] = ()
+    untransactional: str = ""
 
     def column(self, name: str) -> Column | None:
         """Return the column of that name, or None."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from typing_extensions import override
 
+from headrace.sdk import ConfigError
 from headrace_plugins.databases.catalog import Column, Table, TableName
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ class Database(ABC):
     """Whether names of columns that differ in case only are of one column."""
     long_text: ClassVar[str] = "TEXT"
     """The type of receipts."""
+    table_options: ClassVar[str] = ""
+    """SQL behind the columns of a table that is made, where tables may lack transactions."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -331,6 +334,17 @@ class Database(ABC):
         return []
 
     # --- writing --------------------------------------------------------------------
+
+    def require_transactions(self, table: Table) -> None:
+        """Raise ConfigError if what is done to a table stays when its transaction is undone."""
+        if table.untransactional:
+            # Guarantee 2: the mark and the rows would not be one transaction.
+            raise ConfigError(
+                problem=f"The table {table.name} has the engine {table.untransactional}, which "
+                "has no transactions: a batch could be there in part, or twice.",
+                fix=f"ALTER TABLE {self.path(table.name)} ENGINE=InnoDB;",
+                field="table.name.format",
+            )
 
     def learn(self, session: Session, marks: TableName) -> None:  # noqa: B027 - optional
         """Find out which statements there are, with the table of marks. When a sink starts."""

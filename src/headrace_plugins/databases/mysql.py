@@ -124,6 +124,7 @@ class Mysql(Database):
     exact_text: ClassVar[str] = f"{COLLATE}utf8mb4_bin"
     transactional_ddl: ClassVar[bool] = False
     folds_columns: ClassVar[bool] = True
+    table_options: ClassVar[str] = " ENGINE=InnoDB"  # a server may have another default
 
     # --- connections and names ------------------------------------------------------
 

@@ -67,8 +67,11 @@ WHERE table_schema = %s AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
   AND table_name NOT LIKE 'headrace!_%%' ESCAPE '!'
 ORDER BY 1, 2"""
 _SIZES_OF = """
-SELECT table_name, table_rows, data_length FROM information_schema.tables
-WHERE table_schema = %s AND table_name IN ({marks})"""
+SELECT t.table_name, t.table_rows, t.data_length,
+  CASE WHEN e.transactions = 'YES' THEN '' ELSE coalesce(t.engine, '') END
+FROM information_schema.tables t
+LEFT JOIN information_schema.engines e ON e.engine = t.engine
+WHERE t.table_schema = %s AND t.table_name IN ({marks})"""
 _COLUMNS_OF = """
 SELECT c.table_name, c.column_name, c.column_type, c.is_nullable = 'YES', c.column_default,
   c.extra, c.generation_expression, c.collation_name, s.default_collation_name
@@ -140,6 +143,7 @@ def describe_tables(session: Session, database: str, names: Sequence[str]) -> li
             rows=sizes[table][0],
             size_bytes=sizes[table][1],
             parents=tuple(parents[table]),
+            untransactional=sizes[table][2],
         )
         for table, found in columns.items()
     ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import DeliveryGuarantee, HeadraceError, Schema, SinkConnector
+from headrace.sdk import ConfigError, DeliveryGuarantee, HeadraceError, Schema, SinkConnector
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.databases.catalog import TableName
@@ -71,6 +71,7 @@ class TableSink(SinkConnector):
             yield Finding("a connection", Verdict.OK, database.address.title)
             yield from database.examine(session)
             yield _may_create(database, session)
+            yield from _untransactional(database, session, settings)
 
     @override
     @classmethod
@@ -111,6 +112,24 @@ class TableSink(SinkConnector):
         cls, config: Config, topic: str, schema: Schema | None
     ) -> Sequence[MappedTable]:
         return TableRules.of(cls._settings(config)).mapped(topic, schema)
+
+
+def _untransactional(
+    database: Database, session: Session, settings: TableSinkSettings
+) -> Iterable[Finding]:
+    """Yield the tables that cannot be written, as they have no transactions.
+
+    Which of them are targets is not known where names are made of those of streams.
+    """
+    session.rollback()
+    names = {database.named(settings.table_name_format), *database.tables(session)}
+    for name, table in sorted(database.describe(session, sorted(names)).items()):
+        is_target = name == database.named(settings.table_name_format)
+        try:
+            database.require_transactions(table)
+        except ConfigError as error:
+            verdict = Verdict.FAILED if is_target else Verdict.WARNING
+            yield Finding("tables with transactions", verdict, error.problem, error.fix)
 
 
 def _may_create(database: Database, session: Session) -> Finding:

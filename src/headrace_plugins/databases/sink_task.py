@@ -349,6 +349,7 @@ class TableSinkTask(FrameSink):
         session = self.session()
         table = self.database.table(session, target)
         if table is not None:
+            self.database.require_transactions(table)
             target = table.name  # which a person may have written otherwise
         books = self._books(target)
         is_first = books.is_new(session, self._connector, target)
@@ -669,7 +670,10 @@ class TableSinkTask(FrameSink):
         if keys and not versions:
             body.append(f"PRIMARY KEY ({', '.join(map(quote, keys))})")
         session = self.session()
-        session.execute(f"CREATE TABLE {self.database.path(plan.target)} ({', '.join(body)})")
+        session.execute(
+            f"CREATE TABLE {self.database.path(plan.target)} ({', '.join(body)})"
+            f"{self.database.table_options}"
+        )
         session.commit()
 
     def _discard(self, part: _Part) -> None:

@@ -102,10 +102,11 @@ class Staging:
         with self.database.staging_session(self.name) as session:
             session.execute(
                 f"CREATE TABLE {self.path} ({', '.join([*([own] if own else []), *columns])})"
+                f"{self.database.table_options}"
             )
             session.commit()
             if self.database.staging_is_apart:
-                make_table(session, parts, _PART_COLUMNS)
+                make_table(self.database, session, parts, _PART_COLUMNS)
 
     def load(self, number: int, rows: Iterator[pa.RecordBatch]) -> str | None:
         """Add the rows of a part, once, whichever attempt at the part it is. On executors.
@@ -188,7 +189,7 @@ def rows_of(results: Sequence[str]) -> int:
     return sum(_count(result) for result in results)
 
 
-def make_table(session: Session, path: str, columns: str) -> None:
+def make_table(database: Database, session: Session, path: str, columns: str) -> None:
     """Make a table if it is not there, whoever does so at the same time."""
     with suppress(DatabaseError, ConfigError):  # not all databases have IF NOT EXISTS
         session.rows(f"SELECT 1 FROM {path} WHERE 1 = 0")
@@ -196,7 +197,7 @@ def make_table(session: Session, path: str, columns: str) -> None:
         return
     session.rollback()
     try:
-        session.execute(f"CREATE TABLE {path} ({columns})")
+        session.execute(f"CREATE TABLE {path} ({columns}){database.table_options}")
         session.commit()
     except (DatabaseError, RecordError):
         # Two may find it missing; then one of them is refused by the catalog.
@@ -217,12 +218,14 @@ class Bookkeeping:
         number, text = self.database.column_type(Schema.int64()), self.database.long_text
         application = f"application VARCHAR({_APPLICATION}){self.database.exact_text} NOT NULL"
         make_table(
+            self.database,
             session,
             self._path(MARKS),
             f"{application} PRIMARY KEY, batch {number} NOT NULL, receipt {text} NOT NULL, "
             f"pending {text}",
         )
         make_table(
+            self.database,
             session,
             self._path(STAGED),
             "name VARCHAR(200) NOT NULL PRIMARY KEY, target VARCHAR(400) NOT NULL, "
@@ -230,7 +233,7 @@ class Bookkeeping:
         )
         self.database.learn(session, TableName(self.schema, MARKS))
         if self._has_parts:
-            make_table(session, self._path(PARTS), _PART_COLUMNS)
+            make_table(self.database, session, self._path(PARTS), _PART_COLUMNS)
 
     def held(self, session: Session, mark: Mark) -> str | None:
         """Return the receipt of a batch that the target holds, None for another.

@@ -1,0 +1,82 @@
+"""What the sink of MySQL and MariaDB refuses, makes and leaves, on a real MariaDB."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.integration.databases.mysql_tables import run
+from tests.integration.databases.table_writing import records, sink, write
+from tests.mariadb_server import MariadbServer
+
+from headrace.sdk import ConfigError, FrameSink
+from headrace.sdk.connector import Verdict
+from headrace_plugins.connectors.mysql import MysqlSink
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def url(mariadb: MariadbServer) -> Iterator[str]:
+    with mariadb.database() as made:
+        yield made
+
+
+@pytest.fixture
+def tasks(url: str) -> Iterator[Any]:
+    made: list[FrameSink] = []
+
+    def make(**texts: str) -> FrameSink:
+        made.append(sink(MysqlSink, url, **texts))
+        return made[-1]
+
+    yield make
+    for task in made:
+        task.stop()
+
+
+@pytest.mark.parametrize("engine", ["MyISAM", "Aria"])
+def test_a_table_without_transactions_is_refused_and_can_be_altered(
+    spark: SparkSession, tasks: Any, url: str, engine: str
+) -> None:
+    run(url, f"CREATE TABLE t (id bigint, name text) ENGINE={engine}")
+    task, frame = tasks(), records(spark, [(1, "a")])
+    with pytest.raises(ConfigError, match=engine) as error:
+        write(task, frame, 1)
+    assert error.value.fix is not None
+    run(url, error.value.fix)
+    assert write(task, frame, 1) == 1
+    assert run(url, "SELECT id, name FROM t") == [(1, "a")]
+
+
+def test_doctor_names_tables_without_transactions(url: str) -> None:
+    run(
+        url,
+        "CREATE TABLE t (id bigint) ENGINE=MyISAM",
+        "CREATE TABLE other (id bigint) ENGINE=Aria",
+        "CREATE TABLE sound (id bigint) ENGINE=InnoDB",
+    )
+    props = {"connection.url": url, "table.name.format": "t"}
+    config = MysqlSink.config_def().parse(props)
+    found = [f for f in MysqlSink.examine(config) if f.requirement.endswith("transactions")]
+    assert [each.verdict for each in found] == [Verdict.WARNING, Verdict.FAILED]
+    assert [each.fix.rpartition(".")[2] for each in found] == [
+        "`other` ENGINE=InnoDB;",
+        "`t` ENGINE=InnoDB;",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["insert", "scd2"])
+def test_tables_are_made_with_transactions_whatever_the_default_engine(
+    spark: SparkSession, tasks: Any, url: str, mariadb: MariadbServer, mode: str
+) -> None:
+    mariadb.execute("SET GLOBAL default_storage_engine = MyISAM")
+    try:
+        write(tasks(insert_mode=mode, key_fields="id"), records(spark, [(1, "a")]), 1)
+    finally:
+        mariadb.execute("SET GLOBAL default_storage_engine = InnoDB")
+    engines = run(
+        url,
+        "SELECT DISTINCT engine FROM information_schema.tables WHERE table_schema = database()",
+    )
+    assert engines == [("InnoDB",)]
