@@ -295,8 +295,8 @@ class SinkConnector(Connector):
         """Return what a configuration writes to, such as a path or the address of a table.
 
         It is part of the names that the sink's marks have, and never shown. It must say the
-        same as long as the target is the same: what is tuned, or how one logs in, is not part
-        of it. A connector that a task may have more than once, for several targets, should
+        same as long as the target is the same: what is tuned, or how one gets there and logs
+        in, is not part of it. A connector that a task may have more than once, for several targets, should
         say it; the default is nothing, which is enough for one.
         """
         return ""

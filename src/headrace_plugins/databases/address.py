@@ -28,6 +28,8 @@ _KINDS = {
 }
 _PORTS = {POSTGRESQL: 5432, MYSQL: 3306}
 _SCHEME = re.compile(r"(?:jdbc:)?([a-z][a-z0-9+]*):", re.IGNORECASE)
+_AUTHORITY = re.compile(r"//[^/]*")
+_DATABASE = re.compile(r"(?i)[;?&]database(?:name)?=([^;?&]*)")
 _SECRET = re.compile(r"(?i)(password|pwd|passwd|secret)\s*=")
 
 
@@ -61,6 +63,19 @@ class Address:
             return self.url.partition("?")[0].partition(";")[0]
         port = f":{self.port}" if self.port else ""
         return f"{self.kind}://{self.host}{port}/{self.database}"
+
+    @property
+    def marked(self) -> str:
+        """What the database is called in names of marks, which it keeps itself.
+
+        Not by its host, which has several names, or another after a fail-over, while a batch is
+        in doubt; nor by what else the URL says of the way there.
+        """
+        if self.kind != JDBC:
+            return f"{self.kind} {self.database}"
+        place = _AUTHORITY.sub("//", self.title)
+        found = _DATABASE.search(self.url)  # which is an option of SQL Server
+        return f"{place} {found[1]}" if found else place
 
 
 def address_of(url: str, user: str | None = None, password: str | None = None) -> Address:

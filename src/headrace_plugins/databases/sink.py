@@ -50,7 +50,8 @@ class TableSink(SinkConnector):
     @classmethod
     def target(cls, config: Config) -> str:
         settings = cls._settings(config)
-        return f"{settings.address.title} {settings.table_name_format}"
+        # Guarantee 2: a batch in doubt has the same mark when the URL is written otherwise.
+        return f"{settings.address.marked} {settings.table_name_format}"
 
     @override
     @classmethod

@@ -10,6 +10,9 @@ from headrace.sdk import SinkConnector
 from headrace_plugins.connectors.console import ConsoleSink
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.file import FileSink
+from headrace_plugins.connectors.jdbc import JdbcSink
+from headrace_plugins.connectors.mysql import MysqlSink
+from headrace_plugins.connectors.postgres import PostgresSink
 
 
 def plan(connector: type[SinkConnector], **config: str) -> SinkPlan:
@@ -48,3 +51,39 @@ def test_sinks_that_do_not_say_what_they_write_to_go_by_their_configurations():
     assert sink_names([one]) == sink_names([two])
     assert sink_names([one, two]) == sink_names([two, one])[::-1]
     assert len(set(sink_names([one, two]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("connector", "urls"),
+    [
+        (
+            PostgresSink,
+            [
+                "postgresql://localhost/shop",
+                "jdbc:postgresql://127.0.0.1:5432/shop?sslmode=require&user=me",
+                "postgres://STANDBY/shop?user=me&sslmode=require",
+            ],
+        ),
+        (MysqlSink, ["mysql://localhost/shop", "jdbc:mariadb://127.0.0.1:3306/shop?ssl=1"]),
+        (
+            JdbcSink,
+            [
+                "jdbc:sqlserver://localhost;encrypt=true;databaseName=shop",
+                "jdbc:sqlserver://127.0.0.1:1433;databaseName=shop;encrypt=false",
+            ],
+        ),
+        (JdbcSink, ["jdbc:oracle:thin:@//db:1521/shop", "jdbc:oracle:thin:@//DB/shop"]),
+    ],
+)
+def test_a_database_has_one_name_however_its_url_is_written(
+    connector: type[SinkConnector], urls: list[str]
+):
+    def named(url: str, table: str = "orders") -> str:
+        config = {"connection.url": url, "table.name.format": table}
+        if connector is JdbcSink:
+            config["driver.coordinates"] = "com.example:driver:1.0"
+        return sink_names([plan(connector, **config)])[0]
+
+    assert len({named(url) for url in urls}) == 1
+    others = {named(urls[0].replace("shop", "store")), named(urls[0], "customers")}
+    assert len({named(urls[0]), *others}) == 3
