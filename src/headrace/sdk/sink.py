@@ -296,8 +296,8 @@ class SinkConnector(Connector):
 
         It is part of the names that the sink's marks have, and never shown. It must say the
         same as long as the target is the same: what is tuned, or how one gets there and logs
-        in, is not part of it. A connector that a task may have more than once, for several targets, should
-        say it; the default is nothing, which is enough for one.
+        in, is not part of it. A connector that a task may have more than once, for several
+        targets, should say it; the default is nothing, which is enough for one.
         """
         return ""
 

@@ -33,6 +33,7 @@ from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
+from headrace_plugins.databases.plan import Plan
 from headrace_plugins.databases.rows import RecordRows, record_rows, wider
 from headrace_plugins.databases.sink_settings import (
     DataSaveMode,
@@ -48,6 +49,7 @@ from headrace_plugins.databases.staging import (
     RECORD,
     Bookkeeping,
     Staging,
+    Step,
     rows_of,
 )
 from headrace_plugins.mapped_records import (
@@ -90,34 +92,6 @@ class _Part:
     def condition(self) -> str | None:
         """SQL for the records that go into it; None for all."""
         return None if self.selection is None else self.selection.condition
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a batch does to its table.
-
-    Args:
-        target: The table's name.
-        table: The table as it is; None for one that is to be made.
-        rows: How the records become rows.
-        types: The types of the columns that are written, in the target.
-        is_first: Whether it is the application's first batch there.
-        publishes: Whether its staging table becomes the target.
-    """
-
-    target: TableName
-    table: Table | None
-    rows: RecordRows
-    types: Mapping[str, str]
-    is_first: bool
-    publishes: bool
-
-    @property
-    def unique(self) -> bool:
-        """Whether the target has a unique constraint on just the columns of the key."""
-        if self.table is None:
-            return True
-        return any(set(each) == set(self.rows.keys) for each in self.table.unique)
 
 
 class TableSinkTask(FrameSink):
@@ -356,13 +330,12 @@ class TableSinkTask(FrameSink):
         if is_first:
             books.check_cases(session, self._connector, part.target, self._targets)
             self._targets.add(part.target)
-        if (
-            table is not None
-            and is_first
+        recreates = (
+            is_first
             and settings.schema_save_mode is SchemaSaveMode.RECREATE
-        ):
-            session.execute(f"DROP TABLE {self.database.path(target)}")
-            session.commit()
+            and books.is_new(session, self._connector, target, Step.RECREATED)
+        )
+        if recreates:
             table = None
         if table is None and settings.schema_save_mode is SchemaSaveMode.REQUIRE:
             raise ConfigError(
@@ -405,6 +378,7 @@ class TableSinkTask(FrameSink):
             rows=rows,
             types=types,
             is_first=is_first,
+            recreates=recreates,
             publishes=publishes
             and self.database.publishes
             and not self.database.staging_is_apart,
@@ -560,10 +534,10 @@ class TableSinkTask(FrameSink):
     ) -> MergedRows:
         """Apply the staged rows in a transaction, and leave it open."""
         books, settings = self._books(plan.target), self.settings
+        if plan.table is None:
+            self._create(plan)
         if plan.publishes:
             self._finish(plan, staging)
-        elif plan.table is None:
-            self._create(plan)
         at = datetime.now(UTC)
         refused: list[Refused] = []
 
@@ -626,7 +600,15 @@ class TableSinkTask(FrameSink):
 
     def _clears(self, session: Session, plan: Plan, batch: SinkBatch) -> bool:
         settings = self.settings
-        if plan.is_first and plan.table is not None:
+        books = self._books(plan.target)
+        modes = {DataSaveMode.DROP, DataSaveMode.REQUIRE_EMPTY}
+        # Guarantee 2: what another task commits meanwhile is not what was there before.
+        if (
+            plan.is_first
+            and plan.table is not None
+            and settings.data_save_mode in modes
+            and books.begin(session, self._connector, plan.target)
+        ):
             if settings.data_save_mode is DataSaveMode.DROP:
                 return True
             if settings.data_save_mode is DataSaveMode.REQUIRE_EMPTY:
@@ -649,31 +631,15 @@ class TableSinkTask(FrameSink):
             session.commit()
 
     def _create(self, plan: Plan) -> None:
-        """Make the target, without rows."""
-        settings, quote = self.settings, self.database.quote
-        keys = plan.rows.keys
-        columns = {
-            name: f"{kind}{' NOT NULL' if name in keys else ''}"
-            for name, kind in plan.types.items()
-        }
-        boolean, time = (
-            self.database.column_type(each) for each in (Schema.boolean(), Schema.timestamp())
-        )
-        if settings.delete_mode is Deletes.SOFT:
-            columns.setdefault(settings.soft_delete_column, boolean)
-        versions = settings.insert_mode is Mode.SCD2
-        if versions:
-            columns[settings.valid_from_column] = time
-            columns[settings.valid_to_column] = time
-            columns[settings.current_column] = boolean
-        body = [f"{quote(name)} {kind}" for name, kind in columns.items()]
-        if keys and not versions:
-            body.append(f"PRIMARY KEY ({', '.join(map(quote, keys))})")
-        session = self.session()
-        session.execute(
-            f"CREATE TABLE {self.database.path(plan.target)} ({', '.join(body)})"
-            f"{self.database.table_options}"
-        )
+        """Make the target, without rows, where its staging table does not become it."""
+        books, session = self._books(plan.target), self.session()
+        if plan.recreates:
+            books.recreate(session, self._connector, plan.target)
+        if plan.publishes:
+            return
+        if self.database.table(session, plan.target) is not None:
+            raise RetriableError(problem=f"Another task has made the table {plan.target}.")
+        session.execute(plan.creation(self.database, self.settings))
         session.commit()
 
     def _discard(self, part: _Part) -> None:

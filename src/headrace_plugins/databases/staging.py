@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -206,6 +207,13 @@ def make_table(database: Database, session: Session, path: str, columns: str) ->
         session.rollback()
 
 
+class Step(Enum):
+    """What the tasks of a connector do once with a table, and keep a mark of."""
+
+    BEGUN = "begun"
+    RECREATED = "recreated"
+
+
 @dataclass(frozen=True)
 class Bookkeeping:
     """The marks of batches and the names of staging tables, in a schema of the target."""
@@ -253,12 +261,14 @@ class Bookkeeping:
             )
         return str(receipt) if batch == mark.batch else None
 
-    def is_new(self, session: Session, connector: str, target: TableName) -> bool:
-        """Return whether a connector has committed no batch to a table yet, by any task."""
+    def is_new(
+        self, session: Session, connector: str, target: TableName, step: Step = Step.BEGUN
+    ) -> bool:
+        """Return whether no task of a connector has come to a step with a table yet."""
         sign = self.database.mark
         return not session.value(
             f"SELECT batch FROM {self._path(MARKS)} WHERE application = {sign}",
-            (_begun(connector, target),),
+            (f"{step.value}:{connector}:{target}",),
         )
 
     def check_cases(
@@ -274,12 +284,13 @@ class Bookkeeping:
         """
         if not self.database.folds_tables(session):
             return
+        before = f"{Step.BEGUN.value}:{connector}:"
         found = session.rows(
             f"SELECT application FROM {self._path(MARKS)} "
             f"WHERE lower(application) = lower({self.database.mark})",
-            (_begun(connector, target),),
+            (f"{before}{target}",),
         )
-        begun = [str(name).removeprefix(_begun(connector, "")) for (name,) in found]
+        begun = [str(name).removeprefix(before) for (name,) in found]
         check_cases(
             "tables",
             [*begun, *map(str, written), str(target)],
@@ -287,17 +298,41 @@ class Bookkeeping:
             "Give one of them another name by table.mapping.",
         )
 
-    def begin(self, session: Session, connector: str, target: TableName) -> None:
-        """Store in the open transaction that a connector has begun with a table."""
-        if not self.is_new(session, connector, target):
-            return
-        sign = self.database.mark
+    def begin(
+        self, session: Session, connector: str, target: TableName, step: Step = Step.BEGUN
+    ) -> bool:
+        """Store in the open transaction that a connector has come to a step with a table.
+
+        Returns whether it is the first to do so. Another task waits here for the transaction's
+        end, as the name is unique.
+        """
+        if not self.is_new(session, connector, target, step):
+            return False
+        sign, is_first = self.database.mark, False
         with suppress(RecordError), session.savepoint():  # another task may have stored it
             session.execute(
                 f"INSERT INTO {self._path(MARKS)} (application, batch, receipt) "
                 f"VALUES ({sign}, 1, '{{}}')",
-                (_begun(connector, target),),
+                (f"{step.value}:{connector}:{target}",),
             )
+            is_first = True
+        return is_first
+
+    def recreate(self, session: Session, connector: str, target: TableName) -> None:
+        """Drop a table once for a connector, whichever of its tasks comes first.
+
+        An attempt that dies in between leaves no table; the next one makes it.
+        """
+        with self.database.session() as marks:
+            # Guarantee 1: no task drops what another has made of the table since.
+            if not self.begin(marks, connector, target, Step.RECREATED):
+                return
+            # Where DROP commits what is open the mark must come after it.
+            by = marks if self.database.transactional_ddl else session
+            if self.database.table(by, target) is not None:
+                by.execute(f"DROP TABLE {self.database.path(target)}")
+            by.commit()
+            marks.commit()
 
     def lock(self, session: Session, mark: Mark) -> None:
         """Let no other attempt of the application commit before this transaction ends."""
@@ -389,10 +424,6 @@ class Bookkeeping:
 
     def _path(self, name: str) -> str:
         return self.database.path(TableName(self.schema, name))
-
-
-def _begun(connector: str, target: TableName | str) -> str:
-    return f"begun:{connector}:{target}"
 
 
 def _quoted(name: str) -> str:

@@ -1,0 +1,71 @@
+"""What a batch does to its table, as it was decided before anything is staged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.sdk import Schema
+from headrace_plugins.databases.sink_settings import Deletes, Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace_plugins.databases.catalog import Table, TableName
+    from headrace_plugins.databases.database import Database
+    from headrace_plugins.databases.rows import RecordRows
+    from headrace_plugins.databases.sink_settings import TableSinkSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a batch does to its table.
+
+    Args:
+        target: The table's name.
+        table: The table as it is; None for one that is to be made.
+        rows: How the records become rows.
+        types: The types of the columns that are written, in the target.
+        is_first: Whether it is the application's first batch there.
+        publishes: Whether its staging table becomes the target.
+        recreates: Whether a table that is there gives way to the one that is to be made. It
+            stays until the rows are staged.
+    """
+
+    target: TableName
+    table: Table | None
+    rows: RecordRows
+    types: Mapping[str, str]
+    is_first: bool
+    publishes: bool
+    recreates: bool = False
+
+    @property
+    def unique(self) -> bool:
+        """Whether the target has a unique constraint on just the columns of the key."""
+        if self.table is None:
+            return True
+        return any(set(each) == set(self.rows.keys) for each in self.table.unique)
+
+    def creation(self, database: Database, settings: TableSinkSettings) -> str:
+        """Return the statement that makes the target."""
+        keys, quote = self.rows.keys, database.quote
+        columns = {
+            name: f"{kind}{' NOT NULL' if name in keys else ''}"
+            for name, kind in self.types.items()
+        }
+        boolean, time = (
+            database.column_type(each) for each in (Schema.boolean(), Schema.timestamp())
+        )
+        if settings.delete_mode is Deletes.SOFT:
+            columns.setdefault(settings.soft_delete_column, boolean)
+        versions = settings.insert_mode is Mode.SCD2
+        if versions:
+            columns[settings.valid_from_column] = time
+            columns[settings.valid_to_column] = time
+            columns[settings.current_column] = boolean
+        body = [f"{quote(name)} {kind}" for name, kind in columns.items()]
+        if keys and not versions:
+            body.append(f"PRIMARY KEY ({', '.join(map(quote, keys))})")
+        path = database.path(self.target)
+        return f"CREATE TABLE {path} ({', '.join(body)}){database.table_options}"

@@ -1,0 +1,137 @@
+"""What sinks of databases do to a table before their first rows, and what tasks leave there."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.integration.databases import mysql_tables
+from tests.integration.databases.table_writing import batch_of, records, sink, write
+from tests.mariadb_server import MariadbServer
+from tests.postgresql_server import PostgresqlServer
+
+from headrace.sdk import FrameSink, Mark, RetriableError, SinkConnector, StagedWrite
+from headrace_plugins.connectors.mysql import MysqlSink
+from headrace_plugins.connectors.postgres import PostgresSink
+from headrace_plugins.connectors.sqlite import SqliteSink
+
+pytestmark = pytest.mark.spark
+
+
+class Target:
+    """A database of one kind, and the tasks that write to it."""
+
+    def __init__(self, connector: type[SinkConnector], url: str) -> None:
+        self.connector, self.url = connector, url
+        self.tasks: list[FrameSink] = []
+
+    def task(self, **texts: str) -> FrameSink:
+        self.tasks.append(sink(self.connector, self.url, **texts))
+        return self.tasks[-1]
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements by the driver; return the rows of the last one."""
+        if self.connector is MysqlSink:
+            return mysql_tables.run(self.url, *statements)
+        if self.connector is PostgresSink:
+            with psycopg.connect(self.url) as database:
+                found = [database.execute(each) for each in statements][-1]
+                return found.fetchall() if found.description else []
+        with closing(sqlite3.connect(self.url.removeprefix("sqlite:"))) as file, file:
+            return [file.execute(each).fetchall() for each in statements][-1]
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return self.run("SELECT id, name FROM t ORDER BY id")
+
+
+@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
+    if request.param == "sqlite":
+        yield from _stopped(Target(SqliteSink, f"sqlite:{tmp_path / 'a.db'}"))
+        return
+    server: PostgresqlServer | MariadbServer = request.getfixturevalue(request.param)
+    connector = PostgresSink if request.param == "postgresql" else MysqlSink
+    with server.database() as url:
+        yield from _stopped(Target(connector, url))
+
+
+def _stopped(target: Target) -> Iterator[Target]:
+    yield target
+    for task in target.tasks:
+        task.stop()
+
+
+def staged(task: FrameSink, frame: DataFrame, application: str = "copy/0") -> StagedWrite:
+    batch = batch_of(frame, 1)
+    return task.write(frame, replace(batch, mark=Mark(application, 1, 1)))
+
+
+OLD = ("CREATE TABLE t (id bigint, other int)", "INSERT INTO t VALUES (1, 1)")
+RECREATE = {"schema_save_mode": "recreate"}
+MODES = pytest.mark.parametrize(
+    "mode",
+    [{}, {"insert_mode": "upsert", "key_fields": "id", "delete_mode": "soft"}],
+    ids=["published", "merged"],
+)
+
+
+@MODES
+def test_a_recreated_table_has_the_rows_of_every_batch_since(
+    spark: SparkSession, target: Target, mode: Mapping[str, str]
+) -> None:
+    target.run(*OLD)
+    task = target.task(**RECREATE, **mode)
+    write(task, records(spark, [(2, "a")]), 1)
+    write(task, records(spark, [(3, "b")]), 2)
+    write(target.task(**RECREATE, **mode), records(spark, [(4, "c")]), 3)
+    assert target.rows() == [(2, "a"), (3, "b"), (4, "c")]
+
+
+@MODES
+def test_an_attempt_at_the_first_batch_that_dies_is_done_again(
+    spark: SparkSession, target: Target, mode: Mapping[str, str]
+) -> None:
+    target.run(*OLD)
+    frame = records(spark, [(2, "a")])
+    staged(target.task(**RECREATE, **mode), frame).abort()
+    write(target.task(**RECREATE, **mode), frame, 1, epoch=2)
+    write(target.task(**RECREATE, **mode), records(spark, [(3, "b")]), 2, epoch=3)
+    assert target.rows() == [(2, "a"), (3, "b")]
+
+
+def test_the_old_table_stays_where_the_first_batch_cannot_be_staged(
+    spark: SparkSession, target: Target
+) -> None:
+    target.run(*OLD)
+    frame = records(spark, [(2, "a")]).selectExpr(
+        "struct(value.id, CAST(raise_error('broken') AS STRING) AS name) AS value",
+        "timestamp",
+        "position",
+    )
+    with pytest.raises(Exception, match="broken"):
+        staged(target.task(**RECREATE), frame)
+    assert target.run("SELECT * FROM t") == [(1, 1)]
+
+
+@MODES
+def test_no_task_drops_the_table_that_another_has_begun_with(
+    spark: SparkSession, target: Target, mode: Mapping[str, str]
+) -> None:
+    target.run(*OLD)
+    first = staged(target.task(**RECREATE, **mode), records(spark, [(2, "a")]))
+    frame = records(spark, [(3, "b")])
+    try:
+        # It has planned before the first one commits, as it runs beside it.
+        second = staged(target.task(**RECREATE, **mode), frame, "copy/1")
+    except RetriableError:
+        second = None
+    first.commit(Mark("copy/0", 1, 1).receipt({}))
+    if second is None:
+        second = staged(target.task(**RECREATE, **mode), frame, "copy/1")
+    second.commit(Mark("copy/1", 1, 1).receipt({}))
+    assert target.rows() == [(2, "a"), (3, "b")]
