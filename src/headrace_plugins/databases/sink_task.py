@@ -114,7 +114,7 @@ class TableSinkTask(FrameSink):
         self.database: Database = database_of(self.settings)
         self._rules = TableRules.of(self.settings)
         self._session: Session | None = None
-        self._connector = ""
+        self._connector, self._task = "", 0
         self._prepared: set[str] = set()
         self._targets: set[TableName] = set()
         # Rows of one key are put in order, so that the last of them counts.
@@ -123,7 +123,7 @@ class TableSinkTask(FrameSink):
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        self._connector = context.connector
+        self._connector, self._task = context.connector, context.task
         self._books(self.database.named("any"))
 
     @override
@@ -326,6 +326,9 @@ class TableSinkTask(FrameSink):
             self.database.require_transactions(table)
             target = table.name  # which a person may have written otherwise
         books = self._books(target)
+        if settings.insert_mode is Mode.REPLACE:
+            owner = f"{batch.topic} of task {self._task}"
+            books.require_owner(session, self._connector, target, owner)
         is_first = books.is_new(session, self._connector, target)
         if is_first:
             books.check_cases(session, self._connector, part.target, self._targets)

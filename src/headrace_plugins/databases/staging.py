@@ -318,6 +318,33 @@ class Bookkeeping:
             is_first = True
         return is_first
 
+    def require_owner(
+        self, session: Session, connector: str, target: TableName, owner: str
+    ) -> None:
+        """Let only one stream of one task replace the rows of a table.
+
+        The first one that asks is it. Raises ConfigError: another one is.
+        """
+        name, sign = f"replaced:{connector}:{target}", self.database.mark
+        query = f"SELECT receipt FROM {self._path(MARKS)} WHERE application = {sign}"
+        with suppress(RecordError), session.savepoint():  # another may store it just now
+            if not session.rows(query, (name,)):
+                session.execute(
+                    f"INSERT INTO {self._path(MARKS)} (application, batch, receipt) "
+                    f"VALUES ({sign}, 1, {sign})",
+                    (name, owner),
+                )
+        session.commit()
+        found = str(session.value(query, (name,)))
+        if found != owner:
+            raise ConfigError(
+                problem=f"{owner} would replace the rows of {found} in {target}.",
+                fix="Give each stream its own table, set tasks.max to 1, or set insert.mode "
+                f"to upsert. If {found} is no longer written: DELETE FROM {self._path(MARKS)} "
+                f"WHERE application = {self.database.literal(name)};",
+                field="insert.mode",
+            )
+
     def recreate(self, session: Session, connector: str, target: TableName) -> None:
         """Drop a table once for a connector, whichever of its tasks comes first.
 

@@ -14,8 +14,16 @@ from tests.integration.databases import mysql_tables
 from tests.integration.databases.table_writing import batch_of, records, sink, write
 from tests.mariadb_server import MariadbServer
 from tests.postgresql_server import PostgresqlServer
+from tests.task_doubles import Context
 
-from headrace.sdk import FrameSink, Mark, RetriableError, SinkConnector, StagedWrite
+from headrace.sdk import (
+    ConfigError,
+    FrameSink,
+    Mark,
+    RetriableError,
+    SinkConnector,
+    StagedWrite,
+)
 from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.connectors.postgres import PostgresSink
 from headrace_plugins.connectors.sqlite import SqliteSink
@@ -135,3 +143,26 @@ def test_no_task_drops_the_table_that_another_has_begun_with(
         second = staged(target.task(**RECREATE, **mode), frame, "copy/1")
     second.commit(Mark("copy/1", 1, 1).receipt({}))
     assert target.rows() == [(2, "a"), (3, "b")]
+
+
+@pytest.mark.parametrize(("topic", "task"), [("u", 0), ("t", 1)], ids=["stream", "task"])
+def test_another_stream_or_task_does_not_replace_the_rows_of_a_table(
+    spark: SparkSession, target: Target, tmp_path: Path, topic: str, task: int
+) -> None:
+    def started(number: int) -> FrameSink:
+        made = target.task(insert_mode="replace")
+        made.start(Context(tmp_path, task=number))
+        return made
+
+    write(started(0), records(spark, [(1, "a")]), 1)
+    frame = records(spark, [(2, "b")])
+    other = replace(batch_of(frame, 1), mark=Mark("copy/other", 1, 1), topic=topic)
+    with pytest.raises(ConfigError, match="would replace the rows of t of task 0") as error:
+        started(task).write(frame, other)
+    assert target.rows() == [(1, "a")]
+    write(started(0), records(spark, [(3, "c")]), 2)
+    assert target.rows() == [(3, "c")]
+    assert error.value.fix is not None
+    target.run(error.value.fix.rpartition("no longer written: ")[2].removesuffix(";"))
+    started(task).write(frame, other).commit(other.mark.receipt({}))
+    assert target.rows() == [(2, "b")]
