@@ -163,6 +163,8 @@ class TableSinkTask(FrameSink):
             publish(books, session, mark.application)
         receipt = books.held(session, mark)
         session.rollback()
+        if receipt is not None:  # who committed it may have died before it cleaned up
+            books.discard(session, mark)
         return receipt
 
     @override
@@ -563,6 +565,8 @@ class TableSinkTask(FrameSink):
         def applied() -> Session:
             session = self._locked(staging.name, books, batch.mark)
             try:
+                if not judged:
+                    _require_new(books.held(session, batch.mark), plan.target)
                 if not plan.publishes:
                     insert(session)
                 judged.append([each.record for each in refused])
@@ -653,6 +657,12 @@ def _require_same(judged: Sequence[Sequence[int]], target: TableName) -> None:
     # Guarantee 4: the letters and the counts are of what was judged first.
     if judged[0] != judged[-1]:
         raise RetriableError(problem=f"{target} refuses other rows than it did before.")
+
+
+def _require_new(receipt: str | None, target: TableName) -> None:
+    # Guarantee 4: beside its own rows the target would refuse the batch's as doubled.
+    if receipt is not None:
+        raise RetriableError(problem=f"Another attempt has just committed to {target}.")
 
 
 def _load_renamed(

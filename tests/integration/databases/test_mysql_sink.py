@@ -1,15 +1,18 @@
 """What the sink of MySQL and MariaDB refuses, makes and leaves, on a real MariaDB."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.databases.mysql_tables import run
-from tests.integration.databases.table_writing import records, sink, write
-from tests.mariadb_server import MariadbServer
+from tests.integration.databases.table_writing import batch_of, records, sink, write
+from tests.mariadb_server import MariadbServer, connect
 
-from headrace.sdk import ConfigError, FrameSink
+from headrace.sdk import ConfigError, FrameSink, RetriableError
 from headrace.sdk.connector import Verdict
 from headrace_plugins.connectors.mysql import MysqlSink
 
@@ -80,3 +83,33 @@ def test_tables_are_made_with_transactions_whatever_the_default_engine(
         "SELECT DISTINCT engine FROM information_schema.tables WHERE table_schema = database()",
     )
     assert engines == [("InnoDB",)]
+
+
+@pytest.mark.parametrize("table", [True, False], ids=["merged", "published"])
+def test_a_batch_whose_connection_is_killed_in_its_commit_is_there_once(
+    spark: SparkSession, tasks: Any, url: str, *, table: bool
+) -> None:
+    if table:
+        run(url, "CREATE TABLE t (id bigint PRIMARY KEY, name text)")
+    task, frame = tasks(), records(spark, [(1, "a"), (2, "b")])
+    batch = batch_of(frame, 1)
+    staged = task.write(frame, batch)
+    with ThreadPoolExecutor(1) as thread, closing(connect(url)) as other:
+        locks = other.cursor()
+        locks.execute("FLUSH TABLES WITH READ LOCK")
+        done = thread.submit(staged.commit, batch.mark.receipt({}))
+        by = time.monotonic() + 20
+        while not locks.execute(
+            "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for%'"
+        ):
+            assert time.monotonic() < by, "nothing waits"
+            time.sleep(0.05)
+        [pid] = locks.fetchone() or []
+        locks.execute(f"KILL {pid}")
+        locks.execute("UNLOCK TABLES")
+        with pytest.raises(RetriableError):
+            done.result()
+    if task.committed(batch.mark, "t") is None:
+        write(task, frame, 1)
+    assert run(url, "SELECT id, name FROM t ORDER BY id") == [(1, "a"), (2, "b")]
+    assert run(url, "SHOW TABLES LIKE 'headrace_staged_%'") == []

@@ -1,7 +1,10 @@
 """What the sink of PostgreSQL does in each mode, and with what its tables refuse."""
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -308,6 +311,66 @@ def test_a_batch_whose_commit_lost_its_connection_is_written_by_the_next_try(
     assert task.committed(batch.mark, "t") is None
     assert write(task, frame, 1) == 2
     assert rows(url) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("table", [True, False], ids=["merged", "published"])
+def test_a_batch_whose_commit_is_not_answered_is_there_once(
+    spark: SparkSession, tasks: Any, url: str, postgresql: PostgresqlServer, *, table: bool
+) -> None:
+    if table:
+        run(url, "CREATE TABLE t (id bigint PRIMARY KEY, name text)")
+    task, frame = tasks(), records(spark, [(1, "a"), (2, "b")])
+    batch = batch_of(frame, 1)
+    staged = task.write(frame, batch)
+    # A commit is done on the server, which waits to tell of it for a replica that is not there.
+    with ThreadPoolExecutor(1) as thread, unanswered(postgresql):
+        done = thread.submit(staged.commit, batch.mark.receipt({}))
+        pid = waiting(url)
+        run(url, f"SELECT pg_terminate_backend({pid})")
+        with pytest.raises(RetriableError):
+            done.result()
+    assert task.committed(batch.mark, "t") == batch.mark.receipt({})
+    assert rows(url) == [(1, "a"), (2, "b")]
+    assert staging_tables(url) == []
+    write(task, records(spark, [(3, "c")]), 2)
+    assert rows(url) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+@contextmanager
+def unanswered(server: PostgresqlServer) -> Iterator[None]:
+    """Let no commit that writes be answered."""
+    setting = "ALTER SYSTEM SET synchronous_standby_names"
+    server.execute(f"{setting} = 'nobody'")
+    server.execute("SELECT pg_reload_conf()")
+    try:
+        yield
+    finally:
+        server.execute(f"{setting} = DEFAULT")
+        server.execute("SELECT pg_reload_conf()")
+
+
+def waiting(url: str) -> int:
+    """Return the process of the server whose commit is done and not answered."""
+    query = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    by = time.monotonic() + 20
+    with psycopg.connect(url, autocommit=True) as database:
+        while (found := database.execute(query).fetchone()) is None:
+            assert time.monotonic() < by, "nothing waits"
+            time.sleep(0.05)
+    return int(found[0])
+
+
+def test_an_attempt_beside_one_that_commits_refuses_none_of_its_rows(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, name text)")
+    frame = records(spark, [(1, "a")], ids=True)
+    first = batch_of(frame, 1)
+    write(tasks(), frame, 1)
+    with pytest.raises(RetriableError, match="just committed"):
+        tasks().write(frame, first)
+    assert rows(url) == [(1, "a")]
+    assert staging_tables(url) == []
 
 
 def test_rows_that_another_task_of_the_connector_has_written_are_not_dropped(
