@@ -45,6 +45,7 @@ from headrace_plugins.databases.database import (
     Session,
 )
 from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.postgresql_snapshots import begin_snapshot, see_snapshot
 from headrace_plugins.databases.text_rows import TextRows
 
 if TYPE_CHECKING:
@@ -69,22 +70,6 @@ _SETTINGS = {
 }
 """How values are written as texts, whatever the server's own settings are."""
 
-_SCHEMAS: Mapping[str, Schema] = {
-    "bool": Schema.boolean(),
-    "int2": Schema.int16(),
-    "int4": Schema.int32(),
-    "int8": Schema.int64(),
-    "oid": Schema.int64(),
-    "float4": Schema.float32(),
-    "float8": Schema.float64(),
-    "bytea": Schema.bytes(),
-    "date": Schema.date(),
-    "time": Schema.time(),
-    "timestamp": Schema.local_timestamp(),
-    "timestamptz": Schema.timestamp(),
-    "money": Schema.decimal(2, precision=19),
-}
-"""By the names of types in pg_type; all others are read as the texts that the server writes."""
 _TYPES: Mapping[str, str] = {
     Type.BOOLEAN.value: "boolean",
     Type.INT8.value: "smallint",
@@ -102,60 +87,6 @@ _TYPES: Mapping[str, str] = {
     TIME: "time",
     VARIANT: "jsonb",
 }
-_SAME_IN_BINARY = {
-    *("boolean", "smallint", "integer", "bigint", "oid", "real", "double precision"),
-    *("numeric", "money", "text", "character varying", "character", "bytea", "date"),
-    *("time without time zone", "time with time zone", "timestamp without time zone"),
-    *("timestamp with time zone", "interval", "uuid", "json", "jsonb", "inet", "cidr"),
-    *("macaddr", "bit", "bit varying", "point", "box", "circle"),
-}
-"""Types, as format_type writes them, whose binary form means the same in every database."""
-
-_NAMES_OF = """
-SELECT n.nspname, c.relname
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
-  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_t%%'
-  AND c.relname NOT LIKE 'headrace\\_%%' AND has_table_privilege(c.oid, 'SELECT')
-ORDER BY 1, 2"""
-_COLUMNS_OF = """
-SELECT n.nspname, c.relname, a.attname,
-  pg_catalog.format_type(a.atttypid, a.atttypmod),
-  CASE WHEN t.typtype = 'd' THEN b.typname ELSE t.typname END,
-  CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
-  a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '',
-  c.reltuples, pg_catalog.pg_table_size(c.oid)
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_catalog.pg_type b ON b.oid = t.typbasetype
-WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND (n.nspname, c.relname) IN (
-  SELECT * FROM unnest(%s::text[], %s::text[]))
-ORDER BY 1, 2, a.attnum"""
-_KEYS_OF = """
-SELECT n.nspname, c.relname, i.indisprimary,
-  array_agg(a.attname::text ORDER BY k.place)
-FROM pg_catalog.pg_index i
-JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
-WHERE i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
-  AND k.place <= i.indnkeyatts AND (n.nspname, c.relname) IN (
-  SELECT * FROM unnest(%s::text[], %s::text[]))
-GROUP BY n.nspname, c.relname, i.indexrelid, i.indisprimary"""
-_PARENTS_OF = """
-SELECT n.nspname, c.relname, pn.nspname, p.relname
-FROM pg_catalog.pg_constraint f
-JOIN pg_catalog.pg_class c ON c.oid = f.conrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_class p ON p.oid = f.confrelid
-JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
-WHERE f.contype = 'f' AND (n.nspname, c.relname) IN (
-  SELECT * FROM unnest(%s::text[], %s::text[]))"""
-
-
 class Postgresql(Database):
     """A PostgreSQL server's database."""
 
@@ -281,61 +212,17 @@ class Postgresql(Database):
 
     @override
     def tables(self, session: Session) -> list[TableName]:
-        return [TableName(*row) for row in session.rows(_NAMES_OF.replace("%%", "%"))]
+        return all_tables(session)
 
     @override
     def describe(
         self, session: Session, names: Sequence[TableName]
     ) -> Mapping[TableName, Table]:
-        wanted = ([each.schema for each in names], [each.name for each in names])
-        columns: dict[TableName, list[Column]] = {}
-        sizes: dict[TableName, tuple[int | None, int]] = {}
-        for schema, name, *column, rows, size in session.rows(_COLUMNS_OF, wanted):
-            table = TableName(schema, name)
-            columns.setdefault(table, []).append(_column(*column))
-            sizes[table] = (int(rows) if rows >= 0 else None, int(size))
-        keys: dict[TableName, tuple[str, ...]] = {}
-        unique: dict[TableName, list[tuple[str, ...]]] = {}
-        for schema, name, is_primary, parts in session.rows(_KEYS_OF, wanted):
-            table = TableName(schema, name)
-            unique.setdefault(table, []).append(tuple(parts))
-            if is_primary:
-                keys[table] = tuple(parts)
-        parents: dict[TableName, list[TableName]] = {}
-        for schema, name, *parent in session.rows(_PARENTS_OF, wanted):
-            parents.setdefault(TableName(schema, name), []).append(TableName(*parent))
-        return {
-            name: Table(
-                name=name,
-                columns=tuple(found),
-                key=keys.get(name, ()),
-                unique=tuple(unique.get(name, ())),
-                rows=sizes[name][0],
-                size_bytes=sizes[name][1],
-                parents=tuple(parents.get(name, ())),
-            )
-            for name, found in columns.items()
-        }
+        return describe_tables(session, names)
 
     @override
     def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:
-        with session.errors():
-            cursor = session.connection.execute(f"SELECT * FROM ({query}) AS q LIMIT 0")
-            described = [
-                (each.name, each.type_code, cursor.pgresult.fmod(number))
-                for number, each in enumerate(cursor.description)
-            ]
-        found = []
-        for name, oid, modifier in described:
-            [row] = session.rows(
-                "SELECT pg_catalog.format_type(t.oid, %s), "
-                "CASE WHEN t.typtype = 'd' THEN b.typname ELSE t.typname END "
-                "FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type b "
-                "ON b.oid = t.typbasetype WHERE t.oid = %s",
-                (modifier, oid),
-            )
-            found.append(_column(name, row[0], row[1], modifier, False, False, False))  # noqa: FBT003
-        return tuple(found)
+        return columns_of_query(session, query)
 
     @override
     def now(self, session: Session) -> datetime:
@@ -348,7 +235,7 @@ class Postgresql(Database):
     @override
     def snapshot(self) -> Iterator[str | None]:
         with self.session() as session:
-            _begin_snapshot(session.connection)
+            begin_snapshot(session.connection)
             try:
                 name = session.value("SELECT pg_catalog.pg_export_snapshot()")
             except DatabaseError:  # a standby exports none
@@ -402,8 +289,7 @@ class Postgresql(Database):
         query = f"SELECT {', '.join(values)} FROM {select.source}{where}"
         with closing(self._connect()) as connection, self._errors():
             if select.snapshot is not None:
-                _begin_snapshot(connection)
-                connection.execute(f"SET TRANSACTION SNAPSHOT {self.literal(select.snapshot)}")
+                see_snapshot(connection, select.snapshot, self.address.title)
             with (
                 connection.cursor() as cursor,
                 cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT {form})") as copy,
@@ -655,42 +541,3 @@ def _psycopg() -> Any:
             fix="pip install 'headrace[postgresql]'",
         ) from error
     return psycopg
-
-
-def _begin_snapshot(connection: Any) -> None:
-    """Let the next transaction see one state, and change nothing."""
-    connection.isolation_level = _psycopg().IsolationLevel.REPEATABLE_READ
-    connection.read_only = True
-
-
-def _column(name: str, type_: str, base: str, modifier: int, *flags: bool) -> Column:
-    """Return a column; ``flags``: whether it is required, has a default and is generated."""
-    required, has_default, generated = flags or (False, False, False)
-    schema = _numeric(modifier) if base == "numeric" else _SCHEMAS.get(base, Schema.string())
-    return Column(
-        name=name,
-        type=type_,
-        schema=schema.replaced(optional=not required),
-        has_default=has_default,
-        generated=generated,
-    )
-
-
-def _numeric(modifier: int) -> Schema:
-    """Return the schema of a numeric; a text if no Decimal takes all of its values."""
-    precision = ((modifier - 4) >> 16) & 0xFFFF
-    scale = (((modifier - 4) & 0x7FF) ^ 1024) - 1024
-    if modifier < 0 or max(precision, scale, precision - min(scale, 0)) > MAX_PRECISION:
-        return Schema.string()
-    if scale < 0:  # whole numbers that end in zeros
-        return Schema.decimal(0, precision=precision - scale)
-    return Schema.decimal(scale, precision=max(precision, scale))
-
-
-def _binary(columns: Sequence[Column]) -> str | None:
-    """Return the name of the binary form of such rows; None where it has no fixed meaning."""
-    types = [column.type for column in columns]
-    names = [_MODIFIER.sub("", type_).removesuffix("[]") for type_ in types]
-    if not all(name in _SAME_IN_BINARY for name in names):
-        return None
-    return f"postgresql copy binary: {', '.join(types)}"

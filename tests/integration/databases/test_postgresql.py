@@ -13,6 +13,7 @@ from tests.database_tables.postgresql import TABLES
 from tests.database_tables.table import KEY, Table, Unfit
 from tests.postgresql_server import PostgresqlServer
 
+from headrace.sdk import RetriableError
 from headrace.sdk.arrow import conform, to_arrow
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.catalog import TableName
@@ -119,3 +120,17 @@ def test_memory_is_bounded_by_blocks_and_not_by_rows(url: str) -> None:
     assert max(sizes) < 16 << 20
     assert isinstance(sizes, list)
     assert pa.total_allocated_bytes() < 200 << 20
+
+
+def test_a_batch_whose_snapshot_went_with_the_server_runs_again(url: str) -> None:
+    database = Postgresql(address_of(url))
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE t (id bigint)")
+    with database.session() as session:
+        table = database.table(session, TableName("public", "t"))
+    assert table is not None
+    with database.snapshot() as snapshot:
+        select = Select(columns=table.columns, source="t", snapshot=snapshot)
+        assert list(database.read(select)) == []
+    with pytest.raises(RetriableError, match="lost the snapshot"):
+        list(database.read(select))
