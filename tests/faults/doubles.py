@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.faults import database_targets
 from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic_ids
 from typing_extensions import override
 
@@ -280,7 +281,17 @@ def _ids_of_both(one: Path, other: Path) -> list[object]:
     return ids if sorted(map(str, ids)) == sorted(map(str, others)) else [*ids, *others]
 
 
-SINKS: Mapping[str, SinkKind] = {
+def _database(kind: str) -> SinkKind:
+    return SinkKind(
+        lambda folder: database_targets.make(kind, folder),
+        lambda folder: database_targets.read(kind, folder),
+        lambda folder: SinkPlan(
+            database_targets.connector(kind), database_targets.config(kind, folder)
+        ),
+    )
+
+
+FILES: Mapping[str, SinkKind] = {
     "topic": SinkKind(
         lambda at: _Topic(Topics(Location.of(at)).get("target"), ignore),
         lambda at: topic_ids(at / "target", part="id"),
@@ -315,6 +326,12 @@ SINKS: Mapping[str, SinkKind] = {
         mode="append",
     ),
 }
+"""Sinks whose targets Python's own calls write."""
+
+SINKS: Mapping[str, SinkKind] = {
+    **FILES,
+    **{kind: _database(kind) for kind in ("sqlite", *database_targets.SERVERS)},
+}
 
 
 @dataclass
@@ -345,6 +362,7 @@ class NumberTask:
     limit: int = ROWS
     chain: str = ""
     loop: BatchLoop = field(init=False)
+    _made: list[FrameSink] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         """Take the lease and start."""
@@ -353,8 +371,12 @@ class NumberTask:
         self.loop = self._loop(lease)
 
     def step(self) -> Batch | None:
-        """Move one batch."""
-        return self.loop.step()
+        """Move one batch; sinks let go of what they hold, until the next."""
+        try:
+            return self.loop.step()
+        finally:
+            for sink in self._made:
+                sink.stop()
 
     def to_end(self) -> int:
         """Move all that is left; return how many batches that took."""
@@ -393,6 +415,7 @@ class NumberTask:
 
     def _sink(self, number: int, kind: str) -> FrameSink:
         sink = SINKS[kind].make(self.folder)
+        self._made.append(sink)
         write = sink.write
 
         def writing(frame: Any, batch: SinkBatch) -> StagedWrite:

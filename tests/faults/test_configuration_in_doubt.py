@@ -26,7 +26,14 @@ CHANGES = {
     "the sinks swapped": (("folder", "lines"), ("lines", "folder")),
     "one sink replaced": (("folder", "lines"), ("folder", "delta upsert")),
     "every sink replaced": (("folder",), ("delta append",)),
+    "a database's sink added before": (("lines",), ("sqlite", "lines")),
+    "the sinks swapped, one of a database": (("sqlite", "lines"), ("lines", "sqlite")),
     "more sinks, in another order": (("folder", "lines"), ("delta append", "lines", "folder")),
+}
+
+SERVED = {
+    "a server's sink replaced by another's": (("postgres",), ("mysql",)),
+    "one of two servers removed": (("postgres", "mysql"), ("mysql",)),
 }
 
 
@@ -45,12 +52,15 @@ def interrupted(task: Callable[..., NumberTask], sinks: Sequence[str], step: str
         task(sinks, ROWS, reach).to_end()
 
 
+@pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize("tolerant", [False, True])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "change", [*CHANGES, *(pytest.param(each, marks=pytest.mark.long) for each in SERVED)]
+)
 def test_each_sink_that_stays_has_each_row_once_whatever_else_is_changed(
     tmp_path: Path, change: str, tolerant: bool, subtests: pytest.Subtests
 ) -> None:
-    before, after = CHANGES[change]
+    before, after = {**CHANGES, **SERVED}[change]
     begun = steps(len(before), tolerant=tolerant)[2:-1]
     for number, step in enumerate(begun):
         with subtests.test(step):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.faults.database_targets import SERVERS
 from tests.faults.doubles import ROWS, SINKS, TASK, NumberTask, expected, found
 from tests.postgresql_server import STORE, PostgresqlServer, _program
 
@@ -28,8 +29,17 @@ def set_back(file: Path, copy: Path) -> None:
     shutil.copy(copy, file)
 
 
-@pytest.mark.parametrize("kind", SINKS)
-@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("kind", "behind"),
+    [
+        pytest.param(
+            kind, behind, marks=pytest.mark.long if kind in SERVERS and behind > 1 else ()
+        )
+        for kind in SINKS
+        for behind in BEHIND
+    ],
+)
 @pytest.mark.parametrize("limit", [ROWS, 2 * ROWS], ids=["same ranges", "other ranges"])
 def test_rows_that_the_store_forgot_and_those_that_are_new_are_lost_in_no_target(
     tmp_path: Path, kind: str, behind: int, limit: int

@@ -25,7 +25,9 @@ from tests.faults.suspended import Case, SuspendedOwner, suspended_owner
 from headrace.sdk import StaleEpochError
 from headrace.store import Store
 
-EACH = [(kind,) for kind in SINKS]
+LONG = {"mysql": pytest.mark.long}
+"""What of a kind takes long, and that another kind shows as well."""
+EACH = [pytest.param((kind,), marks=LONG.get(kind, ())) for kind in SINKS]
 TWO = ("delta append", "lines")
 CHOSEN = ("before commit 0", "after commit 0", "before letters", "before finish")
 """The steps at which one of two owners has changed something that the other sees."""
@@ -89,7 +91,7 @@ class Overlap:
 
 
 @pytest.fixture(scope="module")
-def zombie() -> Iterator[SuspendedOwner]:
+def zombie(servers: None) -> Iterator[SuspendedOwner]:
     with suspended_owner() as owner:
         yield owner
 

@@ -565,12 +565,15 @@ class TableSinkTask(FrameSink):
         def applied() -> Session:
             session = self._locked(staging.name, books, batch.mark)
             try:
+                held = books.held(session, batch.mark)
                 if not judged:
-                    _require_new(books.held(session, batch.mark), plan.target)
-                if not plan.publishes:
-                    insert(session)
-                judged.append([each.record for each in refused])
-                _require_same(judged, plan.target)
+                    _require_new(held, plan.target)
+                # Guarantee 2: where another attempt has committed, nothing is staged any more.
+                if not batch.mark.wrote(held):
+                    if not plan.publishes:
+                        insert(session)
+                    judged.append([each.record for each in refused])
+                    _require_same(judged, plan.target)
             except BaseException:
                 session.close()
                 raise

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, StateError
+from headrace.sdk import (
+    ConfigError,
+    RecordError,
+    RetriableError,
+    Schema,
+    StaleEpochError,
+    StateError,
+)
 from headrace_plugins.databases.catalog import TableName, check_cases
 from headrace_plugins.databases.errors import DatabaseError
 
@@ -246,7 +253,7 @@ class Bookkeeping:
     def held(self, session: Session, mark: Mark) -> str | None:
         """Return the receipt of a batch that the target holds, None for another.
 
-        Raises StateError: it holds a newer one.
+        Raises StaleEpochError: it holds a newer one.
         """
         sign = self.database.mark
         found = session.rows(
@@ -255,9 +262,11 @@ class Bookkeeping:
         )
         batch, receipt = found[0] if found else (0, "")
         if batch > mark.batch:
-            raise StateError(
-                problem=f"The database holds batch {batch} of {mark.application} already.",
-                fix="Another worker runs this task: stop one of them.",
+            raise StaleEpochError(
+                problem=f"The target already holds batch {batch} of {mark.application}, "
+                f"and was asked for batch {mark.batch}.",
+                fix="Another worker runs this task, or the state folder was set back; "
+                "restore it.",
             )
         return str(receipt) if batch == mark.batch else None
 
