@@ -32,9 +32,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # The settings of whoever runs the tests are not to change them; the cache of jars is shared,
-# and how long the soak lasts is for the tests alone.
+# and how long the soak lasts and how much is killed are for the tests alone.
 for _name in [name for name in os.environ if name.startswith("HEADRACE_")]:
-    if _name != "HEADRACE_CACHE" and not _name.startswith("HEADRACE_SOAK_"):
+    if _name != "HEADRACE_CACHE" and not _name.startswith(("HEADRACE_SOAK_", "HEADRACE_KILLS")):
         del os.environ[_name]
 
 
