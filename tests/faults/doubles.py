@@ -17,6 +17,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.faults import database_targets
+from tests.faults.database_source import TableNumbers
 from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic_ids
 from typing_extensions import override
 
@@ -108,6 +109,12 @@ class Numbers:
     def read(self, spark: Any, start: Position, end: Position) -> SourceFrame:
         return SourceFrame(None)
 
+    def ids(self, start: Position, end: Position) -> list[int]:
+        return list(range(_at(start), _at(end)))
+
+    def stop(self) -> None:
+        pass
+
 
 def _at(position: Position) -> int:
     return next((int(offset["row"]) for _, offset in position.items()), 0)
@@ -132,7 +139,7 @@ class NumberFlow(Flow):
     def _stage(
         self, transformed: TransformedStream, batch: Batch, part: SinkPart
     ) -> StagedRows:
-        ids = list(range(_at(batch.start), _at(batch.end)))
+        ids = self._ids(batch)
         bad = self._bad(batch)
         good = [n for n in ids if n not in bad]
         to = SinkBatch(part.mark, TOPIC, VALUE, None)
@@ -143,8 +150,11 @@ class NumberFlow(Flow):
         return StagedRows(write=write, counts=counts, rejected=rejected)
 
     def _bad(self, batch: Batch) -> list[int]:
-        ids = range(_at(batch.start), _at(batch.end))
-        return [n for n in ids if is_bad(n)] if self.dead_letters is not None else []
+        return [n for n in self._ids(batch) if is_bad(n)] if self.dead_letters else []
+
+    def _ids(self, batch: Batch) -> list[int]:
+        source = cast("Numbers | TableNumbers", self.source)
+        return source.ids(batch.start, batch.end)
 
 
 def is_bad(number: int) -> bool:
@@ -349,6 +359,7 @@ class NumberTask:
         reach: Called at each step of a batch.
         limit: How many rows a batch has at most.
         chain: Names what the records go through.
+        source: The kind of the database that they are read from; empty for none.
     """
 
     store: Store
@@ -361,8 +372,9 @@ class NumberTask:
     reach: Reach = ignore
     limit: int = ROWS
     chain: str = ""
+    source: str = ""
     loop: BatchLoop = field(init=False)
-    _made: list[FrameSink] = field(default_factory=list, init=False)
+    _made: list[FrameSink | Numbers | TableNumbers] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         """Take the lease and start."""
@@ -371,12 +383,12 @@ class NumberTask:
         self.loop = self._loop(lease)
 
     def step(self) -> Batch | None:
-        """Move one batch; sinks let go of what they hold, until the next."""
+        """Move one batch; source and sinks let go of what they hold until the next."""
         try:
             return self.loop.step()
         finally:
-            for sink in self._made:
-                sink.stop()
+            for each in self._made:
+                each.stop()
 
     def to_end(self) -> int:
         """Move all that is left; return how many batches that took."""
@@ -386,7 +398,12 @@ class NumberTask:
         return batches
 
     def _loop(self, lease: Lease) -> BatchLoop:
-        reader = Numbers(self.available, self.reach)
+        reader = (
+            TableNumbers(self.source, self.folder, self.available, self.reach)
+            if self.source
+            else Numbers(self.available, self.reach)
+        )
+        self._made.append(reader)
         flow = NumberFlow(
             spark=None,  # type: ignore[arg-type]
             application=f"copy-{self.store.register('copy')}-0",

@@ -34,6 +34,7 @@ class Case:
         step: Where it stops; empty for nowhere.
         tolerant: Whether bad rows are dead-lettered.
         available: How many rows the source has.
+        source: The kind of the database that has them; empty for none.
     """
 
     folder: str
@@ -41,6 +42,7 @@ class Case:
     step: str
     tolerant: bool
     available: int
+    source: str = ""
 
 
 @dataclass
@@ -115,6 +117,7 @@ def _run(case: Case) -> list[str]:
             owner="suspended",
             tolerant=case.tolerant,
             available=case.available,
+            source=case.source,
             reach=reach,
         )
         task.to_end()

@@ -42,12 +42,14 @@ class Overlap:
         zombie: The first owner's process.
         sinks: The task's sinks.
         tolerant: Whether bad rows are dead-lettered.
+        source: The kind of the database that the rows are in; empty for none.
     """
 
     folder: Path
     zombie: SuspendedOwner
     sinks: tuple[str, ...]
     tolerant: bool
+    source: str = ""
     told: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -55,7 +57,7 @@ class Overlap:
         self.store = Store(self.folder / "store.db")
 
     def suspend(self, step: str, rows: int) -> None:
-        case = Case(str(self.folder), self.sinks, step, self.tolerant, rows)
+        case = Case(str(self.folder), self.sinks, step, self.tolerant, rows, self.source)
         self.zombie.start(case)
 
     def wake(self) -> None:
@@ -72,6 +74,7 @@ class Overlap:
             tolerant=self.tolerant,
             available=rows,
             reach=reach,
+            source=self.source,
         )
         task.to_end()
 
@@ -110,11 +113,11 @@ def overlapping(
     made: list[Overlap] = []
     numbers = count()
 
-    def overlap(sinks: tuple[str, ...], *, tolerant: bool) -> Overlap:
+    def overlap(sinks: tuple[str, ...], *, tolerant: bool, source: str = "") -> Overlap:
         folder = tmp_path / str(next(numbers))
         folder.mkdir()
         shutil.copy(empty_store, folder / "store.db")
-        made.append(Overlap(folder, zombie, sinks, tolerant))
+        made.append(Overlap(folder, zombie, sinks, tolerant, source))
         return made[-1]
 
     yield overlap
@@ -160,6 +163,20 @@ def test_an_owner_that_wakes_amid_the_next_ones_batch_spoils_nothing_of_it(
             overlap.check(2 * ROWS)
 
 
+@pytest.mark.parametrize(
+    "source", ["sqlite", "postgres", pytest.param("mysql", marks=pytest.mark.long)]
+)
+def test_rows_of_a_table_that_two_owners_read_at_a_time_arrive_once(
+    overlapping: Callable[..., Overlap], source: str, subtests: pytest.Subtests
+) -> None:
+    for step in steps(1, tolerant=True):
+        with subtests.test(step):
+            overlap = overlapping(("lines",), tolerant=True, source=source)
+            overlap.suspend(step, ROWS)
+            _wake_at(overlap, "after stage 0", 2 * ROWS)
+            overlap.check(2 * ROWS)
+
+
 def _pairs(sinks: int) -> list[tuple[str, str]]:
     """Return the step at which the first owner stops, with that at which it wakes."""
     chosen = steps(sinks, tolerant=True)
@@ -175,7 +192,7 @@ def _pairs(sinks: int) -> list[tuple[str, str]]:
     ]
 
 
-def _wake_at(overlap: Overlap, step: str) -> None:
+def _wake_at(overlap: Overlap, step: str, rows: int = ROWS) -> None:
     """Run the next owner to its end; at a step of its batch the first one wakes and ends.
 
     What the first has committed meanwhile the next one is told of: it looks again.
@@ -188,6 +205,6 @@ def _wake_at(overlap: Overlap, step: str) -> None:
             woken = True
             overlap.wake()
 
-    overlap.move(ROWS, reach)
+    overlap.move(rows, reach)
     if not woken:
         overlap.wake()
