@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from contextlib import closing, contextmanager
 from functools import partial
@@ -45,6 +44,12 @@ from headrace_plugins.databases.database import (
     Session,
 )
 from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.postgresql_catalog import (
+    all_tables,
+    binary_form,
+    columns_of_query,
+    describe_tables,
+)
 from headrace_plugins.databases.postgresql_snapshots import begin_snapshot, see_snapshot
 from headrace_plugins.databases.text_rows import TextRows
 
@@ -87,6 +92,8 @@ _TYPES: Mapping[str, str] = {
     TIME: "time",
     VARIANT: "jsonb",
 }
+
+
 class Postgresql(Database):
     """A PostgreSQL server's database."""
 
@@ -316,7 +323,7 @@ class Postgresql(Database):
     def raw(
         self, columns: Sequence[Column]
     ) -> Mapping[str, Callable[[Select], Iterator[bytes]]]:
-        name = _binary(columns)
+        name = binary_form(columns)
         return {} if name is None else {name: partial(self._read_binary)}
 
     def _read_binary(self, select: Select) -> Iterator[bytes]:
@@ -368,7 +375,7 @@ class Postgresql(Database):
 
     @override
     def raw_load(self, columns: Sequence[Column]) -> Mapping[str, RawLoad]:
-        name = _binary(columns)
+        name = binary_form(columns)
         return {} if name is None else {name: self._load_binary}
 
     def _load_binary(
@@ -504,7 +511,6 @@ class Postgresql(Database):
             )
 
 
-_MODIFIER = re.compile(r"\([0-9,-]+\)")
 _TAKE_OVER_SECONDS = 30
 _END_HOLDERS = """
 SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_locks

@@ -1,5 +1,7 @@
 """What is in a PostgreSQL database: tables, their columns, and the types of these."""
 
+# ruff: noqa: S608 - a query is what the user configures, and runs as it is
+
 from __future__ import annotations
 
 import re
@@ -38,7 +40,7 @@ _SAME_IN_BINARY = {
 }
 """Types, as format_type writes them, whose binary form means the same in every database."""
 
-_MODIFIER = re.compile('x')
+_MODIFIER = re.compile(r"\([0-9,-]+\)")
 
 _NAMES_OF = """
 SELECT n.nspname, c.relname
