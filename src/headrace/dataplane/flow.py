@@ -35,7 +35,7 @@ from headrace.dataplane.delivery import (
     refused_of,
     sink_marks,
 )
-from headrace.dataplane.failures import translated
+from headrace.dataplane.failures import translate, translated
 from headrace.dataplane.fingerprint import Fingerprint, require_same_routing
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
@@ -476,7 +476,7 @@ class Flow:
             past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), of_all)
             if past_jvm is not None:
                 # Which records a target refuses is found by their ids, which frames have.
-                with suppress(RecordError), translated(f"copying batch {batch.id}"):
+                with _refusals_passed_over():
                     return self._stage_straight(stream.arrow, past_jvm, of_all, rejected, batch)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
@@ -610,6 +610,20 @@ class Flow:
     @property
     def _aliases(self) -> list[str]:
         return [step.transform.alias for step in self.steps]
+
+
+@contextmanager
+def _refusals_passed_over() -> Iterator[None]:
+    """Go on where a target refuses a record; what else fails a job stays Spark's error.
+
+    Its cause is looked for where the batch fails.
+    """
+    try:
+        with suppress(RecordError):
+            yield
+    except PySparkException as error:
+        if not isinstance(translate(error, "copying"), RecordError):
+            raise
 
 
 def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
