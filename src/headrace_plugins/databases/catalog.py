@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -147,6 +148,27 @@ def parents_first(tables: Sequence[Table]) -> list[Table]:
         done |= {each.name for each in ready}
         left = [each for each in left if each.name not in done]
     return order
+
+
+_TYPE = re.compile(
+    r"""(?ix) (?: \s* (?:
+      (?! (?:default|generated|check|references|as|primary|unique|constraint)\b ) [a-z_][\w$]*
+      | "(?:[^"]|"")*" | `[^`]*` | \. | \[\d*\]
+      | \( \s* (?: -?\d+ | '(?:[^'\\]|'')*' | [a-z_]\w* )
+          (?: \s*,\s* (?: -?\d+ | '(?:[^'\\]|'')*' | [a-z_]\w* ) )* \s* \)
+    ) )*"""
+)
+"""Words, quoted names and whole literals: nothing that ends a column's definition."""
+
+
+def stated_type(schema: Schema) -> tuple[str, str]:
+    """Return the kind of database and the type of the column that a schema says it is of.
+
+    Both are empty where it says none, or what is no type: a schema may come with a record, and
+    whoever wrote that is not to write SQL.
+    """
+    kind, _, type_ = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
+    return (kind, type_) if _TYPE.fullmatch(type_) else ("", "")
 
 
 def check_cases(kind: str, names: Iterable[str], title: str, fix: str) -> None:

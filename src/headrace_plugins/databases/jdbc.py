@@ -23,10 +23,10 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, RecordError, Schema, Type
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.jdbc import JdbcDriver, LoadedDriver, load_driver
-from headrace.sdk.schema import COLUMN_TYPE, DATE, TIME, TIMESTAMP
+from headrace.sdk.schema import DATE, TIME, TIMESTAMP
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import quote
-from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
 from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
 from headrace_plugins.databases.drivers import protocol
 from headrace_plugins.databases.errors import DatabaseError
@@ -380,7 +380,7 @@ class AnyJdbc(Database):
 
     @override
     def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
-        own, _, kind = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
+        own, kind = stated_type(schema)
         is_text = schema.type is Type.STRING
         is_written = not is_text or (_IS_TEXT.search(kind) and (self._takes_nulls or in_key))
         if own == self.kind and is_written:

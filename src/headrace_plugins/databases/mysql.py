@@ -25,7 +25,6 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, RetriableError, Schema, SetupError, Type
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.schema import (
-    COLUMN_TYPE,
     DATE,
     DECIMAL,
     MAX_PRECISION,
@@ -36,7 +35,7 @@ from headrace.sdk.schema import (
     precision_of,
     scale_of,
 )
-from headrace_plugins.databases.catalog import Table, TableName
+from headrace_plugins.databases.catalog import Table, TableName, stated_type
 from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
 from headrace_plugins.databases.errors import DatabaseError
 from headrace_plugins.databases.mysql_catalog import (
@@ -131,6 +130,8 @@ class Mysql(Database):
     @override
     def session(self) -> Session:
         session = Session(self._connect(local_infile=True), self._errors)
+        # No server gets a file unasked: only LOAD DATA of our own switches it on.
+        session.connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
         if not session.value(f"SELECT @@{_EXPLICIT}"):
             session.execute(f"SET SESSION {_EXPLICIT} = 1")
         return session
@@ -264,10 +265,11 @@ class Mysql(Database):
 
     @override
     def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
-        own, _, kind = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
+        own, kind = stated_type(schema)
         if own == self.kind and not (in_key and re.match(r"\w*(text|blob|json)", kind)):
             # Other servers may lack the collation. What it tells apart, keys must.
-            kind, _, collation = kind.partition(COLLATE)
+            own_kind, found, collation = kind.rpartition(COLLATE)
+            kind, collation = (own_kind, collation) if found else (kind, "")
             is_exact = collation.endswith(("_bin", "_cs"))
             return f"{kind}{COLLATE}utf8mb4_bin" if is_exact else kind
         if schema.name == DECIMAL and schema.is_logical:
@@ -364,6 +366,7 @@ class Mysql(Database):
         reader, writer = os.pipe()
 
         def statement() -> int:
+            session.connection._local_infile = True  # noqa: SLF001
             try:
                 return session.execute(
                     f"LOAD DATA LOCAL INFILE '/dev/fd/{reader}' INTO TABLE {self.path(table)} "
@@ -371,6 +374,7 @@ class Mysql(Database):
                     + (f" SET {', '.join(settings)}" if settings else "")
                 )
             finally:
+                session.connection._local_infile = False  # noqa: SLF001
                 os.close(reader)  # who writes must not wait for ever
 
         with ThreadPoolExecutor(1, "load-data") as thread:

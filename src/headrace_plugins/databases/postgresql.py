@@ -23,7 +23,6 @@ from headrace.sdk import (
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.errors import StorageUnavailableError
 from headrace.sdk.schema import (
-    COLUMN_TYPE,
     DATE,
     DECIMAL,
     MAX_PRECISION,
@@ -33,7 +32,7 @@ from headrace.sdk.schema import (
     precision_of,
     scale_of,
 )
-from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
 from headrace_plugins.databases.csv_rows import CsvRows
 from headrace_plugins.databases.database import (
     Database,
@@ -342,7 +341,7 @@ class Postgresql(Database):
 
     @override
     def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
-        own, _, kind = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
+        own, kind = stated_type(schema)
         if own == self.kind:
             return kind
         if schema.name == DECIMAL and schema.is_logical:
@@ -519,11 +518,13 @@ WHERE locktype = 'advisory' AND objsubid = 1
   AND classid::bigint = (%s::bigint >> 32) & 4294967295
   AND objid::bigint = %s::bigint & 4294967295"""
 _REWRITTEN = """
-SELECT c.oid::regclass::text FROM pg_catalog.pg_locks l
-JOIN pg_catalog.pg_class c ON c.oid = l.relation AND c.relkind IN ('r', 'm')
-WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation'
-  AND c.relfilenode <> 0 AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid) LIMIT 1"""
-"""The catalog is as of the snapshot, and what the function says is as of now."""
+SELECT l.relation::regclass::text FROM pg_catalog.pg_locks l
+LEFT JOIN pg_catalog.pg_class c ON c.oid = l.relation
+WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND (c.oid IS NULL
+  OR (c.relkind IN ('r', 'm') AND c.relfilenode <> 0
+    AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid))) LIMIT 1"""
+"""The catalog is as of the snapshot, and what the function says is as of now: a table that the
+catalog does not have came after it, in place of the one that was planned."""
 _SECOND_DIGITS = 6
 """Of times whose type does not say how many."""
 _OLDEST = 12

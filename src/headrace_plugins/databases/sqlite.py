@@ -26,10 +26,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.errors import StorageUnavailableError
-from headrace.sdk.schema import (
-    COLUMN_TYPE,
-)
-from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
 from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
 from headrace_plugins.databases.errors import DatabaseError
 from headrace_plugins.databases.sqlite_values import (
@@ -388,7 +385,7 @@ class Sqlite(Database):
 
     @override
     def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
-        own, _, kind = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
+        own, kind = stated_type(schema)
         if own == self.kind:
             return "" if kind.upper() == "ANY" else kind  # in a table that is not STRICT
         return type_of(schema)
