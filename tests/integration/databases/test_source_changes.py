@@ -127,3 +127,22 @@ def test_a_table_that_goes_while_a_batch_is_read_is_an_error_and_not_empty(
     run(url, "DROP TABLE t")
     with pytest.raises((DataLostError, ConfigError), match=r"\bt\b"):
         source.rows(end)
+
+
+def test_a_table_that_takes_the_place_of_one_is_not_taken_for_empty(
+    server: str, keys: dict[str, str], follow: Follow
+) -> None:
+    source = follow(server, **keys)
+    streams = planned(source)
+    run(
+        server,
+        "CREATE TABLE made (id bigint NOT NULL PRIMARY KEY, v varchar(20))",
+        "INSERT INTO made VALUES (1, '10'), (2, '20'), (3, '30')",
+        "DROP TABLE t",
+        "ALTER TABLE made RENAME TO t",
+    )
+    try:
+        found = read(streams)
+    except RetriableError:
+        return
+    assert [row["id"] for row in found] == [1, 2, 3]
