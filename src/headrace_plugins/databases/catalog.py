@@ -151,14 +151,17 @@ def parents_first(tables: Sequence[Table]) -> list[Table]:
 
 
 _TYPE = re.compile(
-    r"""(?ix) (?: \s* (?:
-      (?! (?:default|generated|check|references|as|primary|unique|constraint)\b ) [a-z_][\w$]*
-      | "(?:[^"]|"")*" | `[^`]*` | \. | \[\d*\]
-      | \( \s* (?: -?\d+ | '(?:[^'\\]|'')*' | [a-z_]\w* )
-          (?: \s*,\s* (?: -?\d+ | '(?:[^'\\]|'')*' | [a-z_]\w* ) )* \s* \)
-    ) )*"""
+    r"""(?ix) (?: \s*+ (?:
+      (?! (?:default|generated|check|references|as|primary|unique|constraint)\b ) [a-z_][\w$]*+
+      | "(?:[^"]|"")*+" | `[^`]*+` | \. | \[\d*+\]
+      | \( \s*+ (?: -?\d++ | '(?:[^'\\]|'')*+' | [a-z_]\w*+ )
+          (?: \s*+,\s*+ (?: -?\d++ | '(?:[^'\\]|'')*+' | [a-z_]\w*+ ) )*+ \s*+ \)
+    ) )*+"""
 )
-"""Words, quoted names and whole literals: nothing that ends a column's definition."""
+"""Words, quoted names and whole literals: nothing that ends a column's definition.
+
+It never goes back (`*+`): a text that is long and wrong is refused at once.
+"""
 
 
 def stated_type(schema: Schema) -> tuple[str, str]:

@@ -42,3 +42,9 @@ def test_types_are_taken_as_they_are(type_: str) -> None:
 def test_what_is_no_type_is_passed_over(type_: str) -> None:
     schema = Schema.string().replaced(parameters={COLUMN_TYPE: f"postgresql {type_}"})
     assert stated_type(schema) == ("", "")
+
+
+def test_a_long_text_that_is_no_type_is_refused_at_once() -> None:
+    for type_ in ("a" * 100_000 + ";", "a " * 50_000 + ";", "(" + "a," * 50_000, "''" * 50_000):
+        schema = Schema.string().replaced(parameters={COLUMN_TYPE: f"mysql {type_}"})
+        assert stated_type(schema) == ("", "")
