@@ -37,6 +37,7 @@ LATER = {
     "WorkerMetrics.connector_changed",
     "Connectors.version_of",
     "Registry.find",
+    "ConnectorStore.set_status",
 }
 """What the reconciler does with a connector that runs, sooner or later than its task does."""
 OTHERS = ("headrace-upkeep", "headrace-leases", "headrace-spark", "headrace-stalls")
@@ -136,7 +137,7 @@ def test_the_page_names_each_step(walk: Walk) -> None:
 def test_the_page_names_no_step_that_is_not_taken(walk: Walk) -> None:
     section = PAGE.read_text().partition("## The walk")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(_?[A-Z]\w+\.\w+|_?[a-z_]+)`", section))
-    assert named <= {name for _, name in walk.callers}
+    assert named - LATER <= {name for _, name in walk.callers}
 
 
 def test_the_page_says_how_long_the_walk_is(walk: Walk) -> None:
