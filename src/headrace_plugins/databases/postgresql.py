@@ -49,7 +49,6 @@ from headrace_plugins.databases.postgresql_catalog import (
     columns_of_query,
     describe_tables,
 )
-from headrace_plugins.databases.postgresql_snapshots import begin_snapshot, see_snapshot
 from headrace_plugins.databases.text_rows import TextRows
 
 if TYPE_CHECKING:
@@ -241,7 +240,7 @@ class Postgresql(Database):
     @override
     def snapshot(self) -> Iterator[str | None]:
         with self.session() as session:
-            begin_snapshot(session.connection)
+            _begin_snapshot(session.connection)
             try:
                 name = session.value("SELECT pg_catalog.pg_export_snapshot()")
             except DatabaseError:  # a standby exports none
@@ -295,7 +294,7 @@ class Postgresql(Database):
         query = f"SELECT {', '.join(values)} FROM {select.source}{where}"
         with closing(self._connect()) as connection, self._errors():
             if select.snapshot is not None:
-                see_snapshot(connection, select.snapshot, self.address.title)
+                self._see(connection, select.snapshot)
             with (
                 connection.cursor() as cursor,
                 cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT {form})") as copy,
@@ -303,6 +302,22 @@ class Postgresql(Database):
                 yield from copy
             if select.snapshot is not None:
                 self._check_rewritten(connection)
+
+    def _see(self, connection: Any, snapshot: str) -> None:
+        """Begin a transaction that sees what an exported snapshot has."""
+        errors = _psycopg().errors
+        _begin_snapshot(connection)
+        try:
+            connection.execute(f"SET TRANSACTION SNAPSHOT {self.literal(snapshot)}")
+        except (
+            errors.InvalidParameterValue,
+            errors.UndefinedObject,
+            errors.ObjectNotInPrerequisiteState,
+        ) as error:
+            # It goes with the connection that has exported it; the batch exports another.
+            raise RetriableError(
+                problem=f"{self.address.title} has lost the snapshot that is read: {error}"
+            ) from error
 
     def _check_rewritten(self, connection: Any) -> None:
         # Who has an older snapshot finds a table empty that ALTER TABLE has written anew:
@@ -548,3 +563,9 @@ def _psycopg() -> Any:
             fix="pip install 'headrace[postgresql]'",
         ) from error
     return psycopg
+
+
+def _begin_snapshot(connection: Any) -> None:
+    """Let the next transaction see one state, and change nothing."""
+    connection.isolation_level = _psycopg().IsolationLevel.REPEATABLE_READ
+    connection.read_only = True

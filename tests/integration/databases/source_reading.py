@@ -1,6 +1,7 @@
 """Reads what is new in a database of any kind, batch by batch, as a connector does."""
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing, nullcontext
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.mariadb_server import connect
 
 from headrace.sdk import Position, ReadLimit
-from headrace.sdk.sources import ArrowParts
+from headrace.sdk.sources import ArrowParts, StreamRows
 from headrace_plugins.connectors.jdbc import JdbcSource
 from headrace_plugins.connectors.jdbc.reader import TablesTask
 
@@ -45,6 +46,18 @@ def databases(request: pytest.FixtureRequest, folder: Path) -> Any:
     return request.getfixturevalue(request.param).database()
 
 
+def read(streams: Iterable[StreamRows]) -> list[dict[str, Any]]:
+    """Return the rows of what a batch reads."""
+    found = list[dict[str, Any]]()
+    for each in streams:
+        assert isinstance(each.rows, ArrowParts)
+        for part in each.rows.parts:
+            for batch, rejected in each.rows.read(part):
+                assert not rejected
+                found += batch.to_pylist()
+    return found
+
+
 class Following:
     """A source that goes on: what it reads, and where it stands.
 
@@ -65,14 +78,7 @@ class Following:
 
     def rows(self, end: Position) -> list[dict[str, Any]]:
         """Return the rows from where it stands to a position."""
-        found = list[dict[str, Any]]()
-        for each in self.task.streams(self.spark, self.position, end):
-            assert isinstance(each.rows, ArrowParts)
-            for part in each.rows.parts:
-                for batch, rejected in each.rows.read(part):
-                    assert not rejected
-                    found += batch.to_pylist()
-        return found
+        return read(self.task.streams(self.spark, self.position, end))
 
     def new(self, rows: int | None = None) -> list[dict[str, Any]]:
         """Go on until nothing is new; return the rows in the order of their batches."""

@@ -1,6 +1,7 @@
 """Writes batches to the tables of a database as the runtime does."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,17 @@ APP = "copy/0"
 KEY = "id BIGINT"
 ROW = "id BIGINT, name STRING"
 CHANGE = f"before STRUCT<{ROW}>, after STRUCT<{ROW}>, op STRING"
+CHANGES = [
+    (None, (1, "a"), "r"),
+    (None, (2, "b"), "c"),
+    ((1, "a"), (3, "a"), "u"),
+    ((3, "a"), (4, "x"), "u"),
+    ((2, "b"), None, "d"),
+    (None, (5, "e"), "c"),
+]
+"""Changes after which a table has (4, x) and (5, e)."""
+TRUNCATION = [(None, (6, "f"), "c"), (None, None, "t"), (None, (7, "g"), "c")]
+"""Changes after which a table has (7, g)."""
 
 
 def sink(connector: type[SinkConnector], url: str, **texts: str) -> FrameSink:
@@ -23,6 +35,19 @@ def sink(connector: type[SinkConnector], url: str, **texts: str) -> FrameSink:
     task = connector.task(connector.config_def().parse(props))
     assert isinstance(task, FrameSink)
     return task
+
+
+@contextmanager
+def tasks_of(connector: type[SinkConnector], url: str, **texts: str) -> Iterator[Any]:
+    """Give what makes tasks that write the table ``t``, and stop them in the end."""
+    with ExitStack() as stopping:
+
+        def make(**more: str) -> FrameSink:
+            task = sink(connector, url, **texts, **more)
+            stopping.callback(task.stop)
+            return task
+
+        yield make
 
 
 def records(

@@ -7,15 +7,17 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.integration.databases.table_writing import (
     CHANGE,
+    CHANGES,
+    TRUNCATION,
     batch_of,
     records,
-    sink,
+    tasks_of,
     write,
 )
 from tests.jdbc_database import JdbcDatabase, drivers_load
 
 from headrace.dataplane.delivery import refused_of
-from headrace.sdk import FrameSink, RecordError, RetriableError
+from headrace.sdk import RecordError, RetriableError
 from headrace.sdk.connector import Verdict
 from headrace.settings import Settings
 from headrace_plugins.connectors.jdbc import JdbcSink
@@ -33,17 +35,10 @@ def database(
 
 @pytest.fixture
 def tasks(database: JdbcDatabase) -> Iterator[Any]:
-    made: list[FrameSink] = []
-
-    def make(**texts: str) -> FrameSink:
-        keys = {key.replace(".", "_"): text for key, text in database.config.items()}
-        del keys["connection_url"]
-        made.append(sink(JdbcSink, database.url, **keys, **texts))
-        return made[-1]
-
-    yield make
-    for task in made:
-        task.stop()
+    keys = {key.replace(".", "_"): text for key, text in database.config.items()}
+    del keys["connection_url"]
+    with tasks_of(JdbcSink, database.url, **keys) as make:
+        yield make
 
 
 def rows(database: JdbcDatabase, columns: str = '"id", "name"') -> list[tuple[Any, ...]]:
@@ -165,18 +160,9 @@ def test_changes_are_applied_with_keys_that_change_and_truncations(
     spark: SparkSession, tasks: Any, database: JdbcDatabase
 ) -> None:
     task = tasks(insert_mode="upsert", key_fields="id")
-    changes = [
-        (None, (1, "a"), "r"),
-        (None, (2, "b"), "c"),
-        ((1, "a"), (3, "a"), "u"),
-        ((3, "a"), (4, "x"), "u"),
-        ((2, "b"), None, "d"),
-        (None, (5, "e"), "c"),
-    ]
-    assert write(task, records(spark, changes, CHANGE), 1) == 6
+    assert write(task, records(spark, CHANGES, CHANGE), 1) == 6
     assert rows(database) == [(4, "x"), (5, "e")]
-    truncated = [(None, (6, "f"), "c"), (None, None, "t"), (None, (7, "g"), "c")]
-    write(task, records(spark, truncated, CHANGE), 2)
+    write(task, records(spark, TRUNCATION, CHANGE), 2)
     assert rows(database) == [(7, "g")]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.databases.mysql_tables import run
-from tests.integration.databases.table_writing import batch_of, records, sink, write
+from tests.integration.databases.table_writing import batch_of, records, tasks_of, write
 from tests.mariadb_server import MariadbServer, connect
 
-from headrace.sdk import ConfigError, FrameSink, RetriableError
+from headrace.sdk import ConfigError, RetriableError
 from headrace.sdk.connector import Verdict
 from headrace_plugins.connectors.mysql import MysqlSink
 
@@ -27,15 +27,8 @@ def url(mariadb: MariadbServer) -> Iterator[str]:
 
 @pytest.fixture
 def tasks(url: str) -> Iterator[Any]:
-    made: list[FrameSink] = []
-
-    def make(**texts: str) -> FrameSink:
-        made.append(sink(MysqlSink, url, **texts))
-        return made[-1]
-
-    yield make
-    for task in made:
-        task.stop()
+    with tasks_of(MysqlSink, url) as make:
+        yield make
 
 
 @pytest.mark.parametrize("engine", ["MyISAM", "Aria"])

@@ -13,15 +13,17 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.integration.databases.table_writing import (
     CHANGE,
+    CHANGES,
+    TRUNCATION,
     batch_of,
     records,
-    sink,
+    tasks_of,
     write,
 )
 from tests.postgresql_server import PostgresqlServer
 
 from headrace.dataplane.delivery import refused_of
-from headrace.sdk import ConfigError, FrameSink, Mark, RecordError, RetriableError
+from headrace.sdk import ConfigError, Mark, RecordError, RetriableError
 from headrace_plugins.connectors.postgres import PostgresSink
 
 pytestmark = pytest.mark.spark
@@ -35,15 +37,8 @@ def url(postgresql: PostgresqlServer) -> Iterator[str]:
 
 @pytest.fixture
 def tasks(url: str) -> Iterator[Any]:
-    made: list[FrameSink] = []
-
-    def make(**texts: str) -> FrameSink:
-        made.append(sink(PostgresSink, url, **texts))
-        return made[-1]
-
-    yield make
-    for task in made:
-        task.stop()
+    with tasks_of(PostgresSink, url) as make:
+        yield make
 
 
 def rows(url: str, columns: str = "*", order: str = "id") -> list[tuple[Any, ...]]:
@@ -142,18 +137,9 @@ def test_changes_are_applied_with_keys_that_change_and_truncations(
     spark: SparkSession, tasks: Any, url: str
 ) -> None:
     task = tasks(insert_mode="upsert", key_fields="id")
-    changes = [
-        (None, (1, "a"), "r"),
-        (None, (2, "b"), "c"),
-        ((1, "a"), (3, "a"), "u"),
-        ((3, "a"), (4, "x"), "u"),
-        ((2, "b"), None, "d"),
-        (None, (5, "e"), "c"),
-    ]
-    assert write(task, records(spark, changes, CHANGE), 1) == 6
+    assert write(task, records(spark, CHANGES, CHANGE), 1) == 6
     assert rows(url) == [(4, "x"), (5, "e")]
-    truncated = [(None, (6, "f"), "c"), (None, None, "t"), (None, (7, "g"), "c")]
-    write(task, records(spark, truncated, CHANGE), 2)
+    write(task, records(spark, TRUNCATION, CHANGE), 2)
     assert rows(url) == [(7, "g")]
 
 

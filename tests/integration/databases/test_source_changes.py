@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.integration.databases.source_reading import KINDS, Following, databases, run
+from tests.integration.databases.source_reading import KINDS, Following, databases, read, run
 
 from headrace.sdk import ConfigError, DataLostError, HeadraceError, ReadLimit, RetriableError
-from headrace.sdk.sources import ArrowParts, StreamRows
+from headrace.sdk.sources import StreamRows
 
 pytestmark = pytest.mark.spark
 Follow = Callable[..., Following]
@@ -51,17 +50,6 @@ def planned(source: Following) -> list[StreamRows]:
     """Return what a batch reads, which no executor has begun with."""
     end = source.task.latest(source.position, ReadLimit())
     return list(source.task.streams(source.spark, source.position, end))
-
-
-def read(streams: list[StreamRows]) -> list[dict[str, Any]]:
-    found = list[dict[str, Any]]()
-    for each in streams:
-        assert isinstance(each.rows, ArrowParts)
-        for part in each.rows.parts:
-            for batch, rejected in each.rows.read(part):
-                assert not rejected
-                found += batch.to_pylist()
-    return found
 
 
 def change(url: str, statements: dict[str, str]) -> None:

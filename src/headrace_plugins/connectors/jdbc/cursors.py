@@ -157,12 +157,11 @@ class KeyRange:
         """Divide the range into about ``count`` ranges of about as many rows."""
         if count <= 1:
             return [self]
-        total = rows.count
-        if total is None:
-            total = int(session.value(f"SELECT count(*) FROM {self._from(rows)}"))
-        bounds = self._even(session, rows, count, total) or self._quantiles(
-            session, rows, count
-        )
+        about = self._total(session, rows) if rows.count is None else rows.count
+        bounds = self._even(session, rows, count, about)
+        if not bounds:
+            total = about if rows.count is None else self._total(session, rows)
+            bounds = self._quantiles(session, rows, count, total)
         places = [self.after, *[bound for bound in bounds if bound != self.upto], self.upto]
         return [replace(self, after=after, upto=upto) for after, upto in pairwise(places)]
 
@@ -183,16 +182,20 @@ class KeyRange:
         width = most - least + 1
         return [(least + width * number // count - 1,) for number in range(1, count)]
 
-    def _quantiles(self, session: Session, rows: Rows, count: int) -> list[tuple[Any, ...]]:
+    def _total(self, session: Session, rows: Rows) -> int:
+        return int(session.value(f"SELECT count(*) FROM {self._from(rows)}"))
+
+    def _quantiles(
+        self, session: Session, rows: Rows, count: int, total: int
+    ) -> list[tuple[Any, ...]]:
         """Return bounds that have as many rows between them, whatever their types are."""
         names = [f"c{number}" for number in range(len(self.terms))]
         named = ", ".join(
             f"{t} AS {n}" for t, n in zip(self.terms.values(), names, strict=True)
         )
-        total = session.value(f"SELECT count(*) FROM {self._from(rows)}")
-        step = max(1, -(-int(total) // count))
+        step = max(1, -(-total // count))
         if not rows.database.has_sql_2003:
-            places = range(step, int(total) + 1, step)
+            places = range(step, total + 1, step)
             bounds = [self.place(session, rows, number) for number in places]
             return [bound for bound in bounds if bound is not None]
         order = ", ".join(self.terms.values())

@@ -156,9 +156,8 @@ class JdbcSourceSettings(ConnectionSettings, DriverSettings, group="Tables"):
     )
     db_timezone: str = setting(
         "The zone of times in timestamp columns that have none, such as Europe/Paris: with "
-        "them "
-        "the time of now is compared, and timestamp.initial. Records keep such times as they "
-        "are.",
+        "them the time of now is compared, and timestamp.initial. Records keep such times as "
+        "they are.",
         default="UTC",
         validator=Lambda(_check_zone, "a time zone of the IANA"),
         group="Mode",
