@@ -89,6 +89,9 @@ SELECT table_name, unique_constraint_schema, referenced_table_name
 FROM information_schema.referential_constraints
 WHERE constraint_schema = %s AND table_name IN ({marks})"""
 
+# How MariaDB writes that a column is compressed: `text /*M!100301 COMPRESSED*/`.
+_COMMENT = re.compile(r"\s*/\*M?!\d+ [^*]*\*/\Z")
+
 
 def tables_of(session: Session, database: str) -> list[TableName]:
     """Return the tables of a database, but our own."""
@@ -107,7 +110,7 @@ def describe_tables(session: Session, database: str, names: Sequence[str]) -> li
         _COLUMNS_OF
     ):
         # For a sign of an ENUM that the catalog's character set has not it writes this one.
-        type_ = "longtext" if "?" in text else text
+        type_ = "longtext" if "?" in text else _COMMENT.sub("", text)
         # A join with a table of another collation fails, or uses no index.
         suffix = "" if collation in {None, usual} else f"{COLLATE}{collation}"
         columns[table].append(

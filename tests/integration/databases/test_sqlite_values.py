@@ -324,7 +324,7 @@ def test_rows_of_any_size_are_read_in_small_batches(database: Sqlite, file: Path
 
 
 def test_own_types_are_kept(database: Sqlite) -> None:
-    own = Schema.string(parameters={COLUMN_TYPE: "sqlite VARCHAR(3) "})
+    own = Schema.string(parameters={COLUMN_TYPE: "sqlite VARCHAR(3)"})
     other = Schema.string(parameters={COLUMN_TYPE: "postgresql uuid"})
-    assert database.column_type(own) == "VARCHAR(3) "
+    assert database.column_type(own) == "VARCHAR(3)"
     assert database.column_type(other) == "TEXT"
