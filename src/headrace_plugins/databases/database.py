@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 from typing_extensions import override
 
 from headrace.sdk import ConfigError
+from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.databases.catalog import Column, Table, TableName
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Schema
-    from headrace.sdk.connector import Finding
     from headrace_plugins.databases.address import Address
 
 _DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime)\((\d)\)")
@@ -170,6 +170,24 @@ class Merge:
     def matches(self) -> str:
         """The condition that rows of ``t``, the target, and of ``s`` have the same key."""
         return " AND ".join(f"t.{key} = s.{key}" for key in self.keys)
+
+    @property
+    def insertion(self) -> str:
+        """The statement that adds the rows, whatever the target has."""
+        names = ", ".join(self.columns)
+        return (
+            f"INSERT INTO {self.target} ({names}) "
+            f"SELECT {names} FROM {self.staging} s WHERE {self.where}"
+        )
+
+
+UNSEEN = Finding(
+    "a connection",
+    Verdict.WARNING,
+    "The database is reached by a JDBC driver, which runs where Spark does.",
+    "Run the connector: its first batch connects.",
+)
+"""What is found of a database where no driver can be loaded."""
 
 
 class Database(ABC):

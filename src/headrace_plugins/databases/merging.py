@@ -116,11 +116,7 @@ class Application:
         return statements
 
     def _insert(self, staging: Staging, where: str) -> str:
-        names = ", ".join(map(staging.database.quote, self.columns))
-        target = staging.database.path(self.target)
-        return (
-            f"INSERT INTO {target} ({names}) SELECT {names} FROM {staging.path} s WHERE {where}"
-        )
+        return self._merge(staging, where).insertion
 
     def _deleted(self, staging: Staging, where: str) -> list[str]:
         database, merge = staging.database, self._merge(staging, where)
@@ -202,8 +198,14 @@ def _settled(
             for statement in statements(where):
                 session.execute(statement)
     except RecordError:
-        if not (tolerant and session.undoes_parts):
+        if not session.undoes_parts:
             raise
+        if not tolerant:
+            # Another task may have added a row of the same key meanwhile: now it is seen.
+            with session.savepoint():
+                for statement in statements(where):
+                    session.execute(statement)
+            return []
         record, rows = staging.own(RECORD), f"FROM {staging.path} s WHERE {where}"
         bounds = session.rows(f"SELECT min({record}), max({record}) {rows}")[0]
         if bounds[0] is None:
@@ -256,6 +258,8 @@ class MergedRows:
         staging: The staged rows.
         rows: How many records they stand for.
         publishes: Whether the staging table becomes the target.
+        keys: The columns by which its rows replace those of a target that is there by then;
+            none if they are added to them.
         begin: Stores that the connector has begun with the table.
         insert: Adds the staged rows to a target that has come to be there meanwhile.
         refusals: The records that the target refuses.
@@ -269,6 +273,7 @@ class MergedRows:
     staging: Staging
     rows: int
     publishes: bool = False
+    keys: Sequence[str] = ()
     begin: Callable[[Session], object] = lambda _: None
     insert: Callable[[Session], object] = lambda _: None
     refusals: Sequence[Refused] = field(default_factory=list)
@@ -297,7 +302,9 @@ class MergedRows:
                     session.commit()
                 else:
                     # The mark names what is to be renamed: whoever finds it does so.
-                    pending = [[old.schema, old.name, new.name] for old, new in renames]
+                    pending = [
+                        [old.schema, old.name, new.name, *self.keys] for old, new in renames
+                    ]
                     self.books.keep(session, self.mark, receipt, pending)
                     session.commit()
                     publish(self.books, session, self.mark.application)
@@ -328,9 +335,14 @@ class MergedRows:
 
 
 def publish(books: Bookkeeping, session: Session, application: str) -> None:
-    """Finish what a committed batch has still to rename, whoever had committed it."""
+    """Finish what a committed batch has still to rename, whoever had committed it.
+
+    It keeps of each table the schema, the name, the new name, and ``MergedRows.keys``.
+    """
     database = books.database
-    for schema, old, new in books.pending(session, application):
+    # Guarantee 2: of two who find it, the second sees what the first has done.
+    books.hold(session, application)
+    for schema, old, new, *keys in books.pending(session, application):
         before, after = TableName(schema, old), TableName(schema, new)
         staged = database.table(session, before)
         if staged is None:
@@ -338,10 +350,14 @@ def publish(books: Bookkeeping, session: Session, application: str) -> None:
         if database.table(session, after) is None:
             database.rename(session, [(before, after)])
             continue
-        # Another task has made the table meanwhile: the rows are added to it.
-        names = ", ".join(database.quote(each.name) for each in staged.columns)
-        session.execute(
-            f"INSERT INTO {database.path(after)} ({names}) "
-            f"SELECT {names} FROM {database.path(before)}"
+        # Another task has made the table meanwhile: it gets the rows.
+        merge = Merge(
+            target=database.path(after),
+            staging=database.path(before),
+            columns=[database.quote(each.name) for each in staged.columns],
+            keys=[database.quote(key) for key in keys],
+            where="1 = 1",
         )
+        for statement in database.upsert(merge) if keys else [merge.insertion]:
+            session.execute(statement)
     books.settled(session, application)

@@ -112,7 +112,9 @@ class Postgresql(Database):
                 port=address.port or None,
                 dbname=address.database,
                 user=address.user,
-                password=address.password,
+                # libpq's own variables have a password for their own host only: an empty text
+                # keeps it from one that a URL names.
+                password=address.password or ("" if address.host else None),
                 **{
                     "connect_timeout": "10",
                     "application_name": "headrace",
@@ -151,7 +153,12 @@ class Postgresql(Database):
             return StorageUnavailableError(
                 problem=f"{title} has no space: {text}.", fix="Make space on its disk."
             )
-        if state[:2] in {"08", "40", "53", "57"} or state in {"55P03", "25006", "25P03"}:
+        if (
+            state[:2] in {"08", "40", "53", "57"}
+            or state in {"55P03", "25006", "25P03"}
+            # Another has just made what is made here: a table, a type or a schema.
+            or error.diag.schema_name == "pg_catalog"
+        ):
             return RetriableError(problem=f"{title}: {text}.")
         if state[:2] in {"22", "23"}:
             where = str(error.diag.context or "").partition("\n")[0]

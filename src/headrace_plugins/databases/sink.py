@@ -8,8 +8,10 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, DeliveryGuarantee, HeadraceError, Schema, SinkConnector
 from headrace.sdk.connector import Finding, Verdict
+from headrace.sdk.jdbc import loads_drivers
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.database import UNSEEN
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.parts import all_rows
 from headrace_plugins.databases.sink_settings import Mode, TableSinkSettings
@@ -63,6 +65,9 @@ class TableSink(SinkConnector):
     def examine(cls, config: Config) -> Iterable[Finding]:
         settings = cls._settings(config)
         database = database_of(settings)
+        if database.by_spark and not loads_drivers():
+            yield UNSEEN
+            return
         try:
             session = database.session()
         except HeadraceError as error:

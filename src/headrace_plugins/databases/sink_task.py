@@ -45,6 +45,7 @@ from headrace_plugins.databases.sink_settings import (
 from headrace_plugins.databases.spark_loading import load_by_spark
 from headrace_plugins.databases.staging import (
     OP,
+    OWN,
     PLACE,
     RECORD,
     Bookkeeping,
@@ -291,6 +292,14 @@ class TableSinkTask(FrameSink):
     def _marks(self, mark: Mark, topic: str) -> list[tuple[TableName, Mark]]:
         """Return the tables of a topic's records, each with the mark that is kept for it."""
         targets = [self.database.named(each.name) for each in self._rules.targets(topic)]
+        for target in targets:
+            if target.name.lower().startswith(OWN):
+                raise ConfigError(
+                    problem=f"No records can be written to {target}: what begins with {OWN} "
+                    "keeps the sink's marks.",
+                    fix="Give the table another name by table.name.format or table.mapping.",
+                    field="table.name.format",
+                )
         if len(targets) == 1:
             return [(targets[0], mark)]
         return [(t, replace(mark, application=f"{mark.application}#{t}")) for t in targets]
@@ -592,6 +601,7 @@ class TableSinkTask(FrameSink):
             staging=staging,
             rows=records,
             publishes=plan.publishes,
+            keys=plan.rows.keys if settings.insert_mode.is_keyed else (),
             begin=partial(books.begin, connector=self._connector, target=plan.target),
             insert=insert,
             refusals=refused,

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark
     from headrace_plugins.databases.database import Database, RawLoad, Session
 
+OWN = "headrace_"
+"""What the names of the sink's own tables begin with."""
 MARKS = "headrace_marks"
 STAGED = "headrace_staged"
 PARTS = "headrace_parts"
@@ -378,7 +380,6 @@ class Bookkeeping:
                 fix="Give the connector a shorter name.",
             )
         sign, marks = self.database.mark, self._path(MARKS)
-        where = f"UPDATE {marks} SET batch = batch WHERE application = {sign}"
         if not session.value(
             f"SELECT count(*) FROM {marks} WHERE application = {sign}", (mark.application,)
         ):
@@ -386,8 +387,15 @@ class Bookkeeping:
                 f"INSERT INTO {marks} (application, batch, receipt) VALUES ({sign}, 0, '{{}}')",
                 (mark.application,),
             )
+        self.hold(session, mark.application)
+
+    def hold(self, session: Session, application: str) -> None:
+        """Lock the mark of an application, if there is one, until the transaction ends."""
+        where = f"WHERE application = {self.database.mark}"
         with session.waiting(_LOCK_SECONDS):
-            session.execute(where, (mark.application,))
+            session.execute(
+                f"UPDATE {self._path(MARKS)} SET batch = batch {where}", (application,)
+            )
 
     def keep(
         self, session: Session, mark: Mark, receipt: str, renames: Sequence[Sequence[str]] = ()
@@ -406,7 +414,7 @@ class Bookkeeping:
         )
 
     def pending(self, session: Session, application: str) -> list[list[str]]:
-        """Return the tables of a mark that are yet to be renamed: schema, name, new name."""
+        """Return the tables of a mark that are yet to be renamed; see ``publish``."""
         sign = self.database.mark
         found = session.value(
             f"SELECT pending FROM {self._path(MARKS)} WHERE application = {sign}",

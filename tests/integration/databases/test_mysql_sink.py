@@ -3,8 +3,10 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,6 +17,7 @@ from tests.mariadb_server import MariadbServer, connect
 from headrace.sdk import ConfigError, RetriableError
 from headrace.sdk.connector import Verdict
 from headrace_plugins.connectors.mysql import MysqlSink
+from headrace_plugins.databases import merging
 
 pytestmark = pytest.mark.spark
 
@@ -106,3 +109,36 @@ def test_a_batch_whose_connection_is_killed_in_its_commit_is_there_once(
         write(task, frame, 1)
     assert run(url, "SELECT id, name FROM t ORDER BY id") == [(1, "a"), (2, "b")]
     assert run(url, "SHOW TABLES LIKE 'headrace_staged_%'") == []
+
+
+@pytest.mark.parametrize("mode", ["insert", "upsert"])
+def test_a_first_batch_that_was_not_renamed_is_there_once_whoever_finishes_it(
+    spark: SparkSession, tasks: Any, url: str, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    make = partial(tasks, insert_mode=mode, key_fields="id")
+    frame = records(spark, [(1, "a"), (2, "b")])
+    batch = batch_of(frame, 1)
+    with monkeypatch.context() as dying, suppress(RetriableError):
+        dying.setattr(merging, "publish", Mock(side_effect=RetriableError("killed")))
+        make().write(frame, batch).commit(batch.mark.receipt({}))
+    assert run(url, "SHOW TABLES LIKE 't'") == []
+    # Another task has made the table since, with a row of a key of the batch.
+    key = " PRIMARY KEY" if mode == "upsert" else ""
+    run(url, f"CREATE TABLE t (id bigint{key}, name text)", "INSERT INTO t VALUES (2, 'old')")
+    with ThreadPoolExecutor(2) as threads, closing(connect(url)) as other:
+        # Both have come to the mark before one of them may go on.
+        other.begin()
+        other.cursor().execute("SELECT * FROM headrace_marks FOR UPDATE")
+        found = [threads.submit(make().committed, batch.mark, "t") for _ in range(2)]
+        waiting = (
+            "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE%'"
+        )
+        by = time.monotonic() + 20
+        while run(url, waiting) != [(2,)]:
+            assert time.monotonic() < by, "nobody waits"
+            time.sleep(0.05)
+        other.rollback()
+        assert None not in [each.result() for each in found]
+    old = [(2, "old")] if mode == "insert" else []
+    rows = run(url, "SELECT id, name FROM t ORDER BY id, name")
+    assert rows == [(1, "a"), (2, "b"), *old]

@@ -387,3 +387,9 @@ def test_of_records_that_are_equal_one_is_written_and_each_other_refused(
     staged.commit(batch.mark.receipt({}))
     assert staged.rows == 2
     assert rows(url) == [(1, "a"), (2, "b")]
+
+
+def test_records_are_never_written_to_the_marks(spark: SparkSession, tasks: Any) -> None:
+    task, frame = tasks(table_name_format="HEADRACE_MARKS"), records(spark, [(1, "a")])
+    with pytest.raises(ConfigError, match="keeps the sink's marks"):
+        write(task, frame, 1)
