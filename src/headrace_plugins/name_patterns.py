@@ -164,16 +164,21 @@ def _digits(low: str, high: str) -> str:
     return "|".join([*parts, *tail])
 
 
-@lru_cache(maxsize=1024)
+_MOST_MEMORY = 2 << 20
+"""How many bytes a pattern may take; RE2's default is four times as many."""
+
+
+@lru_cache(maxsize=128)
 def _matcher(regex: str, field: str) -> Any:
     import re2  # noqa: PLC0415 - most processes match no patterns
 
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _MOST_MEMORY
     try:
         return re2.compile(regex, options)
-    except re2.error as error:
-        said = b"".join(error.args).decode(errors="replace")
+    except (re2.error, UnicodeEncodeError) as error:
+        said = b"".join(e for e in error.args if isinstance(e, bytes)).decode(errors="replace")
         raise ConfigError(
             problem=f"Invalid regular expression {regex!r}: {said}",
             fix="Write it in the syntax of RE2, which is Java's without look-arounds, back "

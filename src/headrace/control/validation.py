@@ -67,6 +67,8 @@ def not_allowed(definition: Definition, registry: Registry) -> Iterator[ConfigEr
                 check = access.check_path if is_path else access.check_driver
                 for each in text.split(",") if key.type is ConfigType.LIST else [text]:
                     check(each, field)
+            for path in () if key.paths is None else key.paths(text):
+                access.check_path(path, field)
         except ConfigError as error:
             yield error
 

@@ -30,7 +30,23 @@ _PORTS = {POSTGRESQL: 5432, MYSQL: 3306}
 _SCHEME = re.compile(r"(?:jdbc:)?([a-z][a-z0-9+]*):", re.IGNORECASE)
 _AUTHORITY = re.compile(r"//[^/]*")
 _DATABASE = re.compile(r"(?i)[;?&]database(?:name)?=([^;?&]*)")
-_SECRET = re.compile(r"(?i)(password|pwd|passwd|secret)\s*=")
+_SECRET = re.compile(
+    r"(?i)(password|pwd|passwd|secret|token|scram_client_key|scram_server_key)\s*="
+    r"|//[^/?;@]*:[^/?;@]*@|:thin:[^/@]*/[^@]*@"
+)
+"""A secret in a URL: as an option, behind the user, or as Oracle's URLs have it."""
+_OPTIONS = {
+    *("application_name", "channel_binding", "connect_timeout", "gssencmode", "options"),
+    *("keepalives", "keepalives_count", "keepalives_idle", "keepalives_interval"),
+    *("load_balance_hosts", "sslcert", "sslcrl", "sslkey", "sslmode", "sslnegotiation"),
+    *("sslrootcert", "sslsni", "ssl_max_protocol_version", "ssl_min_protocol_version"),
+    *("target_session_attrs", "tcp_user_timeout", "user"),
+}
+"""libpq's options that a URL may have: others lead elsewhere than it says, as hostaddr does, or
+to passwords and files of the machine."""
+_FILES = {"sslcert", "sslcrl", "sslkey", "sslrootcert", "ssl_ca", "ssl_cert", "ssl_key"}
+_SOCKETS = "/var/run/postgresql"
+"""Where a server of PostgreSQL is whose host nothing names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +123,23 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
     if kind is None:
         _refuse_secret(_SECRET.search(url) is not None)
         return Address(kind=JDBC, url=url, user=user, password=password)
-    parts = urlsplit(plain)
+    try:
+        parts = urlsplit(plain)
+        port = parts.port
+    except ValueError as error:  # which shows no more than the port
+        raise ConfigError(
+            problem=f"Invalid URL of a database: {error}.",
+            fix=f"Write {found[1]}://host/database.",
+            field="connection.url",
+        ) from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    secret = parts.password is not None or any(_SECRET.search(f"{key}=") for key in options)
-    _refuse_secret(secret)
+    _refuse_secret(parts.password is not None or _SECRET.search(unquote(plain)) is not None)
+    if kind == POSTGRESQL and (unknown := options.keys() - _OPTIONS):
+        raise ConfigError(
+            problem=f"A URL of PostgreSQL may not have the option {min(unknown)!r}.",
+            fix=f"Use one of: {', '.join(sorted(_OPTIONS))}.",
+            field="connection.url",
+        )
     user = user or options.pop("user", None) or unquote(parts.username or "") or None
     host, database = parts.hostname or "", unquote(parts.path.strip("/"))
     # What the URL leaves out libpq takes from its own variables, such as PGHOST.
@@ -120,7 +149,7 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
             fix=f"Write {found[1]}://host:{_PORTS[kind]}/database.",
             field="connection.url",
         )
-    port = parts.port or (_PORTS[kind] if host else 0)
+    port = port or (_PORTS[kind] if host else 0)
     return Address(
         kind=kind,
         url=f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}",
@@ -143,6 +172,24 @@ def _refuse_secret(is_there: bool) -> None:  # noqa: FBT001 - it is the whole qu
         )
 
 
+def _paths(url: str) -> list[str]:
+    """Return the files of this machine that a URL leads to; none if it is no good one."""
+    try:
+        address = address_of(url)
+    except ConfigError:
+        return []
+    if address.kind == SQLITE:
+        return [address.database]
+    files = [path for name, path in address.options.items() if _is_file(name, path)]
+    is_here = address.kind == POSTGRESQL and not address.host
+    return [*files, *([_SOCKETS] if is_here else [])]
+
+
+def _is_file(option: str, value: str) -> bool:
+    # libpq calls the system's certificates so.
+    return option.lower().replace("-", "_") in _FILES and value != "system"
+
+
 def _check_url(name: str, value: object) -> None:
     if isinstance(value, str):
         try:
@@ -161,6 +208,7 @@ class ConnectionSettings(Settings, group="Connection"):
         "password does not belong here.",
         validator=Lambda(_check_url, "the URL of a database"),
         importance=Importance.HIGH,
+        paths=_paths,
     )
     connection_user: str | None = setting(
         "Who logs in.", default=None, importance=Importance.HIGH

@@ -128,7 +128,10 @@ def describe_tables(session: Session, names: Sequence[TableName]) -> dict[TableN
 def columns_of_query(session: Session, query: str) -> tuple[Column, ...]:
     """Return the columns of a query's rows."""
     with session.errors():
-        cursor = session.connection.execute(f"SELECT * FROM ({query}) AS q LIMIT 0")
+        # Prepared, it can be one statement only.
+        cursor = session.connection.execute(
+            f"SELECT * FROM ({query}) AS q LIMIT 0", prepare=True
+        )
         described = [
             (each.name, each.type_code, cursor.pgresult.fmod(number))
             for number, each in enumerate(cursor.description)

@@ -373,3 +373,33 @@ def test_a_run_to_an_end_ends_there_though_tables_are_read_again(source: Any, ur
         time.sleep(0.01)
         stands, count = end, count + 1
     assert (stands, count) == (until, 3)
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {"incrementing": "1E+400000000"},
+        {"incrementing": "1 OR 1=1"},
+        {"incrementing": {"a": 1}},
+        {"timestamp": ["2026-01-01"]},
+        {},
+    ],
+)
+def test_an_offset_that_is_no_place_is_refused(url: str, offset: dict[str, Any]) -> None:
+    props = {
+        "connection.url": url,
+        "mode": "timestamp+incrementing",
+        "incrementing.column.name": "id",
+        "timestamp.column.name": "at",
+    }
+    config = JdbcSource.config_def().parse(props)
+    with pytest.raises(ConfigError, match="Invalid position"):
+        JdbcSource.alter_offsets(config, Position.of({"table": "public.t"}, offset))
+
+
+def test_a_query_is_one_statement(url: str) -> None:
+    run(url, "CREATE TABLE kept (id int)")
+    query = "SELECT 1 AS a) q; DROP TABLE kept; COMMIT; SELECT * FROM (SELECT 1 AS a"
+    props = {"connection.url": url, "query": query}
+    assert list(JdbcSource.check(JdbcSource.config_def().parse(props)))
+    run(url, "INSERT INTO kept VALUES (1)")

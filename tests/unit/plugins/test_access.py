@@ -208,6 +208,32 @@ def test_a_server_lets_no_database_be_reached_by_another_driver(data: Path) -> N
                 check_access(definition, registry)
 
 
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("sqlite:{data}/a.db", True),
+        ("jdbc:sqlite:{data}/a.db", True),
+        ("sqlite:/etc/passwd", False),
+        ("sqlite:{data}/../a.db", False),
+        ("sqlite:file://{data}/%2e%2e/a.db", False),
+        ("postgresql://h/d?sslrootcert={data}/ca.pem", True),
+        ("postgresql://h/d?sslrootcert=system", True),
+        ("postgresql://h/d?sslrootcert=/root/ca.pem", False),
+        ("mysql://h/d?ssl_ca=/root/ca.pem", False),
+        ("mysql://h/d?ssl-key=/root/key.pem", False),
+        ("postgresql:///store", False),
+        ("postgresql://h/d", True),
+    ],
+)
+def test_a_server_lets_the_url_of_a_database_lead_to_no_other_file(
+    data: Path, url: str, *, allowed: bool
+) -> None:
+    props = {"connection.url": url.format(data=data), "table.include.list": "t"}
+    definition = Definition("c", PluginSpec("jdbc", props), sinks=(PluginSpec("noop", {}),))
+    with nullcontext() if allowed else pytest.raises(ConfigErrors, match="not among the paths"):
+        check_access(definition, narrow(data))
+
+
 def flat(**more: str) -> dict[str, str]:
     return {
         "name": "c",

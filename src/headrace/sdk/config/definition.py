@@ -79,6 +79,8 @@ class KeyTerms(TypedDict, total=False):
         depends on the machine.
     meaning: What its value stands for: a server asks its settings whether a path or code is
         allowed. By default what ends with `path`, `file`, `location` or the like is a path.
+    paths: Returns the paths that a value holds beside other things, as a URL may; a server asks
+        its settings whether they are allowed. It raises nothing.
     """
 
     validator: Validator | None
@@ -89,6 +91,7 @@ class KeyTerms(TypedDict, total=False):
     display_name: str
     alternative: str | None
     meaning: Meaning | None
+    paths: Callable[[str], Iterable[str]] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,7 @@ class ConfigKey:
     display_name: str
     alternative: str | None = None
     meaning: Meaning | None = None
+    paths: Callable[[str], Iterable[str]] | None = None
 
     @property
     def means(self) -> Meaning:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -22,6 +23,7 @@ from headrace_plugins.connectors.jdbc.reader import (
     TablesTask,
 )
 from headrace_plugins.connectors.jdbc.settings import JdbcSourceSettings, Mode
+from headrace_plugins.databases.database import UNSEEN
 from headrace_plugins.databases.parts import all_rows
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class JdbcSource(SourceConnector):
     row_keys = (
         *("query", "mode", "invalid.values"),
         *("incrementing.column.name", "timestamp.column.name"),
+        *("incrementing.initial", "timestamp.initial", "db.timezone"),
     )
 
     settings: JdbcSourceSettings
@@ -90,6 +93,9 @@ class JdbcSource(SourceConnector):
     @classmethod
     def examine(cls, config: Config) -> Iterable[Finding]:
         reader = TableReader(JdbcSourceSettings.from_config(config))
+        if reader.database.by_spark and not loads_drivers():
+            yield UNSEEN
+            return
         try:
             session = reader.session()
         except HeadraceError as error:
@@ -132,7 +138,8 @@ class JdbcSource(SourceConnector):
         bulk = Mode(config["mode"]) is Mode.BULK
         for partition, offset in position.items():
             known = {"round", "after", "upto", "at"} if bulk else {"timestamp", "incrementing"}
-            if set(partition) - {"table", "query"} or not offset or set(offset) - known:
+            is_one = set(partition) <= {"table", "query"} and set(offset) <= known
+            if not (is_one and offset and all(map(_is_part, offset, offset.values()))):
                 example = '{"round": 1}' if bulk else '{"incrementing": 1000}'
                 raise ConfigError(
                     problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",
@@ -140,6 +147,25 @@ class JdbcSource(SourceConnector):
                     "to read all again.",
                     field="offsets",
                 )
+
+
+def _is_part(name: str, value: object) -> bool:
+    """Return whether a part of an offset is of its kind."""
+    if name in {"after", "upto"}:
+        return isinstance(value, list) and all(_is_short(each) for each in value)
+    if name in {"round", "at"}:
+        return isinstance(value, int)
+    if name == "incrementing":
+        return _NUMBER.fullmatch(str(value)) is not None
+    return _is_short(value)
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, int | float | str) and len(str(value)) <= _LONGEST_VALUE
+
+
+_NUMBER = re.compile(r"-?[0-9]{1,100}(\.[0-9]{1,100})?")
+_LONGEST_VALUE = 65_536
 
 
 def _tables_found(reader: TableReader) -> Iterable[Finding]:
