@@ -313,8 +313,10 @@ class _Reader:
                 self._fail(f"{place}.{key}", "Unknown key.", fix)
 
     def _names(self, found: Mapping[str, Any], key: str, place: str) -> list[str]:
-        """Return the names under a key: a list, or a text with one."""
+        """Return the names under a key: a list, or a text with commas between them."""
         value = found.get(key, [])
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",")]
         names = value if isinstance(value, list) else [value]
         if not all(isinstance(name, str | int) and str(name) for name in names):
             self._fail(f"{place}.{key}", "Expected a name or a list of names.", "Write texts.")

@@ -1,6 +1,10 @@
 """Whole runs of sinks with mapping rules: counts balance, and bad records are dead-lettered."""
 
+# ruff: noqa: S608 - a test's own statements
+
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -46,6 +50,23 @@ sinks:
 """
 
 
+SHOP = """
+name: shop
+source:
+  connector: jdbc
+  connection.url: sqlite:{folder}/shop.db
+  mode: timestamp
+  timestamp.column.name: changed
+  timestamp.initial: 0
+sinks:
+  - connector: delta
+    path: {folder}/${{table}}
+    mode: upsert
+    table.mapping:
+      - {{from: orders, to: bestellungen, columns: {{rename: {{id: nummer}}}}}}
+"""
+
+
 def run(runtime: Runtime, file: Path, text: str) -> Counts:
     file.write_text(text)
     definitions = runtime.definitions([file])
@@ -71,6 +92,27 @@ def test_streams_go_to_all_tables_of_their_rules_each_record_once(
     assert rows(tmp_path / "low", ["id"]) == [(n,) for n in range(9, 30) if n % 3 < 2]
     assert rows(tmp_path / "all", ["n", "shard"]) == [(n, f"shop-{n % 3}") for n in range(30)]
     assert rows(tmp_path / "rest", ["id"]) == [(n,) for n in range(30) if n % 3 == 2]
+
+
+def test_tables_of_a_database_are_updated_by_their_own_keys(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as shop:
+        for name, key in (("orders", "id"), ("brands", "code")):
+            shop.execute(
+                f"CREATE TABLE {name} "
+                f"({key} INT PRIMARY KEY, v TEXT, changed TIMESTAMP NOT NULL)"
+            )
+            shop.execute(
+                f"INSERT INTO {name} VALUES (1, 'a', '2026-01-01'), (2, 'b', '2026-01-01')"
+            )
+        file, text = tmp_path / "shop.yaml", SHOP.format(folder=tmp_path)
+        run(runtime, file, text)
+        for name in ("orders", "brands"):
+            shop.execute(f"UPDATE {name} SET v = 'c', changed = '2026-02-01' WHERE v = 'b'")
+        run(runtime, file, text)
+    assert rows(tmp_path / "bestellungen", ["nummer", "v"]) == [(1, "a"), (2, "c")]
+    assert rows(tmp_path / "brands", ["code", "v"]) == [(1, "a"), (2, "c")]
 
 
 def test_records_that_do_not_fit_a_table_are_dead_lettered_and_left_out_ones_are_filtered(

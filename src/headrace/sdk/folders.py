@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import uuid
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.sdk.config import invalid
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.errors import ConfigError, SinkError
 
@@ -26,6 +29,8 @@ _WRONG_PATH = {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, err
 """Errors that do not pass: there can be no folder of this name."""
 
 _NAME_CHARS = 120
+_PLACEHOLDER = re.compile(r"\$\{[^}:]*\}")
+"""What a sink fills in; with a colon it is a reference."""
 
 
 def folder_name(text: str) -> str:
@@ -161,3 +166,18 @@ def _repeating(rows: pa.RecordBatch) -> list[str] | bool:
     half = some.num_rows / 2
     names = zip(some.schema.names, some.columns, strict=True)
     return [name for name, values in names if pc.count_distinct(values).as_py() <= half]
+
+
+def check_placeholders(name: str, path: str, known: Sequence[str]) -> None:
+    """Raise ConfigError if a path has a placeholder, such as ``${topc}``, that is not known.
+
+    Args:
+        name: The key that has the path.
+        path: The path.
+        known: The placeholders that may be in it, such as ``${topic}``.
+    """
+    for found in _PLACEHOLDER.findall(path):
+        if found not in known:
+            close = get_close_matches(found, known, n=1)
+            fix = f"Did you mean {close[0]}?" if close else f"Use one of: {', '.join(known)}."
+            raise invalid(name, path, f"Unknown placeholder {found}", fix=fix)

@@ -6,7 +6,7 @@ import pytest
 from tests.faults.volumes import may_mount, volume
 
 from headrace.sdk import ConfigError, SinkError
-from headrace.sdk.folders import fixed_folder, require_writable
+from headrace.sdk.folders import check_placeholders, fixed_folder, require_writable
 from headrace.sdk.location import Location
 
 
@@ -22,6 +22,14 @@ from headrace.sdk.location import Location
 )
 def test_the_fixed_folder_is_above_what_a_topic_names(path: str, folder: str) -> None:
     assert fixed_folder(Location.of(path), "${topic}") == Location.of(folder)
+
+
+def test_a_placeholder_that_nothing_fills_in_is_an_error() -> None:
+    known = ("${topic}", "${table}")
+    check_placeholders("path", "/a/${topic}/${env:X}/$5", known)
+    with pytest.raises(ConfigError, match=r"Unknown placeholder \$\{topc\}") as caught:
+        check_placeholders("path", "/a/${topc}", known)
+    assert caught.value.fix == "Did you mean ${topic}?"
 
 
 def test_a_writable_folder_is_made_and_left_empty(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.sdk import ConfigError, Refusal, Schema, SinkError, Type
+from headrace.sdk.schema import primary_key
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.sdk.sqltext import literal, quote, selected
 from headrace_plugins.transforms.sql import foreign
@@ -406,14 +407,18 @@ def key_sources(
 ) -> dict[str, str]:
     """Return the key's columns in the table, with the field that each is made of.
 
-    Raises ConfigError if none are configured, and the record's key has none.
+    Without a key of their own records have the primary key of the table that they are of.
+
+    Raises ConfigError if none are configured, and the records have none of either.
     """
     if named := target.key_fields or configured:
         return {name: target.source_of(name) for name in named}
-    if batch.key_schema is None or batch.key_schema.type is not Type.STRUCT:
+    names: Sequence[str] = primary_key(batch.schema)
+    if batch.key_schema is not None and batch.key_schema.type is Type.STRUCT:
+        names = [member.name for member in batch.key_schema.fields]
+    if not names:
         problem = "The records have no key with fields that identifies the rows to update."
         raise ConfigError(problem=problem, fix="Set key.fields.", field="key.fields")
-    names = [member.name for member in batch.key_schema.fields]
     return {target.columns.rename.get(name, name): name for name in names}
 
 

@@ -21,7 +21,7 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
-from headrace.sdk.folders import fixed_folder
+from headrace.sdk.folders import check_placeholders, fixed_folder
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.table import Vacuum, check_folder
 from headrace_plugins.table_mapping import TableSettings
@@ -201,6 +201,11 @@ def _check_properties(name: str, value: object) -> None:
             raise invalid(name, text, "Must be name=value", fix="Write name=value.")
 
 
+def _check_target(name: str, value: object) -> None:
+    check_folder(name, value)
+    check_placeholders(name, str(value), (TOPIC, TABLE))
+
+
 class DeltaSettings(TableSettings, group="Delta"):
     """What a Delta sink writes to, and how."""
 
@@ -209,7 +214,7 @@ class DeltaSettings(TableSettings, group="Delta"):
         "the same path. "
         f"{TOPIC} in it stands for the topic, and {TABLE} for the table that "
         "table.name.format and table.mapping give it, for a table each.",
-        validator=Lambda(check_folder, "a folder"),
+        validator=Lambda(_check_target, "a folder"),
         importance=Importance.HIGH,
         meaning=Meaning.PATH,
     )
@@ -222,7 +227,8 @@ class DeltaSettings(TableSettings, group="Delta"):
     key_fields: tuple[str, ...] = setting(
         "For upsert: the columns that identify a row, taken from the record's key, "
         "or from its value if the key has none of that name. If empty, the fields of the "
-        "record's key. A rule of table.mapping may name others for its table.",
+        "record's key, else the primary key that came with the rows. A rule of "
+        "table.mapping may name others for its table.",
         default=(),
         importance=Importance.HIGH,
     )

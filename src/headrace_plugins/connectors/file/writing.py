@@ -18,7 +18,7 @@ from headrace.sdk import (
     SinkError,
     Type,
 )
-from headrace.sdk.folders import fixed_folder, require_writable
+from headrace.sdk.folders import check_placeholders, fixed_folder, require_writable
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
@@ -68,6 +68,7 @@ class SinkSettings:
     def from_config(cls, config: Config) -> SinkSettings:
         """Read the keys. Raises ConfigError for a path or a character that is not valid."""
         place = location_of(config)
+        check_placeholders("path", place.path, (TOPIC,))
         _check_not_reserved(place)
         alias = config.originals.get("connector.class", "") in OTHER_SINKS
         appends = (config.find_str("mode") or ("append" if alias else "folder")) == "append"

@@ -268,3 +268,9 @@ def test_the_name_of_a_field_in_another_place_of_the_frame_is_asked_for() -> Non
         {"columns": {"add": {"x": "id + 1"}}}, field_sql=lambda name: f"after.{name}"
     )
     assert [c.sql for c in found.columns][-1] == "(after.id + 1)"
+
+
+def test_names_may_be_a_text_with_commas() -> None:
+    found = select({"key.fields": "id, note", "columns": {"include": "id,note"}})
+    assert [c.name for c in found.columns] == ["id", "note"]
+    assert found.key == ("id", "note")
