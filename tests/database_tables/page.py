@@ -88,6 +88,13 @@ def described(kind: str, url: str, name: str) -> Schema:
     return table.schema(database.kind)
 
 
+def schemas(spark: SparkSession, urls: Mapping[str, str]) -> dict[str, Schema]:
+    """Make the table of each kind of database, and return the schemas of their records."""
+    for kind, table in TABLES.items():
+        make(spark, kind, urls[kind], table)
+    return {kind: described(kind, urls[kind], table.name) for kind, table in TABLES.items()}
+
+
 def make(spark: SparkSession, kind: str, url: str, table: Table) -> None:
     """Make a table of a kind of database, with its rows."""
     if kind == "PostgreSQL":
@@ -224,9 +231,7 @@ def _main() -> None:
         }
         spark = open_session(settings, app_name="database-types", short_lived=True)
         opened.callback(close_session)
-        for kind, table in TABLES.items():
-            make(spark, kind, urls[kind], table)
-        PAGE.write_text(page({k: described(k, urls[k], t.name) for k, t in TABLES.items()}))
+        PAGE.write_text(page(schemas(spark, urls)))
 
 
 if __name__ == "__main__":
