@@ -2,8 +2,10 @@
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +134,16 @@ def test_no_task_drops_the_table_that_another_has_begun_with(
 ) -> None:
     target.run(*OLD)
     first = staged(target.task(**RECREATE, **mode), records(spark, [(2, "a")]))
-    frame = records(spark, [(3, "b")])
-    try:
-        # It has planned before the first one commits, as it runs beside it.
-        second = staged(target.task(**RECREATE, **mode), frame, "copy/1")
-    except RetriableError:
-        second = None
-    first.commit(Mark("copy/0", 1, 1).receipt({}))
-    if second is None:
-        second = staged(target.task(**RECREATE, **mode), frame, "copy/1")
+    later = partial(staged, frame=records(spark, [(3, "b")]), application="copy/1")
+    with ThreadPoolExecutor(1) as beside:
+        found = beside.submit(later, target.task(**RECREATE, **mode))
+        # It has planned before the first one commits, or waits for it.
+        wait([found], timeout=2)
+        first.commit(Mark("copy/0", 1, 1).receipt({}))
+        try:
+            second = found.result()
+        except RetriableError:
+            second = later(target.task(**RECREATE, **mode))
     second.commit(Mark("copy/1", 1, 1).receipt({}))
     assert target.rows() == [(2, "a"), (3, "b")]
 
