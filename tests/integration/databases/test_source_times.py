@@ -192,8 +192,11 @@ def test_rows_of_the_second_that_goes_on_wait_in_sqlite(follow: Follow, tmp_path
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
-@pytest.mark.parametrize("types", [TYPES, ZONED], ids=["local", "zoned"])
+@pytest.mark.parametrize(
+    ("mode", "types"),
+    [("timestamp", ZONED), ("timestamp+incrementing", TYPES)],
+    ids=["zoned", "local"],
+)
 def test_rows_of_clocks_that_are_off_and_of_late_commits_are_read_once_each(
     follow: Follow, server: str, mode: str, types: Mapping[str, str]
 ) -> None:
