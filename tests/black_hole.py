@@ -3,7 +3,7 @@
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 
@@ -12,6 +12,8 @@ class BlackHole:
 
     def __init__(self, port: int) -> None:
         self.silent = False
+        self.answer: Callable[[bytes], bytes] = bytes
+        """What becomes of what the server sends."""
         self._to = port
         self._ended = False
         self._door = socket.create_server(("127.0.0.1", 0))
@@ -39,7 +41,10 @@ class BlackHole:
                         continue
                     if not data:
                         return
-                    (far if ready is near else near).sendall(data)
+                    if ready is near:
+                        far.sendall(data)
+                    else:
+                        near.sendall(self.answer(data))
 
     def close(self) -> None:
         self._ended = True

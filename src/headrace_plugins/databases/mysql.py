@@ -366,15 +366,15 @@ class Mysql(Database):
         reader, writer = os.pipe()
 
         def statement() -> int:
-            session.connection._local_infile = True  # noqa: SLF001
+            file = f"/dev/fd/{reader}"
             try:
-                return session.execute(
-                    f"LOAD DATA LOCAL INFILE '/dev/fd/{reader}' INTO TABLE {self.path(table)} "
-                    f"CHARACTER SET utf8mb4 ({', '.join(names)})"
-                    + (f" SET {', '.join(settings)}" if settings else "")
-                )
+                with self._sending(session.connection, file):
+                    return session.execute(
+                        f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE {self.path(table)} "
+                        f"CHARACTER SET utf8mb4 ({', '.join(names)})"
+                        + (f" SET {', '.join(settings)}" if settings else "")
+                    )
             finally:
-                session.connection._local_infile = False  # noqa: SLF001
                 os.close(reader)  # who writes must not wait for ever
 
         with ThreadPoolExecutor(1, "load-data") as thread:
@@ -386,6 +386,28 @@ class Mysql(Database):
             count = loaded.result()
         self._check(session)
         return count
+
+    @contextmanager
+    def _sending(self, connection: Any, file: str) -> Iterator[None]:
+        """Let the server ask for a file, and for no other one of this machine."""
+        read = connection._read_packet  # noqa: SLF001
+
+        def checked(*args: object) -> Any:
+            packet = read(*args)
+            if packet.is_load_local_packet() and packet.get_all_data()[1:] != file.encode():
+                raise DatabaseError(
+                    problem=f"{self.address.title} asks for a file that is not for it.",
+                    fix="Correct connection.url: this server is not to be trusted.",
+                    field="connection.url",
+                )
+            return packet
+
+        connection._local_infile, connection._read_packet = True, checked  # noqa: SLF001
+        try:
+            yield
+        finally:
+            connection._local_infile = False  # noqa: SLF001
+            del connection._read_packet  # noqa: SLF001
 
     def _insert(
         self,

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.black_hole import black_hole
 from tests.database_tables.mariadb import EVERY_TYPE, ODD_NAMES
 from tests.database_tables.table import ODD_TEXTS, Unfit
 from tests.integration.databases.mysql_tables import (
@@ -207,6 +209,28 @@ def test_a_missing_table_ends_the_loading_of_many_rows_at_once(database: Mysql) 
     many = to_batch([{"v": n} for n in range(100_000)], rows)
     with pytest.raises(ConfigError, match="doesn't exist"):
         load(database, "missing", rows, [many] * 3)
+
+
+def test_a_server_that_asks_for_another_file_does_not_get_it(
+    database: Mysql, url: str, tmp_path: Path
+) -> None:
+    run(url, "CREATE TABLE t (id int, v longtext)")
+    secret = tmp_path / "secret"
+    secret.write_text("1\tpassword\n")
+    asked = b"\xfb" + bytes(secret)
+
+    def other(data: bytes) -> bytes:
+        if data[4:].startswith(b"\xfb/dev/fd/"):
+            return len(asked).to_bytes(3, "little") + data[3:4] + asked
+        return data
+
+    with black_hole(database.address.port or 0) as line:
+        line.answer = other
+        bent = Mysql(address_of(url.replace(f":{database.address.port}", f":{line.port}")))
+        with pytest.raises(HeadraceError, match="asks for a file") as raised:
+            load_values(bent, Schema.string(), "a", "b")
+    assert raised.value.field == "connection.url"
+    assert run(url, "SELECT count(*) FROM t") == [(0,)]
 
 
 def test_a_row_that_is_larger_than_the_server_takes_is_refused(
