@@ -68,10 +68,15 @@ class Context:
     scratch: Path = Path()
     connector: str = "c"
     task: int = 0
+    uid: str = "1a2b3c"
     schemas: Schemas = field(default_factory=Schemas)
     ledger: ListLedger = field(default_factory=ListLedger)
     at: Position = field(default_factory=Position)
     access: Access = field(default_factory=Access)
+
+    @property
+    def application(self) -> str:
+        return f"{self.connector}-{self.uid}-{self.task}"
 
     def position(self) -> Position:
         return self.at

@@ -138,3 +138,17 @@ def test_a_column_of_another_case_in_the_target_is_the_same_one(copies: Copies) 
     run(copies.target, "CREATE TABLE t (K int PRIMARY KEY)")
     assert copies.copy("t") == []
     assert copies.rows("t") == [{"K": 2}]
+
+
+@pytest.mark.parametrize("copies", ["delta"], indirect=True)
+def test_a_name_that_no_folder_can_have_is_found_before_a_table_is_written(
+    copies: Copies,
+) -> None:
+    run(
+        copies.source,
+        'CREATE TABLE "z:z" (k int PRIMARY KEY)',
+        'INSERT INTO "z:z" VALUES (3)',
+    )
+    [error] = copies.copy("t, z*")
+    assert "'z:z' cannot be part of a folder's name" in error
+    assert not (copies.folder / "t").exists()

@@ -231,6 +231,7 @@ class CaptureThread(threading.Thread):
         context = HostTaskContext(
             spec.connector,
             spec.task,
+            spec.application,
             self._schemas,
             RemoteLedger(self._ask),
             spec.scratch,

@@ -58,6 +58,7 @@ class HostTaskContext:
 
     connector: str
     task: int
+    application: str
     schemas: RemoteSchemas
     ledger: RemoteLedger
     folder: str

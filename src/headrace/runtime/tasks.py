@@ -70,6 +70,7 @@ from headrace.worker import (
     StoredTaskContext,
     Task,
     ToleranceGuard,
+    application_of,
 )
 
 if TYPE_CHECKING:
@@ -175,8 +176,7 @@ class Assembler:
 
     def application(self, plan: TaskPlan) -> str:
         """Return the name of a task in marks, unique over stores and re-creations."""
-        uid = plan.identity or self.store.register(plan.id.connector)
-        return f"{plan.id.connector}-{uid}-{plan.id.number}"
+        return application_of(self.store, plan.id, plan.identity)
 
     def capture_spec(self, plan: TaskPlan, topics_dir: Location) -> CaptureSpec:
         """Return what a plugin host gets to know about a capture."""

@@ -107,6 +107,13 @@ class TaskContext(Protocol):
         """The task's number within its connector, from 0."""
 
     @property
+    def application(self) -> str:
+        """What the task is called in marks, as ``connector-id-number``.
+
+        The id is the connector's own: one that is made again under its name has another.
+        """
+
+    @property
     def schemas(self) -> SchemaMemory:
         """The schemas stored for this connector's streams."""
 

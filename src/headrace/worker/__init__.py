@@ -11,6 +11,7 @@ from headrace.worker.context import (
     StoredLedger,
     StoredSchemas,
     StoredTaskContext,
+    application_of,
 )
 from headrace.worker.events import Events, Everyone, Measures, Outcome
 from headrace.worker.leases import LostTasks, Owner, fence_dead_workers, living
@@ -51,6 +52,7 @@ __all__ = [
     "TopicReadings",
     "Verdict",
     "Worker",
+    "application_of",
     "fence_dead_workers",
     "living",
 ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.model import Lease
+    from headrace.model import Lease, TaskId
     from headrace.store import Store
 
 
@@ -49,6 +49,15 @@ class StoredLedger:
         return self.store.ledger_length(self.lease.task)
 
 
+def application_of(store: Store, task: TaskId, identity: str | None) -> str:
+    """Return the name of a task in marks, unique over stores and re-creations.
+
+    ``identity`` is what the connector has of its own; None to ask the store for it.
+    """
+    uid = identity or store.register(task.connector)
+    return f"{task.connector}-{uid}-{task.number}"
+
+
 @dataclass(frozen=True)
 class StoredTaskContext:
     """A TaskContext for a task that is run under a lease."""
@@ -67,6 +76,10 @@ class StoredTaskContext:
     @property
     def task(self) -> int:
         return self.lease.task.number
+
+    @property
+    def application(self) -> str:
+        return application_of(self.store, self.lease.task, self.identity)
 
     @property
     def schemas(self) -> StoredSchemas:

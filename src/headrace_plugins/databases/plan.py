@@ -11,10 +11,12 @@ from headrace_plugins.databases.sink_settings import Deletes, Mode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.sdk import SinkBatch
     from headrace_plugins.databases.catalog import Table, TableName
     from headrace_plugins.databases.database import Database
     from headrace_plugins.databases.rows import RecordRows
     from headrace_plugins.databases.sink_settings import TableSinkSettings
+    from headrace_plugins.target_table import TableSelection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +71,25 @@ class Plan:
             body.append(f"PRIMARY KEY ({', '.join(map(quote, keys))})")
         path = database.path(self.target)
         return f"CREATE TABLE {path} ({', '.join(body)}){database.table_options}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePart:
+    """What of a batch goes into one table.
+
+    Args:
+        target: The table's name.
+        keys: The columns that identify a row, as they are configured.
+        batch: With the schema, and the mark, that the table gets.
+        selection: What a rule makes of the records; None where it gets them as they are.
+    """
+
+    target: TableName
+    keys: tuple[str, ...]
+    batch: SinkBatch
+    selection: TableSelection | None = None
+
+    @property
+    def condition(self) -> str | None:
+        """SQL for the records that go into it; None for all."""
+        return None if self.selection is None else self.selection.condition

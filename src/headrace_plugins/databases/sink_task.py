@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
-from headrace_plugins.databases.plan import Plan
+from headrace_plugins.databases.plan import Plan, TablePart
 from headrace_plugins.databases.rows import RecordRows, record_rows, wider
 from headrace_plugins.databases.sink_settings import (
     DataSaveMode,
@@ -67,32 +67,10 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
     from headrace_plugins.databases.database import Database, Session
-    from headrace_plugins.target_table import TableSelection
+    from headrace_plugins.target_table import TargetTable
 
 _RECORD_ERROR = class_name(RecordError)
 _PART = "result string, refused string"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """What of a batch goes into one table.
-
-    Args:
-        target: The table's name.
-        keys: The columns that identify a row, as they are configured.
-        batch: With the schema, and the mark, that the table gets.
-        selection: What a rule makes of the records; None where it gets them as they are.
-    """
-
-    target: TableName
-    keys: tuple[str, ...]
-    batch: SinkBatch
-    selection: TableSelection | None = None
-
-    @property
-    def condition(self) -> str | None:
-        """SQL for the records that go into it; None for all."""
-        return None if self.selection is None else self.selection.condition
 
 
 class TableSinkTask(FrameSink):
@@ -124,12 +102,15 @@ class TableSinkTask(FrameSink):
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        self._connector, self._task = context.connector, context.task
+        # Made again under its name, a connector begins with its tables anew.
+        self._connector = context.application.removesuffix(f"-{context.task}")
+        self._task = context.task
         self._books(self.database.named("any"))
 
     @override
     def priority(self, topic: str) -> int:
-        return min((each.priority for each in self._rules.targets(topic)), default=0)
+        # Every name is looked at before the first table of a batch is written.
+        return min((table.priority for table, _ in self._tables(topic)), default=0)
 
     @override
     def stop(self) -> None:
@@ -186,7 +167,7 @@ class TableSinkTask(FrameSink):
         ]
         return StagedTables.of(plain, batch, tables)
 
-    def _written(self, frame: DataFrame, part: _Part) -> MergedRows:
+    def _written(self, frame: DataFrame, part: TablePart) -> MergedRows:
         tolerant, batch = RECORD_ID in frame.columns, part.batch
         plan = self._plan(part, tolerant=tolerant)
         merges = self.settings.insert_mode.is_keyed
@@ -289,29 +270,43 @@ class TableSinkTask(FrameSink):
 
     # --- planning -------------------------------------------------------------------
 
+    def _tables(self, topic: str) -> list[tuple[TargetTable, TableName]]:
+        """Return the tables of a topic's records, each with its name in the database.
+
+        Raises ConfigError: it is one of the sink's own, or two of the tables have one name.
+        """
+        tables = [(each, self.database.named(each.name)) for each in self._rules.targets(topic)]
+        names = [name for _, name in tables]
+        for target, name in tables:
+            problem = None
+            if name.name.lower().startswith(OWN):
+                problem = f"what begins with {OWN} keeps the sink's marks"
+            elif names.count(name) > 1:
+                problem = f"two rules send {topic} there"
+            if problem is not None:
+                raise ConfigError(
+                    problem=f"No records can be written to {target.name}: {problem}.",
+                    fix="Give the table another name by table.name.format or table.mapping.",
+                    field="table.mapping" if self._rules.titles else "table.name.format",
+                )
+        return tables
+
     def _marks(self, mark: Mark, topic: str) -> list[tuple[TableName, Mark]]:
         """Return the tables of a topic's records, each with the mark that is kept for it."""
-        targets = [self.database.named(each.name) for each in self._rules.targets(topic)]
-        for target in targets:
-            if target.name.lower().startswith(OWN):
-                raise ConfigError(
-                    problem=f"No records can be written to {target}: what begins with {OWN} "
-                    "keeps the sink's marks.",
-                    fix="Give the table another name by table.name.format or table.mapping.",
-                    field="table.name.format",
-                )
-        if len(targets) == 1:
-            return [(targets[0], mark)]
-        return [(t, replace(mark, application=f"{mark.application}#{t}")) for t in targets]
+        # Guarantee 2: of a batch in doubt, tables that rules add or take away change no other.
+        return [
+            (name, replace(mark, application=f"{mark.application}#{name}"))
+            for _, name in self._tables(topic)
+        ]
 
-    def _parts(self, frame: DataFrame, batch: SinkBatch) -> list[_Part]:
+    def _parts(self, frame: DataFrame, batch: SinkBatch) -> list[TablePart]:
         """Return what goes into which table. No job runs."""
         found = []
-        marks = self._marks(batch.mark, batch.topic)
-        for target, (name, mark) in zip(self._rules.targets(batch.topic), marks, strict=True):
+        tables, marks = self._tables(batch.topic), self._marks(batch.mark, batch.topic)
+        for (target, name), (_, mark) in zip(tables, marks, strict=True):
             own, keys = replace(batch, mark=mark), target.key_fields or self.settings.keys
             if target.is_plain:
-                found.append(_Part(target=name, keys=keys, batch=own))
+                found.append(TablePart(target=name, keys=keys, batch=own))
                 continue
             selection = selection_of(target, frame, batch)
             to = replace(
@@ -319,7 +314,7 @@ class TableSinkTask(FrameSink):
                 schema=selection.schema(batch.schema),
                 columns={column.name: column.sql for column in selection.columns},
             )
-            found.append(_Part(target=name, keys=keys, batch=to, selection=selection))
+            found.append(TablePart(target=name, keys=keys, batch=to, selection=selection))
         return found
 
     def _books(self, target: TableName) -> Bookkeeping:
@@ -329,7 +324,7 @@ class TableSinkTask(FrameSink):
             self._prepared.add(target.schema)
         return books
 
-    def _plan(self, part: _Part, *, tolerant: bool) -> Plan:
+    def _plan(self, part: TablePart, *, tolerant: bool) -> Plan:
         target, batch, settings = part.target, part.batch, self.settings
         session = self.session()
         table = self.database.table(session, target)
@@ -662,7 +657,7 @@ class TableSinkTask(FrameSink):
         session.execute(plan.creation(self.database, self.settings))
         session.commit()
 
-    def _discard(self, part: _Part) -> None:
+    def _discard(self, part: TablePart) -> None:
         self._books(part.target).discard(self.session(), part.batch.mark)
 
 

@@ -103,6 +103,19 @@ def test_a_recreated_table_has_the_rows_of_every_batch_since(
 
 
 @MODES
+def test_a_connector_that_is_made_again_under_its_name_recreates_its_tables_again(
+    spark: SparkSession, target: Target, mode: Mapping[str, str], tmp_path: Path
+) -> None:
+    for uid, row in (("first", (1, "a")), ("second", (2, "b"))):
+        task = target.task(**RECREATE, **mode)
+        task.start(Context(tmp_path, uid=uid))
+        batch = batch_of(records(spark, [row]), 1)
+        mark = Mark(f"copy-{uid}-0", 1, 1)
+        task.write(records(spark, [row]), replace(batch, mark=mark)).commit(mark.receipt({}))
+    assert target.rows() == [(2, "b")]
+
+
+@MODES
 def test_an_attempt_at_the_first_batch_that_dies_is_done_again(
     spark: SparkSession, target: Target, mode: Mapping[str, str]
 ) -> None:

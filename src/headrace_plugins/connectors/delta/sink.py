@@ -140,7 +140,8 @@ class DeltaTask(FrameSink):
 
     @override
     def priority(self, topic: str) -> int:
-        return min((target.priority for target in self._rules.targets(topic)), default=0)
+        # Every name is looked at before the first table of a batch is written.
+        return min((target.priority for target, _ in self._tables(topic)), default=0)
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:

@@ -424,6 +424,7 @@ class _Alone:
 
     connector: str = ""
     task: int = 0
+    application: str = ""
     scratch: Path = field(default_factory=lambda: Path(gettempdir()))
     _items: list[Mapping[str, str | int]] = field(default_factory=list)
     _schemas: dict[str, Schema] = field(default_factory=dict)

@@ -56,6 +56,7 @@ class Context:
 
     connector = "orders"
     task = 0
+    application = "orders-1a2b3c-0"
     scratch = Path()
 
     def __init__(self, position: Position) -> None:
