@@ -48,6 +48,7 @@ from headrace_plugins.databases.postgresql_catalog import (
     binary_form,
     columns_of_query,
     describe_tables,
+    writers_of,
 )
 from headrace_plugins.databases.text_rows import TextRows
 
@@ -97,6 +98,7 @@ class Postgresql(Database):
 
     kind: ClassVar[str] = "postgresql"
     row_id: ClassVar[str] = "ctid"
+    knows_writers: ClassVar[bool] = True
 
     # --- connections and names ------------------------------------------------------
 
@@ -240,6 +242,10 @@ class Postgresql(Database):
     def now(self, session: Session) -> datetime:
         found: datetime = session.value("SELECT clock_timestamp()")
         return found
+
+    @override
+    def writers(self, session: Session, table: TableName | None) -> frozenset[str]:
+        return writers_of(session, None if table is None else self.path(table))
 
     # --- reading --------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from headrace_plugins.connectors.jdbc.cursors import (
     GrowingCursor,
     KeyRange,
     Rows,
+    SettledNumber,
     stored,
 )
 from headrace_plugins.connectors.jdbc.selection import Selection
@@ -76,6 +77,7 @@ class TableReader:
         self._tables: dict[str, Table] = {}
         self._batch = ExitStack()
         self._rounds: dict[str, tuple[int, float]] = {}
+        self._settled: dict[str, SettledNumber] = {}
 
     @cached_property
     def selection(self) -> Selection:
@@ -139,6 +141,7 @@ class TableReader:
             key=table.key,
             count=table.rows,
             title=str(table.name),
+            table=table.name,
         )
 
     def query_rows(self) -> Rows:
@@ -218,6 +221,24 @@ class TableReader:
             )
 
     # --- ranges ---------------------------------------------------------------------
+
+    def latest(
+        self,
+        rows: Rows,
+        offset: Mapping[str, Any] | None,
+        *,
+        most: int | None,
+        until: Mapping[str, Any] | None,
+    ) -> tuple[Mapping[str, Any], int] | None:
+        """Return the end of the next batch, see ``Cursor.latest``."""
+        cursor, session = self.cursor(rows), self.session()
+        # What is given was settled when it was looked for; times wait by their delay.
+        if until is None and isinstance(cursor, GrowingCursor) and not cursor.timestamp:
+            settled = self._settled.setdefault(rows.title, SettledNumber())
+            until = settled.look(session, rows, cursor, offset)
+            if until is None:
+                return None
+        return cursor.latest(session, rows, offset, most=most, until=until)
 
     def may_begin(self, name: str, offset: Mapping[str, Any] | None) -> bool:
         """Return whether a table that was read in bulk may be read again by now.
@@ -372,9 +393,7 @@ class TablesTask(StreamFrameSource):
             if (offset == until and until is not None) or not reader.may_begin(name, offset):
                 continue
             rows = reader.rows_of(table)
-            found = reader.cursor(rows).latest(
-                reader.session(), rows, offset, most=left, until=until
-            )
+            found = reader.latest(rows, offset, most=left, until=until)
             if found is None or found[0] == offset:
                 continue
             end = end.moved(partition, found[0])
@@ -464,9 +483,7 @@ class QueryTask(FrameSource):
         until = None if limit.until is None else limit.until.offset(QUERY)
         if (offset == until and until is not None) or not reader.may_begin("query", offset):
             return start
-        found = reader.cursor(rows).latest(
-            reader.session(), rows, offset, most=limit.rows, until=until
-        )
+        found = reader.latest(rows, offset, most=limit.rows, until=until)
         reader.session()
         return start if found is None else start.moved(QUERY, found[0])
 
