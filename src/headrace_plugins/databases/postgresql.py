@@ -176,7 +176,8 @@ class Postgresql(Database):
                 fix=f"Grant it: GRANT … TO {self.quote(self.address.user or 'user')};",
                 field="connection.user",
             )
-        return DatabaseError(problem=f"{title}: {text} (SQLSTATE {state}).")
+        fix = "Create it, or name one that is there." if state == "42P01" else None
+        return DatabaseError(problem=f"{title}: {text} (SQLSTATE {state}).", fix=fix)
 
     def _not_connected(self, text: str) -> Exception:
         title, user = self.address.title, self.address.user

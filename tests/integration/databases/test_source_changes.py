@@ -1,5 +1,6 @@
 """What the source of databases does with tables that are changed while it reads them."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,11 +21,12 @@ from tests.postgresql_server import PostgresqlServer
 
 from headrace.sdk import (
     ConfigError,
-    DataLostError,
     HeadraceError,
     Position,
+    RangeChangedError,
     ReadLimit,
     RetriableError,
+    SourceError,
 )
 from headrace.sdk.connector import Verdict
 from headrace.sdk.sources import StreamRows
@@ -129,14 +131,42 @@ def test_a_table_that_goes_while_a_batch_is_read_is_an_error_and_not_empty(
     source = follow(url, table_include_list=tables, **keys)
     streams = planned(source)
     run(url, change)
-    with pytest.raises(HeadraceError, match=r"\bt\b"):
+    with pytest.raises(SourceError, match=r"\bt\b") as gone:
         read(streams)
+    assert "exclude" in str(gone.value.fix)
     source = follow(url, table_include_list=tables, **keys)
     run(url, *TABLE)
     end = source.task.latest(source.position, ReadLimit())
     run(url, "DROP TABLE t")
-    with pytest.raises((DataLostError, ConfigError), match=r"\bt\b"):
+    # A batch that no target holds any of is planned again then, and not in doubt for ever.
+    with pytest.raises(RangeChangedError, match=r"\bt\b") as raised:
         source.rows(end)
+    assert raised.value.fix
+
+
+def test_other_tables_go_on_when_one_goes_between_two_looks_for_tables(
+    follow: Follow, url: str, keys: dict[str, str]
+) -> None:
+    run(url, "CREATE TABLE u (id bigint NOT NULL PRIMARY KEY)", "INSERT INTO u VALUES (7)")
+    source = follow(url, **keys, table_poll_interval_ms="3600000")
+    source.task.latest(source.position, ReadLimit())
+    run(url, "DROP TABLE t")
+    end = source.task.latest(source.position, ReadLimit())
+    if keys["mode"] == "bulk":
+        with pytest.raises(RangeChangedError):
+            source.rows(end)
+    assert source.ids() == [7]
+
+
+def test_a_named_table_that_goes_is_an_error_that_says_what_to_do(
+    follow: Follow, url: str, keys: dict[str, str]
+) -> None:
+    source = follow(url, table_include_list="t", **keys)
+    assert source.ids() == [1, 2, 3]
+    run(url, "ALTER TABLE t RENAME TO ts")
+    with pytest.raises(ConfigError, match="no table t,") as raised:
+        source.new()
+    assert re.search(r"Did you mean (\w+\.)?ts\?.* take it out", str(raised.value.fix))
 
 
 def test_a_table_that_takes_the_place_of_one_is_not_taken_for_empty(

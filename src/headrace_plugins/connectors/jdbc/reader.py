@@ -14,11 +14,13 @@ from typing_extensions import override
 
 from headrace.sdk import (
     ConfigError,
-    DataLostError,
     FrameSource,
+    HeadraceError,
     Lag,
     Position,
+    RangeChangedError,
     ReadLimit,
+    RetriableError,
     Schema,
     check_range,
 )
@@ -392,8 +394,14 @@ class TablesTask(StreamFrameSource):
                 continue  # it came after the run had begun
             if (offset == until and until is not None) or not reader.may_begin(name, offset):
                 continue
-            rows = reader.rows_of(table)
-            found = reader.latest(rows, offset, most=left, until=until)
+            try:
+                found = reader.latest(reader.rows_of(table), offset, most=left, until=until)
+            except RetriableError:
+                raise
+            except HeadraceError:
+                if name in reader.tables(anew=True):
+                    raise
+                continue  # it went since the tables were looked at; the others go on
             if found is None or found[0] == offset:
                 continue
             end = end.moved(partition, found[0])
@@ -416,14 +424,16 @@ class TablesTask(StreamFrameSource):
         changed = [each["table"] for each in end.changed(start) if "table" in each]
         # The snapshot comes first: what is changed behind it is noticed when it is read.
         snapshot = reader.begin_batch()
-        tables = reader.tables(anew=True)
+        try:
+            tables = reader.tables(anew=True)
+        except ConfigError as error:  # a table that is named has gone
+            raise RangeChangedError(error.problem, fix=error.fix) from error
         check_range(start, end, [partition_of(name) for name in {*tables, *changed}])
         gone = [name for name in changed if name not in tables]
         if gone:
-            raise DataLostError(
+            raise RangeChangedError(
                 problem=f"The batch reads {gone[0]}, which is no longer there or not chosen.",
-                fix="Put it back until the batch is finished, or give the batch up with "
-                "`headrace offsets give-up`.",
+                fix="Put it back, or choose it again, until the batch is finished.",
             )
         found = []
         for name, table in tables.items():
