@@ -176,7 +176,7 @@ class Postgresql(Database):
                 fix=f"Grant it: GRANT … TO {self.quote(self.address.user or 'user')};",
                 field="connection.user",
             )
-        fix = "Create it, or name one that is there." if state == "42P01" else None
+        fix = "Create it, or name one that is there." if state == "42P01" else ""
         return DatabaseError(problem=f"{title}: {text} (SQLSTATE {state}).", fix=fix)
 
     def _not_connected(self, text: str) -> Exception:
