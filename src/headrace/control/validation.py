@@ -338,8 +338,10 @@ class _Check:
         except ConfigErrors as several:
             self.errors += errors_at(several.errors, place).errors
             return None
-        passwords = (each.value for each in config.values() if isinstance(each, Password))
-        self._registry.references.secrets.remember(passwords)
+        references = self._registry.references
+        passwords = [each.value for each in config.values() if isinstance(each, Password)]
+        # A reference that leads nowhere stands for itself, and its error has to name it.
+        references.secrets.remember(p for p in passwords if not references.is_only(p))
         return config
 
     def _unknown(
@@ -350,4 +352,5 @@ class _Check:
         prefixes: Sequence[str] = (),
     ) -> None:
         found = self.errors if self._definition.strict else self.warnings
-        found += unknown_keys(keys, props, place, prefixes)
+        at_top = common_def(self._definition).keys if place else ()
+        found += unknown_keys(keys, props, place, prefixes, at_top)

@@ -42,7 +42,7 @@ from headrace_plugins.databases.database import (
     Select,
     Session,
 )
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError
 from headrace_plugins.databases.postgresql_catalog import (
     all_tables,
     binary_form,
@@ -206,7 +206,7 @@ class Postgresql(Database):
                 fix="Use options such as sslmode=require.",
                 field="connection.url",
             )
-        return RetriableError(problem=f"{title} cannot be reached: {text}")
+        return RetriableError(problem=f"{title} cannot be reached: {text}", fix=UNREACHABLE)
 
     @override
     def quote(self, name: str) -> str:
