@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from headrace.sdk.config import ConfigDef
 
@@ -35,10 +35,19 @@ def errors_at(errors: Iterable[HeadraceError], place: str = "") -> ConfigErrors:
 
 
 def unknown_keys(
-    keys: ConfigDef, config: Mapping[str, str], place: str, prefixes: Sequence[str] = ()
+    keys: ConfigDef,
+    config: Mapping[str, str],
+    place: str,
+    prefixes: Sequence[str] = (),
+    at_top: Container[str] = (),
 ) -> Iterator[ConfigError]:
-    """Yield an error for each key that is not defined and begins with no prefix."""
+    """Yield an error for each key that is not defined and begins with no prefix.
+
+    Keys ``at_top`` are those that the definition has outside of the place.
+    """
     for name, close in keys.unknown(config, prefixes=prefixes):
         known = ", ".join(keys.keys) or "none"
         fix = f"Did you mean {close}?" if close else f"Known keys: {known}."
+        if name in at_top:
+            fix = f"It is of the whole connector: write {name} at the top, not below {place}."
         yield ConfigError("Unknown key.", field=key_at(place, name), fix=fix)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from headrace.control.config_keys import below, errors_at, unknown_keys
 from headrace.control.connector_settings import (
@@ -23,7 +24,15 @@ from headrace.control.converters import (
 from headrace.evolution import EvolutionSettings, evolution_keys, plugin_keys
 from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
 from headrace.plugins import PluginTimeoutError, References, Registry, within
-from headrace.sdk import ConfigError, ConfigErrors, Connector, HeadraceError, Transform
+from headrace.sdk import (
+    ConfigError,
+    ConfigErrors,
+    Connector,
+    HeadraceError,
+    SinkConnector,
+    SourceConnector,
+    Transform,
+)
 from headrace.sdk.config import (
     Config,
     ConfigDef,
@@ -35,6 +44,7 @@ from headrace.sdk.config import (
 from headrace.sdk.converter import RecordPart
 from headrace.sdk.topicname import is_topic_name, topic_name_error
 
+_Plugin = TypeVar("_Plugin", bound=Connector)
 _TEMPLATE = re.compile(r"\$\{(?:(?!\$\{)[^}])*\}|\$\d+|\\(?=.)")
 """What stands for something else in a template of names."""
 
@@ -176,10 +186,10 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
     check.errors += named
     check.common()
     check.converters()
-    if definition.source is not None:
-        check.connector(definition.source, registry.source)
-    for sink in definition.sinks:
-        check.connector(sink, registry.sink)
+    source = definition.source and check.connector(definition.source, registry.source)
+    sinks = [check.connector(sink, registry.sink) for sink in definition.sinks]
+    if source and not definition.steps:
+        check.tables(source, [each for each in sinks if each])
     for step in definition.steps:
         check.step(step)
     check.meanings()
@@ -225,27 +235,54 @@ class _Check:
         except (ConfigError, PluginNotFoundError) as error:
             self.errors.append(error)
 
-    def connector(self, spec: PluginSpec, find: Callable[..., type[Connector]]) -> None:
+    def connector(
+        self, spec: PluginSpec, find: Callable[..., type[_Plugin]]
+    ) -> tuple[PluginSpec, type[_Plugin], Config] | None:
+        """Check a plugin; return it if its keys are valid and it may be asked for more."""
         place = spec.field("connector") if spec.place else "connector.class"
         try:
             plugin = find(spec.plugin, field=place)
         except PluginNotFoundError as error:
             self.errors.append(error)
-            return
+            return None
         keys, props = plugin.config_def(), plugin_keys(spec.config)
         config = self._parse(keys, props, spec.place)
         self._unknown(keys, props, spec.place, prefixes=("connector.class", "topic"))
+        before = len(self.errors)
         # What may not be used is not looked at, nor run.
-        if config is not None and not any(not_allowed(self._definition, self._registry)):
-            limit = self._registry.check_timeout
-            try:
-                if wrong := within(limit, "headrace-check", lambda: [*plugin.check(config)]):
-                    self.errors += errors_at(wrong, spec.place).errors
-            except PluginTimeoutError:
-                self.errors.append(PluginTimeoutError(limit, field=place))
+        may_run = not any(not_allowed(self._definition, self._registry))
+        if config is not None and may_run:
+            self._asked(partial(plugin.check, config), spec.place, place)
+        is_usable = may_run and len(self.errors) == before
         keys, props = EvolutionSettings.config_def(), evolution_keys(spec.config)
         self._parse(keys, props, spec.place)
         self._unknown(keys, props, spec.place)
+        return (spec, plugin, config) if config is not None and is_usable else None
+
+    def tables(
+        self,
+        source: tuple[PluginSpec, type[SourceConnector], Config],
+        sinks: Sequence[tuple[PluginSpec, type[SinkConnector], Config]],
+    ) -> None:
+        """Check what sinks make of the tables of a source."""
+        _, reader, of_source = source
+
+        def asked(sink: type[SinkConnector], config: Config) -> Iterable[ConfigError]:
+            with suppress(HeadraceError):  # who is away says so when it is examined, or run
+                yield from sink.check_tables(config, lambda: reader.table_rows(of_source) or ())
+
+        for spec, sink, config in sinks:
+            place = spec.field("connector") if spec.place else "connector.class"
+            self._asked(partial(asked, sink, config), spec.place, place)
+
+    def _asked(self, ask: Callable[[], Iterable[ConfigError]], place: str, field: str) -> None:
+        """Add the errors that a plugin finds, if it answers in time."""
+        limit = self._registry.check_timeout
+        try:
+            if wrong := within(limit, "headrace-check", lambda: [*ask()]):
+                self.errors += errors_at(wrong, place).errors
+        except PluginTimeoutError:
+            self.errors.append(PluginTimeoutError(limit, field=field))
 
     def meanings(self) -> None:
         """Check what ``Meaning`` tells of, of keys of which nothing is wrong yet."""
@@ -301,8 +338,10 @@ class _Check:
         except ConfigErrors as several:
             self.errors += errors_at(several.errors, place).errors
             return None
-        passwords = (each.value for each in config.values() if isinstance(each, Password))
-        self._registry.references.secrets.remember(passwords)
+        references = self._registry.references
+        passwords = [each.value for each in config.values() if isinstance(each, Password)]
+        # A reference that leads nowhere stands for itself, and its error has to name it.
+        references.secrets.remember(p for p in passwords if not references.is_only(p))
         return config
 
     def _unknown(
@@ -313,4 +352,5 @@ class _Check:
         prefixes: Sequence[str] = (),
     ) -> None:
         found = self.errors if self._definition.strict else self.warnings
-        found += unknown_keys(keys, props, place, prefixes)
+        at_top = common_def(self._definition).keys if place else ()
+        found += unknown_keys(keys, props, place, prefixes, at_top)

@@ -43,12 +43,20 @@ from headrace.dataplane.refusals import refusing, with_refused
 from headrace.dataplane.sources import SourceFrame, SourceReader, copy_straight, frame_of_rows
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
-from headrace.model import Batch, Counts, TooManyRejectedError
+from headrace.model import (
+    Batch,
+    Counts,
+    SchemaChangeError,
+    ToleranceExceededError,
+    TooManyRejectedError,
+)
 from headrace.sdk import (
     ArrowParts,
     CodeTransform,
+    ConfigError,
     DataLostError,
     FrameSink,
+    HeadraceError,
     Position,
     RangeChangedError,
     RecordError,
@@ -59,6 +67,9 @@ from headrace.sdk import (
 )
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite
+
+_OF_VALUES = (ConfigError, RecordError, ToleranceExceededError)
+"""What a sink raises for values that have no place in its target."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +261,8 @@ class Flow:
                 if committed is not None:
                     counts_of_sinks.append(committed)
                     continue
-                done = stage(part)
+                with self._of_part(part):
+                    done = stage(part)
                 if done.write is not None:
                     undo.callback(done.write.abort)
                 undo.callback(part.letters.discard)
@@ -388,7 +400,8 @@ class Flow:
             for transformed, own in zip(chains, parts, strict=True):
                 for part in () if transformed.records.shape.unfit else own:
                     if part.receipt(batch) is None:
-                        rehearsal.fitted(transformed.records.shape, part.target)
+                        with self._of_part(part):
+                            rehearsal.fitted(transformed.records.shape, part.target)
         if self.check_limits is not None and self.steps:
             surveyed = [counted(transformed.records, ()) for transformed in chains]
             self.check_limits(batch, reduce(Counts.plus, surveyed, Counts()))
@@ -606,6 +619,31 @@ class Flow:
             if self.untouched:
                 raise
             raise DataLostError(error.problem, fix=error.fix) from error
+
+    @contextmanager
+    def _of_part(self, part: SinkPart) -> Iterator[None]:
+        """Say of what a changed type leads to which records and which sink it is of."""
+        try:
+            yield
+        except (PySparkException, Py4JError, HeadraceError) as error:
+            found = error
+            if not isinstance(found, HeadraceError):
+                found = translate(found, "staging")
+            is_topic, target = isinstance(part.sink, TopicWriter), part.target
+            sink = "the topic" if is_topic else f"sinks[{target.number}]"
+            where = f"{target.topic}, for {sink}"
+            retypes = "; ".join(map(str, self.evolution.retypes(target)))
+            if isinstance(found, SchemaChangeError):
+                found.problem += f" The records are of {where}."
+            elif retypes and isinstance(found, _OF_VALUES):
+                found.problem += f" Types have changed in records of {where}: {retypes}."
+                found.fix += (
+                    " Or set schema.evolution.retype to lenient: the new values go into a "
+                    "column beside it."
+                )
+            else:
+                raise
+            raise found from error
 
     @property
     def _aliases(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.evolution.apply_sql import moved_shape
-from headrace.evolution.diff import schema_changes
+from headrace.evolution.diff import SchemaChange, schema_changes
 from headrace.evolution.plan import Handled, Move, Reconciled, reconcile
 from headrace.sdk.schema_evolution import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
 
@@ -49,6 +49,11 @@ class Reconciliations:
                 change, handling = str(handled.change), handled.handling.value
                 level("schema change", topic=topic, change=change, handling=handling)
         return before[2]
+
+    def retypes(self, key: str) -> Sequence[SchemaChange]:
+        """Return how types have changed in what a target was last reconciled with."""
+        handled = self._newest[key][2].handled if key in self._newest else ()
+        return [each.change for each in handled if each.change.kind is ChangeKind.RETYPE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,10 @@ class Evolution:
         reconciled = self._reconciled.of(key, target.topic, known, brought, policy)
         self._assume(key, reconciled.schema)
         return moved_shape(shape, reconciled.move)
+
+    def retypes(self, target: Target) -> Sequence[SchemaChange]:
+        """Return how types have changed in the newest records that were fitted to a target."""
+        return self._reconciled.retypes(target.key)
 
     def guessed_moves(self, number: int) -> Moves:
         """Return the moves that the streams of a packed topic needed last."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from headrace.sdk.connector import Connector, Task
-from headrace.sdk.errors import RecordError
+from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.schema_evolution import EvolutionPolicy
 from headrace.sdk.sqltext import quote
 
@@ -314,6 +314,17 @@ class SinkConnector(Connector):
         cannot be read, or that does not keep records as rows.
         """
         return None
+
+    @classmethod
+    def check_tables(
+        cls, config: Config, tables: Callable[[], Sequence[TableRows]]
+    ) -> Iterable[ConfigError]:
+        """Yield what is wrong with tables of a source whose rows reach the sink as they are.
+
+        Called by a check of both, with the sink's valid configuration, in a thread of its own;
+        it may connect. ``tables`` asks the source, and its errors may be passed on.
+        """
+        return ()
 
     @classmethod
     def table_rules(cls, config: Config) -> Sequence[str]:

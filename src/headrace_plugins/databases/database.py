@@ -222,6 +222,8 @@ class Database(ABC):
     """Whether names of columns that differ in case only are of one column."""
     long_text: ClassVar[str] = "TEXT"
     """The type of receipts."""
+    knows_writers: ClassVar[bool] = False
+    """Whether ``writers`` tells all transactions that may still add rows."""
     table_options: ClassVar[str] = ""
     """SQL behind the columns of a table that is made, where tables may lack transactions."""
 
@@ -303,6 +305,14 @@ class Database(ABC):
     @abstractmethod
     def now(self, session: Session) -> datetime:
         """Return the time by the database's clock, without a zone if it gives none."""
+
+    def writers(self, session: Session, table: TableName | None) -> frozenset[str]:
+        """Return names of the transactions that write a table now, or for None any table.
+
+        It sees more than the statements before it on the session. Empty where the database
+        does not tell, see ``knows_writers``.
+        """
+        return frozenset()
 
     # --- reading --------------------------------------------------------------------
 

@@ -9,3 +9,10 @@ class DatabaseError(HeadraceError):
     """A database refused a statement, and would refuse it again."""
 
     code = "database.failed"
+
+
+UNREACHABLE = (
+    "Start the server, or correct the host and the port in connection.url; a firewall may be "
+    "in between."
+)
+"""What to do about a server that does not answer."""

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, RecordError, RetriableError
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError
 
 if TYPE_CHECKING:
     from headrace_plugins.databases.address import Address
@@ -56,5 +56,6 @@ def translated(error: JdbcError, address: Address) -> Exception:
         )
     is_busy = state[:2] in {"08", "40", "53", "57"} or state in {"HYT00", "HYT01"}
     if is_busy or kind in _RETRIABLE or (not state and _BUSY.search(text)):
-        return RetriableError(problem=f"{title}: {text}.")
+        fix = UNREACHABLE if state.startswith("08") else ""
+        return RetriableError(problem=f"{title}: {text}.", fix=fix)
     return DatabaseError(problem=f"{title}: {text}{f' (SQLSTATE {state})' if state else ''}.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, RecordError, RetriableError
 from headrace.sdk.errors import StorageUnavailableError
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError
 
 if TYPE_CHECKING:
     from headrace_plugins.databases.address import Address
@@ -19,6 +19,7 @@ _NO_DATABASE, _NO_TABLE, _NOT_THERE, _NO_TLS = 1049, 1146, 1305, 2026
 _NO_ENTRY = {1044, 1045, 1251, 1524, 1698, 1820, 1862, 2059, 2061}
 _NOT_GRANTED = {1142, 1143, 1227, 1370}
 _NOT_USABLE = {_NO_DATABASE, _NO_TABLE, _NO_TLS, *_NO_ENTRY, *_NOT_GRANTED}
+_NOT_CONNECTED = {2002, NOT_REACHED}
 _NO_SPACE = {3, 1021, 1026, 1114}
 _AWAY_OR_BUSY = {
     *(0, 1020, 1028, 1037, 1040, 1041, 1053, 1129, 1158, 1159, 1160, 1161, 1203, 1205, 1206),
@@ -49,7 +50,10 @@ def translated(address: Address, number: object, text: str) -> Exception:
         )
     # A deadlock has undone the transaction with its savepoints.
     if number in _AWAY_OR_BUSY or (number == _NOT_THERE and "SAVEPOINT" in text):
-        return RetriableError(problem=f"{title}: {text or 'The connection is closed'}.")
+        return RetriableError(
+            problem=f"{title}: {text or 'The connection is closed'}.",
+            fix=UNREACHABLE if number in _NOT_CONNECTED else "",
+        )
     return DatabaseError(problem=f"{title}: {text} (error {number}).")
 
 

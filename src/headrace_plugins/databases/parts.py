@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.sdk import Schema
+from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.sources import ArrowParts
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.database import Select
+from headrace_plugins.databases.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,19 +51,37 @@ class Part:
         """Yield the rows, on an executor, no faster than the rate."""
         began, read = time.monotonic(), 0
         for select in self.selects:
-            for batch, rejected in self.database.read(select, nulls=self.nulls):
-                yield batch, rejected
-                read += batch.num_rows + len(rejected)
-                if self.rate is not None:
-                    ahead = read / self.rate - (time.monotonic() - began)
-                    if ahead > 0:
-                        time.sleep(ahead)
+            with _reading(select):
+                for batch, rejected in self.database.read(select, nulls=self.nulls):
+                    yield batch, rejected
+                    read += batch.num_rows + len(rejected)
+                    if self.rate is not None:
+                        ahead = read / self.rate - (time.monotonic() - began)
+                        if ahead > 0:
+                            time.sleep(ahead)
 
 
 def _read_raw(name: str, part: Part) -> Iterator[bytes]:
     # Each select is a whole file of the format, which is why parts of several have none.
     [select] = part.selects
-    return part.database.raw(select.columns)[name](select)
+    with _reading(select):
+        yield from part.database.raw(select.columns)[name](select)
+
+
+@contextmanager
+def _reading(select: Select) -> Iterator[None]:
+    """Make an error of the source's of what the database says of a statement.
+
+    A batch that fails for it is planned anew, where no target holds any of it.
+    """
+    try:
+        yield
+    except (ConfigError, DatabaseError) as error:
+        raise SourceError(
+            problem=f"Reading {select.source}: {error.problem}",
+            fix="If the table, or a column of it, was dropped or renamed: put it back, or "
+            "leave the table out by table.exclude.list.",
+        ) from error
 
 
 def arrow_parts(

@@ -42,12 +42,13 @@ from headrace_plugins.databases.database import (
     Select,
     Session,
 )
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError
 from headrace_plugins.databases.postgresql_catalog import (
     all_tables,
     binary_form,
     columns_of_query,
     describe_tables,
+    writers_of,
 )
 from headrace_plugins.databases.text_rows import TextRows
 
@@ -97,6 +98,7 @@ class Postgresql(Database):
 
     kind: ClassVar[str] = "postgresql"
     row_id: ClassVar[str] = "ctid"
+    knows_writers: ClassVar[bool] = True
 
     # --- connections and names ------------------------------------------------------
 
@@ -174,7 +176,8 @@ class Postgresql(Database):
                 fix=f"Grant it: GRANT … TO {self.quote(self.address.user or 'user')};",
                 field="connection.user",
             )
-        return DatabaseError(problem=f"{title}: {text} (SQLSTATE {state}).")
+        fix = "Create it, or name one that is there." if state == "42P01" else ""
+        return DatabaseError(problem=f"{title}: {text} (SQLSTATE {state}).", fix=fix)
 
     def _not_connected(self, text: str) -> Exception:
         title, user = self.address.title, self.address.user
@@ -203,7 +206,7 @@ class Postgresql(Database):
                 fix="Use options such as sslmode=require.",
                 field="connection.url",
             )
-        return RetriableError(problem=f"{title} cannot be reached: {text}")
+        return RetriableError(problem=f"{title} cannot be reached: {text}", fix=UNREACHABLE)
 
     @override
     def quote(self, name: str) -> str:
@@ -240,6 +243,10 @@ class Postgresql(Database):
     def now(self, session: Session) -> datetime:
         found: datetime = session.value("SELECT clock_timestamp()")
         return found
+
+    @override
+    def writers(self, session: Session, table: TableName | None) -> frozenset[str]:
+        return writers_of(session, None if table is None else self.path(table))
 
     # --- reading --------------------------------------------------------------------
 

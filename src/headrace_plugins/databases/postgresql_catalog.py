@@ -86,6 +86,18 @@ JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
 WHERE f.contype = 'f' AND (n.nspname, c.relname) IN (
   SELECT * FROM unnest(%s::text[], %s::text[]))"""
 
+_WRITERS_OF = """
+WITH RECURSIVE parts(relation) AS (
+  SELECT %s::regclass::oid
+  UNION SELECT i.inhrelid
+  FROM pg_catalog.pg_inherits i JOIN parts p ON i.inhparent = p.relation)
+SELECT DISTINCT l.virtualtransaction
+FROM pg_catalog.pg_locks l JOIN parts p ON p.relation = l.relation
+JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = current_database()
+WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted"""
+"""Who adds a row has locked its table before the row's number is drawn, and keeps the lock."""
+_ALL_WRITERS = "SELECT txid_snapshot_xip(txid_current_snapshot())::text"
+
 
 def all_tables(session: Session) -> list[TableName]:
     """Return the tables that the user may read."""
@@ -123,6 +135,12 @@ def describe_tables(session: Session, names: Sequence[TableName]) -> dict[TableN
         )
         for name, found in columns.items()
     }
+
+
+def writers_of(session: Session, path: str | None) -> frozenset[str]:
+    """Return the transactions that write a table or parts of it; without a path, any table."""
+    found = session.rows(_ALL_WRITERS) if path is None else session.rows(_WRITERS_OF, [path])
+    return frozenset(str(each) for (each,) in found)
 
 
 def columns_of_query(session: Session, query: str) -> tuple[Column, ...]:

@@ -14,12 +14,12 @@ from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.database import UNSEEN
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.parts import all_rows
-from headrace_plugins.databases.sink_settings import Mode, TableSinkSettings
+from headrace_plugins.databases.sink_settings import NO_KEY, Mode, TableSinkSettings
 from headrace_plugins.databases.sink_task import TableSinkTask
 from headrace_plugins.table_mapping import TableRules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headrace.sdk.config import Config
     from headrace.sdk.mapped_tables import MappedTable
@@ -106,6 +106,38 @@ class TableSink(SinkConnector):
                 deletes=settings.delete_enabled,
             )
         ]
+
+    @override
+    @classmethod
+    def check_tables(
+        cls, config: Config, tables: Callable[[], Sequence[TableRows]]
+    ) -> Iterable[ConfigError]:
+        settings = cls._settings(config)
+        if not settings.insert_mode.is_keyed or settings.keys:
+            return
+        database, rules = database_of(settings), TableRules.of(settings)
+        if database.by_spark and not loads_drivers():
+            return
+        keyless = [
+            (each.title, database.named(target.name))
+            for each in tables()
+            if not each.key
+            for target in rules.targets(each.stream)
+            if not target.key_fields
+        ]
+        if not keyless:
+            return
+        with database.session() as session:
+            there = database.describe(session, [target for _, target in keyless])
+        keyed = {name for name, table in there.items() if table.key}
+        if titles := dict.fromkeys(title for title, to in keyless if to not in keyed):
+            mode = settings.insert_mode.value
+            yield ConfigError(
+                problem=f"Nothing says which columns identify a row in {', '.join(titles)}: "
+                f"they have no primary key, and insert.mode is {mode}.",
+                fix=NO_KEY,
+                field="insert.mode",
+            )
 
     @override
     @classmethod

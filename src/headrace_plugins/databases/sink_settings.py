@@ -13,6 +13,12 @@ from headrace_plugins.table_mapping import TableSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+NO_KEY = (
+    "Give the table key.fields in a rule of table.mapping, leave it out by table.exclude.list "
+    "of the source, or set insert.mode to insert. To all tables alike: key.fields."
+)
+"""What to do about a table that nothing says the key of."""
+
 
 class Mode(Enum):
     """What a record does in its table."""

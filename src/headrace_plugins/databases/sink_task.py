@@ -36,6 +36,7 @@ from headrace_plugins.databases.merging import Application, MergedRows, publish
 from headrace_plugins.databases.plan import Plan, TablePart
 from headrace_plugins.databases.rows import RecordRows, record_rows, wider
 from headrace_plugins.databases.sink_settings import (
+    NO_KEY,
     DataSaveMode,
     Deletes,
     Mode,
@@ -362,7 +363,7 @@ class TableSinkTask(FrameSink):
         if settings.insert_mode.is_keyed and not rows.keys:
             raise ConfigError(
                 problem=f"Nothing says which columns of {target} identify a row.",
-                fix="Set key.fields.",
+                fix=NO_KEY,
                 field="key.fields",
             )
         staged = rows.staged_schema()

@@ -150,6 +150,7 @@ class Sqlite(Database):
     mark: ClassVar[str] = "?"
     row_id: ClassVar[str] = "_rowid_"
     keeps_open: ClassVar[bool] = False
+    knows_writers: ClassVar[bool] = True  # there is one at a time
     staging_is_apart: ClassVar[bool] = True
     folds_columns: ClassVar[bool] = True
 

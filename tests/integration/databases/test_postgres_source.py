@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import ConfigError, DataLostError, Position, ReadLimit, StateError
+from headrace.sdk import ConfigError, Position, RangeChangedError, ReadLimit, StateError
 from headrace.sdk.sources import ArrowParts
 from headrace_plugins.connectors.jdbc import JdbcSource
 from headrace_plugins.connectors.jdbc.reader import TablesTask
@@ -247,7 +247,7 @@ def test_a_range_of_a_table_that_is_gone_is_an_error_and_not_empty(
     task = source()
     end = task.latest(Position(), ReadLimit())
     run(url, "DROP TABLE t")
-    with pytest.raises(DataLostError, match=r"public\.t"):
+    with pytest.raises(RangeChangedError, match=r"public\.t"):
         task.streams(spark, Position(), end)
 
 

@@ -1,6 +1,8 @@
 """``headrace doctor``: what is there, what is missing, and what does not answer."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,75 @@ def test_columns_and_features_of_a_table_are_examined(
     warnings = {each["requirement"] for each in found if each["verdict"] == "warning"}
     assert code == 0
     assert warnings == {"commits without Spark", "column id of the key"}
+
+
+KEYLESS = """\
+name: shop
+source: {{connector: jdbc, connection.url: "sqlite:///{folder}/shop.db"}}
+sink:
+  connector: sqlite
+  connection.url: sqlite:///{folder}/copy.db
+  insert.mode: upsert
+  table.mapping: [{{from: b, key.fields: id}}]
+"""
+
+
+def test_tables_without_a_key_are_one_error_of_validate_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE a (id INTEGER PRIMARY KEY)")
+        for name in "bcde":
+            shop.execute(f"CREATE TABLE {name} (id INTEGER)")
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        copy.execute("CREATE TABLE d (id INTEGER PRIMARY KEY)")
+    text = KEYLESS.format(folder=tmp_path)
+    code, found = _findings(tmp_path, text, capsys)
+    [failed] = [each for each in found if each["verdict"] == "failed"]
+    assert "row in c, e: they have" in failed["found"]
+    assert "table.mapping" in failed["fix"]
+    assert code == main(["validate", str(tmp_path / "copy.yaml")]) == 2
+    assert "row in c, e: they have" in capsys.readouterr().err
+    (tmp_path / "copy.yaml").write_text(text.replace("upsert", "insert"))
+    assert main(["validate", str(tmp_path / "copy.yaml")]) == 0
+
+
+MISTAKEN = """\
+name: shop
+source:
+  connector: jdbc
+  connection.url: postgresql://127.0.0.1:1/shop
+  poll.interval.ms: 1000
+sinks:
+  - {connector: postgres, connection.url: "postgresql://nohost.invalid/copy"}
+  - {connector: mysql, connection.url: "mysql://127.0.0.1:1/copy"}
+  - connector: mysql
+    connection.url: mysql://127.0.0.1/copy
+    connection.password: ${env:NOPE_NOT_SET}
+"""
+
+
+def test_what_is_mistaken_is_named_with_what_mends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = _findings(tmp_path, MISTAKEN, capsys)
+    failed = {e["part"] + " " + e["requirement"]: e for e in found if e["verdict"] == "failed"}
+    assert code == 2
+    for part in ("source", "sinks[0]", "sinks[1]"):
+        assert "connection.url" in failed[f"{part} a connection"]["fix"]
+    assert "at the top" in failed["definition source.poll.interval.ms"]["fix"]
+    unset = failed["definition sinks[2].connection.password"]["found"]
+    assert "${env:NOPE_NOT_SET}" in unset
+
+
+def test_tables_that_are_not_there_are_met_with_the_name_that_is_close(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    text = KEYLESS.format(folder=tmp_path)
+    text = text.replace('shop.db"}', 'shop.db", table.include.list: ordrs}')
+    _, found = _findings(tmp_path, text, capsys)
+    [failed] = [each for each in found if each["verdict"] == "failed"]
+    assert "no table ordrs" in failed["found"]
+    assert "Did you mean orders?" in failed["fix"]

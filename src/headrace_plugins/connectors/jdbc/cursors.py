@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - names are quoted, and values are quoted by the driver
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import tzinfo
 
-    from headrace_plugins.databases.catalog import Column
+    from headrace_plugins.databases.catalog import Column, TableName
     from headrace_plugins.databases.database import Database, Session
 
     Offset: TypeAlias = Mapping[str, Any]
@@ -39,6 +40,7 @@ class Rows:
         key: The columns of its primary key, empty without one.
         count: About how many rows it has; None if that is not known.
         title: What a person calls it.
+        table: The name of the table; None for a query.
     """
 
     database: Database
@@ -47,6 +49,7 @@ class Rows:
     key: tuple[str, ...]
     count: int | None
     title: str
+    table: TableName | None = None
 
     def quoted(self, names: Sequence[str]) -> list[str]:
         """Return the names of columns as SQL."""
@@ -379,6 +382,13 @@ class GrowingCursor(Cursor):
                 count = most
         return self._offset(last), count
 
+    def newest(self, session: Session, rows: Rows, offset: Offset | None) -> Offset | None:
+        """Return the place of the last row that is there behind an offset; None without one."""
+        self._check(offset)
+        new = self._range(rows, self._place(offset or self.initial), None, None)
+        last = new.last(session, rows)
+        return None if last is None else self._offset(last)
+
     @override
     def range(self, rows: Rows, start: Offset | None, end: Offset) -> KeyRange:
         self._check(start)
@@ -459,4 +469,52 @@ class GrowingCursor(Cursor):
         return offset
 
 
+class SettledNumber:
+    """Up to which number a table has all rows that it will ever have.
+
+    Numbers are drawn in one order and committed in another: behind a number that is there a
+    smaller one may still come, of a transaction that is open. One is settled once all
+    transactions have ended that wrote the table when it was seen.
+    """
+
+    def __init__(self) -> None:
+        self._settled: Offset | None = None
+        self._seen: Offset | None = None
+        self._writers: frozenset[str] = frozenset()
+
+    def look(
+        self, session: Session, rows: Rows, cursor: GrowingCursor, offset: Offset | None
+    ) -> Offset | None:
+        """Return what is settled by now; None if nothing is.
+
+        The first look waits for writers for a moment, as a process may look only once.
+        """
+        if self._seen is None and self._settled is None:
+            self._see(session, rows, cursor, offset)
+            until = time.monotonic() + _FIRST_WAIT_SECONDS
+            while not self._settle(session, rows) and time.monotonic() < until:
+                time.sleep(_FIRST_WAIT_SECONDS / 40)
+        elif self._settle(session, rows):
+            self._see(session, rows, cursor, offset)
+            self._settle(session, rows)
+        return self._settled
+
+    def _see(
+        self, session: Session, rows: Rows, cursor: GrowingCursor, offset: Offset | None
+    ) -> None:
+        newest = cursor.newest(session, rows, offset)
+        if newest is not None and newest != self._settled:
+            # The number comes first: who drew a smaller one is a writer now, or has committed.
+            self._seen, self._writers = newest, rows.database.writers(session, rows.table)
+
+    def _settle(self, session: Session, rows: Rows) -> bool:
+        """Settle what was seen, if no writer is left; return whether nothing waits now."""
+        if self._writers:
+            self._writers &= rows.database.writers(session, rows.table)
+        if self._seen is not None and not self._writers:
+            self._settled, self._seen = self._seen, None
+        return self._seen is None
+
+
+_FIRST_WAIT_SECONDS = 2.0
 NOW = "now"

@@ -14,11 +14,13 @@ from typing_extensions import override
 
 from headrace.sdk import (
     ConfigError,
-    DataLostError,
     FrameSource,
+    HeadraceError,
     Lag,
     Position,
+    RangeChangedError,
     ReadLimit,
+    RetriableError,
     Schema,
     check_range,
 )
@@ -31,6 +33,7 @@ from headrace_plugins.connectors.jdbc.cursors import (
     GrowingCursor,
     KeyRange,
     Rows,
+    SettledNumber,
     stored,
 )
 from headrace_plugins.connectors.jdbc.selection import Selection
@@ -76,6 +79,7 @@ class TableReader:
         self._tables: dict[str, Table] = {}
         self._batch = ExitStack()
         self._rounds: dict[str, tuple[int, float]] = {}
+        self._settled: dict[str, SettledNumber] = {}
 
     @cached_property
     def selection(self) -> Selection:
@@ -139,6 +143,7 @@ class TableReader:
             key=table.key,
             count=table.rows,
             title=str(table.name),
+            table=table.name,
         )
 
     def query_rows(self) -> Rows:
@@ -218,6 +223,24 @@ class TableReader:
             )
 
     # --- ranges ---------------------------------------------------------------------
+
+    def latest(
+        self,
+        rows: Rows,
+        offset: Mapping[str, Any] | None,
+        *,
+        most: int | None,
+        until: Mapping[str, Any] | None,
+    ) -> tuple[Mapping[str, Any], int] | None:
+        """Return the end of the next batch, see ``Cursor.latest``."""
+        cursor, session = self.cursor(rows), self.session()
+        # What is given was settled when it was looked for; times wait by their delay.
+        if until is None and isinstance(cursor, GrowingCursor) and not cursor.timestamp:
+            settled = self._settled.setdefault(rows.title, SettledNumber())
+            until = settled.look(session, rows, cursor, offset)
+            if until is None:
+                return None
+        return cursor.latest(session, rows, offset, most=most, until=until)
 
     def may_begin(self, name: str, offset: Mapping[str, Any] | None) -> bool:
         """Return whether a table that was read in bulk may be read again by now.
@@ -371,10 +394,14 @@ class TablesTask(StreamFrameSource):
                 continue  # it came after the run had begun
             if (offset == until and until is not None) or not reader.may_begin(name, offset):
                 continue
-            rows = reader.rows_of(table)
-            found = reader.cursor(rows).latest(
-                reader.session(), rows, offset, most=left, until=until
-            )
+            try:
+                found = reader.latest(reader.rows_of(table), offset, most=left, until=until)
+            except RetriableError:
+                raise
+            except HeadraceError:
+                if name in reader.tables(anew=True):
+                    raise
+                continue  # it went since the tables were looked at; the others go on
             if found is None or found[0] == offset:
                 continue
             end = end.moved(partition, found[0])
@@ -397,14 +424,16 @@ class TablesTask(StreamFrameSource):
         changed = [each["table"] for each in end.changed(start) if "table" in each]
         # The snapshot comes first: what is changed behind it is noticed when it is read.
         snapshot = reader.begin_batch()
-        tables = reader.tables(anew=True)
+        try:
+            tables = reader.tables(anew=True)
+        except ConfigError as error:  # a table that is named has gone
+            raise RangeChangedError(error.problem, fix=error.fix) from error
         check_range(start, end, [partition_of(name) for name in {*tables, *changed}])
         gone = [name for name in changed if name not in tables]
         if gone:
-            raise DataLostError(
+            raise RangeChangedError(
                 problem=f"The batch reads {gone[0]}, which is no longer there or not chosen.",
-                fix="Put it back until the batch is finished, or give the batch up with "
-                "`headrace offsets give-up`.",
+                fix="Put it back, or choose it again, until the batch is finished.",
             )
         found = []
         for name, table in tables.items():
@@ -464,9 +493,7 @@ class QueryTask(FrameSource):
         until = None if limit.until is None else limit.until.offset(QUERY)
         if (offset == until and until is not None) or not reader.may_begin("query", offset):
             return start
-        found = reader.cursor(rows).latest(
-            reader.session(), rows, offset, most=limit.rows, until=until
-        )
+        found = reader.latest(rows, offset, most=limit.rows, until=until)
         reader.session()
         return start if found is None else start.moved(QUERY, found[0])
 

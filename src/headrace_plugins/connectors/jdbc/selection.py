@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
@@ -45,16 +46,14 @@ class Selection:
         if self.included:
             for pattern in self.included:
                 if not _WILD.search(pattern) and not any(self._is(pattern, t) for t in there):
-                    near = [
-                        str(t)
-                        for t in there
-                        if t.name.lower() == pattern.lower().split(".")[-1]
-                    ]
+                    name = pattern.lower().split(".")[-1]
+                    names = {t.name.lower(): str(t) for t in reversed(there)}
+                    near = [names[each] for each in get_close_matches(name, names, n=1)]
+                    meant = f"Did you mean {near[0]}? " if near else ""
                     raise ConfigError(
                         problem=f"There is no table {pattern}, or the user may not read it.",
-                        fix=f"Did you mean {near[0]}?"
-                        if near
-                        else "Create it, or grant SELECT.",
+                        fix=f"{meant}Create it, put it back or grant SELECT on it, or take it "
+                        "out of table.include.list.",
                         field="table.include.list",
                     )
         return [

@@ -104,6 +104,8 @@ class JdbcSource(SourceConnector):
         try:
             yield Finding("a connection", Verdict.OK, reader.database.address.title)
             yield from reader.database.examine(session)
+            if reader.settings.mode is Mode.INCREMENTING and not reader.database.knows_writers:
+                yield _LATE_NUMBERS
             if reader.settings.query is None:
                 yield from _tables_found(reader)
             else:
@@ -166,6 +168,15 @@ def _is_short(value: object) -> bool:
 
 _NUMBER = re.compile(r"-?[0-9]{1,100}(\.[0-9]{1,100})?")
 _LONGEST_VALUE = 65_536
+
+_LATE_NUMBERS = Finding(
+    "rows that are committed late",
+    Verdict.WARNING,
+    "In mode incrementing a row is lost that is committed after one with a larger number was "
+    "read, and this database does not tell which transactions may still add such rows.",
+    "Use mode timestamp+incrementing with timestamp.delay.interval.ms, or run "
+    "`headrace verify --repair` from time to time.",
+)
 
 
 def _tables_found(reader: TableReader) -> Iterable[Finding]:
