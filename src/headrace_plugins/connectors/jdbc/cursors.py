@@ -11,6 +11,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import structlog
 from typing_extensions import override
 
 from headrace.sdk import StateError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Database, Session
 
     Offset: TypeAlias = Mapping[str, Any]
+
+log = structlog.get_logger(__name__)
 
 _SPARSE = 4
 """How many numbers there may be for each row before even ranges are too uneven."""
@@ -481,6 +484,7 @@ class SettledNumber:
         self._settled: Offset | None = None
         self._seen: Offset | None = None
         self._writers: frozenset[str] = frozenset()
+        self._tells_at = 0.0
 
     def look(
         self, session: Session, rows: Rows, cursor: GrowingCursor, offset: Offset | None
@@ -494,9 +498,18 @@ class SettledNumber:
             until = time.monotonic() + _FIRST_WAIT_SECONDS
             while not self._settle(session, rows) and time.monotonic() < until:
                 time.sleep(_FIRST_WAIT_SECONDS / 40)
+            self._tells_at = 0.0
         elif self._settle(session, rows):
             self._see(session, rows, cursor, offset)
             self._settle(session, rows)
+        if self._seen is not None and time.monotonic() >= self._tells_at:
+            self._tells_at = time.monotonic() + _TELL_SECONDS
+            log.warning(
+                "new rows wait for the end of transactions that write their table",
+                table=rows.title,
+                transactions=sorted(self._writers),
+                fix="Commit or end them: pg_stat_activity shows who is idle in transaction.",
+            )
         return self._settled
 
     def _see(
@@ -505,6 +518,7 @@ class SettledNumber:
         newest = cursor.newest(session, rows, offset)
         if newest is not None and newest != self._settled:
             # The number comes first: who drew a smaller one is a writer now, or has committed.
+            self._tells_at = time.monotonic() + _TELL_SECONDS
             self._seen, self._writers = newest, rows.database.writers(session, rows.table)
 
     def _settle(self, session: Session, rows: Rows) -> bool:
@@ -516,5 +530,5 @@ class SettledNumber:
         return self._seen is None
 
 
-_FIRST_WAIT_SECONDS = 2.0
+_FIRST_WAIT_SECONDS, _TELL_SECONDS = 2.0, 60.0
 NOW = "now"
