@@ -29,7 +29,7 @@ from headrace.dataplane import (
 from headrace.model import TaskId
 from headrace.runtime.preview import require_own_replays, resend
 from headrace.runtime.tasks import Assembler, sink_names, started_steps
-from headrace.sdk import CodeTransform, ConfigError, TransformBatch
+from headrace.sdk import CodeTransform, ConfigError, StateError, TransformBatch
 from headrace.sdk.schema_evolution import ChangeKind, Handling
 from headrace.sdk.sqltext import literal
 
@@ -121,9 +121,10 @@ class Verifier:
         Raises:
             ConfigError: The source is not a set of tables, no target can be read, or a target
                 cannot be repaired.
-            StateError: Another repair of the connector runs.
+            StateError: The connector runs, or another repair of it.
         """
         if repair is not None:
+            self._require_stopped(copy.name)
             self._finish_repairs(copy)
         with ExitStack() as opened, translated(f"comparing {copy.name}"):
             plan = copy.plan(self.registry)
@@ -209,9 +210,11 @@ class Verifier:
             if streams and stream not in streams:
                 continue
             read = partial(_chained, table=table, stream=stream, plan=plan, chains=chains)
+            whole = replace(table, read=table.read_at_once or table.read)
+            at_once = partial(read, table=whole)
             topics, divided = topics_of(self.spark, read(self.spark))
             found += [
-                Expected(stream, topic, read, divided)
+                Expected(stream, topic, read, at_once, divided)
                 for topic in topics
                 if plan.arrives(topic)
             ]
@@ -281,11 +284,26 @@ class Verifier:
                     )
         if not sent:
             return list(compared)
+        self._require_stopped(copy.name)
         self._send(copy)
         return [
             (c, replace(c.again(result), repaired=sent[n]) if n in sent else result)
             for n, (c, result) in enumerate(compared)
         ]
+
+    def _require_stopped(self, connector: str) -> None:
+        """Raise StateError if the connector that writes the target runs."""
+        now = self.assembler.store.now()
+        for lease in self.assembler.store.leases(connector):
+            if lease.task.number != REPLAYS and lease.expires > now:
+                problem = (
+                    f"{connector} runs: a repair could put older rows over those it writes."
+                )
+                fix = (
+                    f"Pause it (headrace connector pause {connector} --wait), or end its run, "
+                    "until the repair is done."
+                )
+                raise StateError(problem, field="--repair", fix=fix)
 
     def _finish_repairs(self, copy: Copy) -> None:
         """Send what an earlier repair, which was killed, has kept and not sent yet."""
