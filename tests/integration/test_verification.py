@@ -16,10 +16,10 @@ from typing_extensions import override
 
 from headrace.control import copies_of
 from headrace.dataplane import VerifyOptions
-from headrace.model import Batch
+from headrace.model import Batch, TaskId
 from headrace.runtime.app import Runtime
 from headrace.runtime.verification import RepairOptions, VerifyReport
-from headrace.sdk import ConfigError
+from headrace.sdk import ConfigError, StateError
 from headrace.settings import load_settings
 from headrace.store import Store
 from headrace.worker import Everyone
@@ -169,6 +169,36 @@ def test_of_a_table_that_is_not_there_yet_all_rows_are_missing(copying: Copying)
     assert report.tables[0].figures.missing == 100
     with pytest.raises(ConfigError, match="not there yet"):
         copying.verify(repair=RepairOptions())
+
+
+def test_nothing_is_repaired_while_the_connector_runs(copying: Copying) -> None:
+    copying.write(ROWS)
+    copying.run()
+    copying.delta().delete("id = 8")
+    state = copying.runtime.state
+    lease = state.lease(TaskId("orders", 0), "a server", state.now(), timedelta(minutes=1))
+    with pytest.raises(StateError, match="orders runs") as raised:
+        copying.verify(repair=RepairOptions())
+    assert "headrace connector pause orders --wait" in (raised.value.fix or "")
+    assert copying.verify().tables[0].figures.missing == 1
+    state.release(lease)
+    assert copying.verify(repair=RepairOptions()).tables[0].repaired == 1
+
+
+def test_a_repair_goes_by_what_the_source_has_when_it_writes(copying: Copying) -> None:
+    copying.write(ROWS)
+    copying.run()
+    copying.delta().update({"id": "1000"}, predicate="id = 10")
+    newer = [(n, "newer", price) if n == 10 else (n, name, price) for n, name, price in ROWS]
+
+    def change(doing: str) -> None:
+        if "looking at rows" in doing:  # all have been compared, and nothing was sent
+            copying.write([*newer, (1000, "n10", "10.50")])
+
+    options = VerifyOptions(settle=timedelta(0), report=change)
+    (table,) = copying.verify(options, RepairOptions(delete_extra=True)).tables
+    assert table.equal
+    assert {row[:2] for row in copying.rows()} >= {(10, "newer"), (1000, "n10")}
 
 
 class DyingStore(Store):

@@ -147,6 +147,8 @@ def _row(result: TableResult) -> list[str]:
 
 
 def _verdict(result: TableResult) -> str:
+    if result.error:
+        return "error"
     if not result.equal:
         return "different"
     return "repaired" if result.repaired else "equal"
@@ -164,6 +166,8 @@ def _lines(report: VerifyReport) -> Iterator[str]:
             if rows:
                 yield f"{result.stream}: {count(rows)} rows {what}"
         yield from (f"{result.stream}: {note}" for note in result.notes)
+        if result.error:
+            yield f"{result.stream}: not compared: {result.error}"
         for each in result.differences:
             yield ""
             yield from _difference(result.stream, each)

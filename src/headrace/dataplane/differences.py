@@ -77,6 +77,7 @@ class TableResult:
         lacking: Columns that the target does not have.
         notes: What a person should know, such as the digits that a type cannot hold.
         repaired: Rows that were sent again, those to be deleted included.
+        error: Why it could not be compared, and what to do; empty if it was.
     """
 
     stream: str
@@ -92,11 +93,12 @@ class TableResult:
     notes: Sequence[str] = ()
     differences: Sequence[Difference] = ()
     repaired: int = 0
+    error: str = ""
 
     @property
     def equal(self) -> bool:
         """Whether the target holds what the source has."""
-        return not self.figures.keys and not self.lacking
+        return not self.figures.keys and not self.lacking and not self.error
 
 
 @dataclass(frozen=True)

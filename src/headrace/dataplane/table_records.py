@@ -27,6 +27,7 @@ class Expected:
 
     Args:
         read: Reads the source and lays the chain over it. Called again to see what has moved.
+        read_at_once: Does so with the rows of one moment.
         topic: Where the chain sends them.
         divided: Whether it sends others of the same stream elsewhere.
     """
@@ -34,11 +35,12 @@ class Expected:
     stream: str
     topic: str
     read: Callable[[SparkSession], RecordFrame]
+    read_at_once: Callable[[SparkSession], RecordFrame]
     divided: bool = False
 
-    def records(self, spark: SparkSession) -> RecordFrame:
+    def records(self, spark: SparkSession, *, at_once: bool = False) -> RecordFrame:
         """Return the records of the topic."""
-        records = self.read(spark)
+        records = self.read_at_once(spark) if at_once else self.read(spark)
         if not self.divided:
             return records
         of_topic = records.frame.where(f"{records.shape.topic} <=> {literal(self.topic)}")

@@ -475,10 +475,12 @@ class TableComparison:
     def to_send(self, *, delete_extra: bool) -> Resending:
         """Return the records that make the target equal: rows, and keys to be deleted.
 
-        Called after ``run``. The key of each is a struct of the key's columns. Where a key has
-        several rows in the source, all of them go.
+        Called after ``run``. The source is read again, as it is at one moment: its newest rows
+        go, and no key is deleted that it has by now. The key of each record is a struct of the
+        key's columns. Where a key has several rows in the source, all of them go.
         """
         assert self._found is not None
+        now = [each.records(self._spark, at_once=True) for each in self._expected]
         schemas = {each.name: each.schema for each in self._columns if each.name in self.key}
         key = Schema.struct({name: schemas[name] for name in self.key})
         value = self._schema.replaced(optional=True)
@@ -499,13 +501,14 @@ class TableComparison:
                     "headers",
                     "timestamp",
                 )
-                for each in self._records
+                for each in now
             ),
         )
         lacking = self._found.where("missing > 0 OR different > 0").select("id")
         frames = [source.join(lacking, "id", "left_semi")]
         if delete_extra:
             gone = self._found.where("extra > 0 AND source_rows = 0").select("id")
+            gone = gone.join(source.select("id"), "id", "left_anti")
             nothing = {"value": sql_type(value), "headers": _HEADERS, "timestamp": "TIMESTAMP"}
             nulls = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in nothing.items()]
             frames += [

@@ -29,7 +29,7 @@ from headrace.dataplane import (
 from headrace.model import TaskId
 from headrace.runtime.preview import require_own_replays, resend
 from headrace.runtime.tasks import Assembler, sink_names, started_steps
-from headrace.sdk import CodeTransform, ConfigError, TransformBatch
+from headrace.sdk import CodeTransform, ConfigError, HeadraceError, StateError, TransformBatch
 from headrace.sdk.schema_evolution import ChangeKind, Handling
 from headrace.sdk.sqltext import literal
 
@@ -79,11 +79,16 @@ class RepairOptions:
 
 @dataclass
 class _Sink:
-    """A sink of a copy with what is compared of it."""
+    """A sink of a copy with what is compared of it, and what cannot be.
+
+    It is readable if it keeps tables at all.
+    """
 
     plan: SinkPlan
     name: str
     comparisons: list[TableComparison] = field(default_factory=list)
+    failed: list[TableResult] = field(default_factory=list)
+    readable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,21 +126,24 @@ class Verifier:
         Raises:
             ConfigError: The source is not a set of tables, no target can be read, or a target
                 cannot be repaired.
-            StateError: Another repair of the connector runs.
+            StateError: The connector runs, or another repair of it.
         """
         if repair is not None:
+            self._require_stopped(copy.name)
             self._finish_repairs(copy)
         with ExitStack() as opened, translated(f"comparing {copy.name}"):
             plan = copy.plan(self.registry)
-            sinks, skipped = self._sinks(plan, options, streams, opened)
+            expected, tables = self._expected(plan, streams, opened)
+            sinks, skipped = self._sinks(plan, options, expected, opened)
             if repair is not None:
                 _require_repairable(sinks, repair)
-            tables = []
             for sink in sinks:
-                compared = [(each, each.run()) for each in sink.comparisons]
-                if repair is not None:
-                    compared = self._repaired(copy, sink, compared, repair)
-                tables += [result for _, result in compared]
+                compared = [(each, _run(each)) for each in sink.comparisons]
+                tables += sink.failed
+                if repair is None:
+                    tables += [result for _, result in compared]
+                else:
+                    tables += self._repaired(copy, sink, compared, repair)
             letters = self._dead_letters(copy.name, plan, tables)
             return VerifyReport(
                 connector=copy.name, tables=tables, skipped=skipped, dead_letters=letters
@@ -148,29 +156,23 @@ class Verifier:
         self,
         plan: CopyPlan,
         options: VerifyOptions,
-        streams: Sequence[str],
+        expected: Sequence[Expected],
         opened: ExitStack,
     ) -> tuple[list[_Sink], list[str]]:
-        expected = self._expected(plan, streams, opened)
         sinks, skipped = [], []
         for each, name in zip(plan.sinks, sink_names(plan.sinks), strict=True):
             found = _Sink(each, name)
-            readable = True
-            for of_topic, tables in self._shared(each, expected):
-                if tables is None:
-                    readable = False
-                    break
+            for of_topic, tables in self._shared(found, expected):
                 ignores = each.evolution.of(ChangeKind.ADD) is Handling.IGNORE
                 comparison = TableComparison(
                     self.spark, of_topic, tables, options, ignores_added=ignores
                 )
                 opened.callback(comparison.close)
                 found.comparisons.append(comparison)
-            if readable:
+            if found.readable or not expected:
                 sinks.append(found)
             else:
-                kind = each.connector.__name__
-                skipped.append(f"{kind}: what it has written cannot be read back as rows")
+                skipped.append(f"{each.connector.__name__}: {_UNREADABLE}")
         if not sinks:
             problem = f"No target can be compared. {'; '.join(skipped)}."
             raise ConfigError(
@@ -182,7 +184,8 @@ class Verifier:
 
     def _expected(
         self, plan: CopyPlan, streams: Sequence[str], opened: ExitStack
-    ) -> list[Expected]:
+    ) -> tuple[list[Expected], list[TableResult]]:
+        """Return the rows of the streams, and the streams whose rows cannot be read."""
         tables = plan.source.connector.table_rows(plan.source.parsed)
         if tables is None:
             problem = (
@@ -194,10 +197,11 @@ class Verifier:
                 fix="Verify reads sources that keep their rows, such as files or a database.",
             )
         named = {t.stream if plan.has_streams else plan.stream: t for t in tables}
-        if unknown := sorted(set(streams) - set(named)):
+        unknown = [each for each in dict.fromkeys(streams) if each not in named]
+        there = f"There are: {', '.join(sorted(named))}."
+        if unknown and len(unknown) == len(set(streams)):
             problem = f"There is no stream {unknown[0]}."
-            fix = f"There are: {', '.join(sorted(named))}."
-            raise ConfigError(problem, field="--stream", fix=fix)
+            raise ConfigError(problem, field="--stream", fix=there)
         folder = Path(opened.enter_context(TemporaryDirectory(prefix="headrace-verify-")))
         task = TaskId("verify", 0)
         chains = [
@@ -205,34 +209,49 @@ class Verifier:
             for number, steps in enumerate((plan.steps, plan.later_steps))
         ]
         found = []
+        failed = [_failed(each, "", f"The source has it no more. {there}") for each in unknown]
         for stream, table in named.items():
             if streams and stream not in streams:
                 continue
             read = partial(_chained, table=table, stream=stream, plan=plan, chains=chains)
-            topics, divided = topics_of(self.spark, read(self.spark))
+            whole = replace(table, read=table.read_at_once or table.read)
+            at_once = partial(read, table=whole)
+            try:
+                with translated(f"reading {stream}"):
+                    topics, divided = topics_of(self.spark, read(self.spark))
+            except HeadraceError as error:
+                failed.append(_failed(stream, table.title, str(error)))
+                continue
             found += [
-                Expected(stream, topic, read, divided)
+                Expected(stream, topic, read, at_once, divided)
                 for topic in topics
                 if plan.arrives(topic)
             ]
-        return found
+        return found, failed
 
     def _shared(
-        self, sink: SinkPlan, expected: Sequence[Expected]
-    ) -> Iterator[tuple[list[Expected], list[TableRows] | None]]:
-        """Yield what each of a sink's tables is compared with; None for what cannot be read.
+        self, sink: _Sink, expected: Sequence[Expected]
+    ) -> Iterator[tuple[list[Expected], list[TableRows]]]:
+        """Yield what each of a sink's tables is compared with; keep what cannot be read.
 
         Streams whose rows go into one table are compared with it together.
         """
-        config = sink.connector.config_def().parse(sink.config)
+        connector = sink.plan.connector
+        config = connector.config_def().parse(sink.plan.config)
         groups: list[tuple[list[Expected], dict[str, TableRows]]] = []
         for each in expected:
             schema = each.read(self.spark).shape.value.schema
             assert schema is not None
-            tables = sink.connector.table_rows(config, each.topic, schema)
+            try:
+                tables = connector.table_rows(config, each.topic, schema)
+            except HeadraceError as error:
+                sink.readable = True
+                sink.failed.append(_failed(each.stream, connector.__name__, str(error)))
+                continue
             if tables is None:
-                yield [each], None
-                return
+                sink.failed.append(_failed(each.stream, connector.__name__, _UNREADABLE))
+                continue
+            sink.readable = True
             own = ([each], {table.title: table for table in tables})
             for group in [g for g in groups if g[1].keys() & own[1].keys()]:
                 groups.remove(group)
@@ -263,13 +282,15 @@ class Verifier:
         sink: _Sink,
         compared: Sequence[tuple[TableComparison, TableResult]],
         repair: RepairOptions,
-    ) -> list[tuple[TableComparison, TableResult]]:
+    ) -> list[TableResult]:
         repairs = Repairs.of(copy.name, self.topics_dir)
         reader = RepairReader(copy.name, repairs)
         sent: dict[int, int] = {}
         with self._holding(copy.name):
             after = reader.number(self.assembler.store.position(TaskId(copy.name, REPLAYS)))
             for number, (comparison, result) in enumerate(compared):
+                if result.error or _obstacle(comparison, repair) is not None:
+                    continue
                 figures = result.figures
                 extra = figures.extra if repair.delete_extra else 0
                 if figures.missing + figures.different + extra:
@@ -279,13 +300,29 @@ class Verifier:
                         topic=comparison.topic,
                         sink=sink.name,
                     )
-        if not sent:
-            return list(compared)
-        self._send(copy)
+        if sent:
+            self._require_stopped(copy.name)
+            self._send(copy)
         return [
-            (c, replace(c.again(result), repaired=sent[n]) if n in sent else result)
-            for n, (c, result) in enumerate(compared)
+            replace(each.again(result), repaired=sent[number])
+            if number in sent
+            else _unrepaired(result, _obstacle(each, repair))
+            for number, (each, result) in enumerate(compared)
         ]
+
+    def _require_stopped(self, connector: str) -> None:
+        """Raise StateError if the connector that writes the target runs."""
+        now = self.assembler.store.now()
+        for lease in self.assembler.store.leases(connector):
+            if lease.task.number != REPLAYS and lease.expires > now:
+                problem = (
+                    f"{connector} runs: a repair could put older rows over those it writes."
+                )
+                fix = (
+                    f"Pause it (headrace connector pause {connector} --wait), or end its run, "
+                    "until the repair is done."
+                )
+                raise StateError(problem, field="--repair", fix=fix)
 
     def _finish_repairs(self, copy: Copy) -> None:
         """Send what an earlier repair, which was killed, has kept and not sent yet."""
@@ -346,27 +383,65 @@ def _chained(
     return apply_chain(replace(records, shape=shape), chains[1], batch)
 
 
+_UNREADABLE = "What it has written cannot be read back as rows."
+
+
+def _failed(stream: str, target: str, error: str) -> TableResult:
+    """Return the result of a table that cannot be compared."""
+    return TableResult(
+        stream=stream, target=target, key=(), source_rows=0, target_rows=0, error=error
+    )
+
+
+def _run(comparison: TableComparison) -> TableResult:
+    """Compare a table; what is wrong with it must not keep others from being compared."""
+    try:
+        with translated(f"comparing {comparison.stream}"):
+            return comparison.run()
+    except HeadraceError as error:
+        return _failed(comparison.stream, comparison.title, str(error))
+    raise AssertionError  # nothing passes in silence
+
+
 def _require_repairable(sinks: Sequence[_Sink], repair: RepairOptions) -> None:
-    for comparison in (each for sink in sinks for each in sink.comparisons):
-        if not comparison.is_there:
-            problem = f"The target of {comparison.stream} is not there yet."
-            fix = "Run the connector: there is nothing that could be repaired."
-            raise ConfigError(problem, field="--repair", fix=fix)
-        if not comparison.replaces:
-            problem = (
-                f"{comparison.title} takes rows only as new ones: what is sent again would be "
-                "there twice."
-            )
-            raise ConfigError(
-                problem,
-                field="--repair",
-                fix="Let the sink replace rows by key (mode: upsert with key.fields does), or "
-                "empty the target, reset the connector's offsets and run it again.",
-            )
-        if repair.delete_extra and not comparison.deletes:
-            problem = f"{comparison.title} deletes no rows as it is configured."
-            raise ConfigError(
-                problem,
-                field="--delete-extra",
-                fix="Let the sink delete (as delete.enabled: true does), or delete them there.",
-            )
+    """Raise ConfigError if no table of any sink can be repaired."""
+    every = [each for sink in sinks for each in sink.comparisons]
+    obstacles = [error for each in every if (error := _obstacle(each, repair)) is not None]
+    if obstacles and len(obstacles) == len(every):
+        raise obstacles[0]
+
+
+def _unrepaired(result: TableResult, obstacle: ConfigError | None) -> TableResult:
+    if obstacle is None or result.equal or result.error:
+        return result
+    note = f"not repaired: {obstacle.problem} {obstacle.fix}"
+    return replace(result, notes=[*result.notes, note])
+
+
+def _obstacle(comparison: TableComparison, repair: RepairOptions) -> ConfigError | None:
+    """Return why a table cannot be repaired as it is asked for; None if it can."""
+    if not comparison.is_there:
+        return ConfigError(
+            f"The target of {comparison.stream} is not there yet.",
+            field="--repair",
+            fix="Run the connector: there is nothing that could be repaired.",
+        )
+    try:
+        replaces = comparison.replaces
+    except ConfigError as error:  # it cannot be compared
+        return error
+    if not replaces:
+        return ConfigError(
+            f"{comparison.title} takes rows only as new ones: what is sent again would be "
+            "there twice.",
+            field="--repair",
+            fix="Let the sink replace rows by key (mode: upsert with key.fields does), or "
+            "empty the target, reset the connector's offsets and run it again.",
+        )
+    if repair.delete_extra and not comparison.deletes:
+        return ConfigError(
+            f"{comparison.title} deletes no rows as it is configured.",
+            field="--delete-extra",
+            fix="Let the sink delete (as delete.enabled: true does), or delete them there.",
+        )
+    return None

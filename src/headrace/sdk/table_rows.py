@@ -27,6 +27,8 @@ class TableRows:
         key: The columns that identify a row; empty where nothing does.
         read: Returns the rows: a column for each field, or what executors read as Arrow. Called
             again where rows have moved while both sides were read.
+        read_at_once: Reads them as they are at one moment, for a repair; None where ``read``
+            does. That may read parts one after the other, and miss a row that moves between.
         keyed: Of a source: whether its records have the key as theirs, and not only in their
             schema.
         replaces: Of a target: whether a record replaces the row of its key, so that a repair
@@ -39,6 +41,7 @@ class TableRows:
     schema: Schema | None
     key: tuple[str, ...]
     read: Callable[[SparkSession], DataFrame | ArrowParts]
+    read_at_once: Callable[[SparkSession], DataFrame | ArrowParts] | None = None
     keyed: bool = False
     replaces: bool = False
     deletes: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,12 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.sources import ArrowParts
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import quote
+from headrace_plugins.databases.catalog import rows_schema
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -130,21 +131,36 @@ def _paced(rate: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def all_rows(
-    database: Database, table: Table, connections: int
+    database: Database,
+    table: Table,
+    connections: int,
+    names: Mapping[str, str] | None = None,
 ) -> Callable[[SparkSession], ArrowParts | DataFrame]:
-    """Return what reads all rows of a table, as they are then."""
+    """Return what reads all rows of a table, as they are then.
+
+    ``names`` are those that columns are given, where they are not their own.
+    """
+    source, named = database.path(table.name), names or {}
+    columns = tuple(replace(c, name=named.get(c.name, c.name)) for c in table.columns)
+    pairs = zip(table.columns, columns, strict=True)
+    listed = ", ".join(
+        f"{database.quote(a.name)} AS {database.quote(b.name)}" for a, b in pairs
+    )
+
+    def select(where: str) -> Select:
+        if columns == table.columns:
+            return Select(columns=columns, source=source, where=where)
+        condition = f" WHERE {where}" if where else ""
+        rows = f"SELECT {listed} FROM {source}{condition}"  # noqa: S608 - quoted names
+        return Select(columns=columns, source=f"({rows}) q")
 
     def read(spark: SparkSession) -> ArrowParts | DataFrame:
         with database.session() as session:
             ranges = database.physical_ranges(session, table, connections) or [""]
-        selects = [
-            Select(columns=table.columns, source=database.path(table.name), where=each)
-            for each in ranges
-        ]
+        selects = [select(each) for each in ranges]
         if database.by_spark:
             return database.frame(spark, selects)
-        return arrow_parts(
-            database, table.schema(database.kind), selects, connections=connections
-        )
+        schema = rows_schema(database.kind, columns)
+        return arrow_parts(database, schema, selects, connections=connections)
 
     return read

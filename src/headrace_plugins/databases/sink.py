@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -10,7 +11,7 @@ from headrace.sdk import ConfigError, DeliveryGuarantee, HeadraceError, Schema, 
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.jdbc import loads_drivers
 from headrace.sdk.table_rows import TableRows
-from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.catalog import TableName, rows_schema
 from headrace_plugins.databases.database import UNSEEN
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.parts import all_rows
@@ -87,7 +88,7 @@ class TableSink(SinkConnector):
         settings = cls._settings(config)
         targets = TableRules.of(settings).targets(topic)
         names = None if len(targets) != 1 else targets[0].select(schema).whole(schema)
-        if names is None or any(name != own for name, own in names.items()):
+        if names is None:
             return None  # what rules have left out or made cannot be told from what is lost
         database = database_of(settings)
         name = database.named(targets[0].name)
@@ -95,13 +96,15 @@ class TableSink(SinkConnector):
             table = database.table(session, name)
         if table is None:
             return []
+        columns = [replace(c, name=names.get(c.name, c.name)) for c in table.columns]
+        key = targets[0].key_fields or tuple(settings.keys) or table.key
         return [
             TableRows(
                 stream=topic,
                 title=f"{database.address.title} {name}",
-                schema=table.schema(database.kind),
-                key=targets[0].key_fields or tuple(settings.keys) or table.key,
-                read=all_rows(database, table, settings.connections_max),
+                schema=rows_schema(database.kind, columns),
+                key=tuple(names.get(each, each) for each in key),
+                read=all_rows(database, table, settings.connections_max, names),
                 replaces=settings.insert_mode is Mode.UPSERT,
                 deletes=settings.delete_enabled,
             )

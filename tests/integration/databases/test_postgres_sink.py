@@ -280,6 +280,18 @@ def test_rules_send_a_stream_to_several_tables_renamed_and_filtered(
     assert task.committed(batch.mark, "t") is not None
 
 
+def test_two_rules_that_write_one_tables_name_differently_are_refused(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint, name text)")
+    rules = [{"from": "t", "to": "public.t"}, {"from": "t", "to": "t"}]
+    task, frame = tasks(table_mapping=json.dumps(rules)), records(spark, [(1, "a")])
+    with pytest.raises(ConfigError, match="two rules send t there") as refused:
+        write(task, frame, 1)
+    assert refused.value.field == "table.mapping"
+    assert rows(url) == []
+
+
 def test_a_batch_whose_commit_lost_its_connection_is_written_by_the_next_try(
     spark: SparkSession, tasks: Any, url: str
 ) -> None:

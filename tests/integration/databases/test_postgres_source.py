@@ -403,3 +403,25 @@ def test_a_query_is_one_statement(url: str) -> None:
     props = {"connection.url": url, "query": query}
     assert list(JdbcSource.check(JdbcSource.config_def().parse(props)))
     run(url, "INSERT INTO kept VALUES (1)")
+
+
+def test_a_row_that_moves_while_a_table_is_read_at_once_is_there_once(
+    spark: SparkSession, url: str
+) -> None:
+    run(
+        url,
+        "CREATE TABLE t (id INT PRIMARY KEY, text TEXT)",
+        "INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 20000) AS n",
+    )
+    props = {"connection.url": url, "connections.max": "4", "mode": "bulk"}
+    (table,) = JdbcSource.table_rows(JdbcSource.config_def().parse(props)) or ()
+    assert table.read_at_once is not None
+    rows = table.read_at_once(spark)
+    assert isinstance(rows, ArrowParts)
+    found = list[int]()
+    for part in rows.parts:
+        for number, (batch, _) in enumerate(rows.read(part)):
+            if number == 0:
+                run(url, "UPDATE t SET text = 'moved' WHERE id % 1000 = 0")
+            found += batch["id"].to_pylist()
+    assert sorted(found) == list(range(1, 20001))

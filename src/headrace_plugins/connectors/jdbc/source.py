@@ -128,6 +128,7 @@ class JdbcSource(SourceConnector):
                     schema=table.schema(reader.database.kind),
                     key=table.key,
                     read=all_rows(reader.database, table, settings.connections_max),
+                    read_at_once=all_rows(reader.database, table, 1),  # one statement
                 )
                 for table in reader.tables().values()
             ]
