@@ -1,4 +1,4 @@
-"""Finds Spark jobs in which nothing moves, and batches that Spark plans for long."""
+"""Finds Spark jobs in which nothing moves, and batches of which no job runs for long."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ _FIX = (
 
 
 _PLAN_FIX = (
-    "Leave columns out at the source, or by a connector for each part of them; use fewer "
-    "transforms; or let batches be larger, as each is planned anew."
+    "Check that the systems it reads and writes respond. If they do, leave columns out at the "
+    "source, or by a connector for each part of them; use fewer transforms; or let batches be "
+    "larger, as each is planned anew."
 )
 
 
 class SlowPlanningError(RetriableError):
-    """Spark has been planning a batch for long, and no job of it runs yet.
+    """No job of a batch has run for long: Spark plans it, or a system does not respond.
 
     The batch goes on: this is only shown.
     """
@@ -115,9 +116,12 @@ class Stalls:
     def _plans(self, slot: TaskSlot) -> None:
         seconds, columns = self.planned.total_seconds(), slot.task.columns()
         of = f" of {columns} columns" if columns else ""
-        problem = f"A batch{of} has been planned for more than {seconds:g} seconds."
+        problem = (
+            f"No Spark job of a batch{of} has run for {seconds:g} seconds: Spark plans it, or "
+            "it waits for a system that does not respond."
+        )
         log.warning(
-            "planning of a batch takes long",
+            "no Spark job of a batch runs",
             seconds=seconds,
             columns=columns,
             fix=_PLAN_FIX,

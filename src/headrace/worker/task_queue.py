@@ -52,7 +52,7 @@ class TaskSlot:
     away: float = 0.0
     """For how many of the seconds since ``trying_since`` such a part was away."""
     retrying: str | None = None
-    """The code of the error that is shown while it is tried again."""
+    """What is shown while it is tried again: the newest error."""
     error: Exception | None = None
     began: float = 0.0
     verdict: Verdict = field(default_factory=Verdict)

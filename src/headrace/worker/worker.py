@@ -90,7 +90,7 @@ class Worker:
             on_end=lambda slot: self._queue.wake(lambda reader: feeds(slot.task, reader)),
         )
         self.stalls.report = lambda slot, error: self._show(
-            slot, None if error is None else trace_of(error)
+            slot, slot.retrying if error is None else trace_of(error)
         )
         self._numbers = itertools.count()
 
@@ -263,6 +263,7 @@ class Worker:
             if slot.retrying is not None:
                 slot.retrying = None
                 self._show(slot, None)
+                log.info("task works again", **labels(slot.task.id))
             self._stepped(slot, step, finished, timedelta(seconds=time.monotonic() - began))
         elif isinstance(error, RetriableError):
             self._retry(slot, error)
@@ -330,10 +331,10 @@ class Worker:
         shown = self.redact(error)
         if slot.failures == 1 or not isinstance(error, SparkUnavailableError):
             self.events.retrying(slot.task.id, shown, wait)
-        code = getattr(error, "code", "")
-        if slot.retrying != code:
-            slot.retrying = code
-            self._show(slot, f"{trace_of(shown)}\nIt is tried again until it works.")
+        trace = f"{trace_of(shown)}\nIt is tried again until it works."
+        if slot.retrying != trace:
+            slot.retrying = trace
+            self._show(slot, trace)
 
     def _of_storage(self, slot: TaskSlot, error: Exception) -> Exception:
         """Return what the storage's error is, where that is the cause."""

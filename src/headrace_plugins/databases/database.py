@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError
+from headrace.sdk import ConfigError, HeadraceError
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.databases.catalog import Column, Table, TableName
 
@@ -266,6 +266,19 @@ class Database(ABC):
         """Return the name of a table as SQL."""
         parts = (name.schema, name.name) if name.schema else (name.name,)
         return ".".join(self.quote(part) for part in parts)
+
+    def idle(self, session: Session | None) -> Session:
+        """Return a session with no transaction open: this one, or a new one if it has ended."""
+        if session is not None:
+            try:
+                session.rollback()
+            except HeadraceError:
+                session.close()
+            else:
+                return session
+        session = self.session()
+        session.rollback()
+        return session
 
     def named(self, text: str) -> TableName:
         """Return the name of a table that a person wrote, in the default schema if in none."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 # https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
 NOT_REACHED, TOO_LARGE = 2003, 1153
 _NO_DATABASE, _NO_TABLE, _NOT_THERE, _NO_TLS = 1049, 1146, 1305, 2026
-_NO_ENTRY = {1044, 1045, 1251, 1524, 1698, 1820, 1862, 2059, 2061}
-_NOT_GRANTED = {1142, 1143, 1227, 1370}
+_NO_ENTRY = {1045, 1251, 1524, 1698, 1820, 1862, 2059, 2061}
+_NOT_GRANTED = {1044, 1142, 1143, 1227, 1370}
 _NOT_USABLE = {_NO_DATABASE, _NO_TABLE, _NO_TLS, *_NO_ENTRY, *_NOT_GRANTED}
 _NOT_CONNECTED = {2002, NOT_REACHED}
 _NO_SPACE = {3, 1021, 1026, 1114}
@@ -69,7 +69,10 @@ def refused_row(address: Address, text: str) -> RecordError:
 
 def _not_usable(address: Address, number: object, problem: str) -> ConfigError:
     database = "`" + address.database.replace("`", "``") + "`"
-    grant = f"GRANT … ON {database}.* TO '{address.user or 'user'}';"
+    grant = (
+        "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP "
+        f"ON {database}.* TO '{address.user or 'user'}';"
+    )
     if number in _NO_ENTRY:
         return ConfigError(
             problem=problem,

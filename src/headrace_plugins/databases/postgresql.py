@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from contextlib import closing, contextmanager
 from functools import partial
@@ -173,7 +174,7 @@ class Postgresql(Database):
         if state == "42501":
             return ConfigError(
                 problem=f"{title}: {text}.",
-                fix=f"Grant it: GRANT … TO {self.quote(self.address.user or 'user')};",
+                fix=f"GRANT {_missing(text)} TO {self.quote(self.address.user or 'user')};",
                 field="connection.user",
             )
         fix = "Create it, or name one that is there." if state == "42P01" else ""
@@ -583,3 +584,11 @@ def _begin_snapshot(connection: Any) -> None:
     """Let the next transaction see one state, and change nothing."""
     connection.isolation_level = _psycopg().IsolationLevel.REPEATABLE_READ
     connection.read_only = True
+
+
+def _missing(text: str) -> str:
+    """Return the rights that a message of PostgreSQL says are missing, as GRANT has them."""
+    found = re.search(r"permission denied for (table|schema|database|sequence) (.+)", text)
+    kind, name = found.groups() if found else ("table", "…")
+    rights = {"table": "SELECT, INSERT, UPDATE, DELETE, TRUNCATE", "schema": "USAGE, CREATE"}
+    return f"{rights.get(kind, 'ALL')} ON {kind.upper()} {name}"

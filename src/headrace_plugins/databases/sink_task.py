@@ -125,13 +125,7 @@ class TableSinkTask(FrameSink):
 
     def session(self) -> Session:
         """Return the connection for looking and for making tables, in no transaction."""
-        if self._session is None:
-            self._session = self.database.session()
-        try:
-            self._session.rollback()
-        except Exception:
-            self.stop()
-            raise
+        self._session = self.database.idle(self._session)
         return self._session
 
     @override

@@ -13,7 +13,7 @@ from tests.database_tables.postgresql import TABLES
 from tests.database_tables.table import KEY, Table, Unfit
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import RetriableError
+from headrace.sdk import ConfigError, RetriableError
 from headrace.sdk.arrow import conform, to_arrow
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.catalog import TableName
@@ -134,3 +134,42 @@ def test_a_batch_whose_snapshot_went_with_the_server_runs_again(url: str) -> Non
         assert list(database.read(select)) == []
     with pytest.raises(RetriableError, match="lost the snapshot"):
         list(database.read(select))
+
+
+def test_a_session_that_the_server_has_ended_gives_way_to_a_new_one(url: str) -> None:
+    database = Postgresql(address_of(url))
+    first = database.idle(None)
+    assert database.idle(first) is first
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(%s)", [first.value("SELECT pg_backend_pid()")]
+        )
+    with database.idle(first) as second:
+        assert second.value("SELECT 1") == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "fix"),
+    [
+        (
+            "SELECT * FROM t",
+            'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON TABLE t TO "{user}";',
+        ),
+        ("SELECT * FROM s.t", 'GRANT USAGE, CREATE ON SCHEMA s TO "{user}";'),
+    ],
+)
+def test_a_right_that_is_missing_is_named(url: str, query: str, fix: str) -> None:
+    role = "newcomer"
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("CREATE TABLE t (id int)")
+        admin.execute("CREATE SCHEMA s CREATE TABLE t (id int)")
+        admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+        try:
+            with (
+                Postgresql(address_of(url, role)).session() as session,
+                pytest.raises(ConfigError) as raised,
+            ):
+                session.rows(query)
+        finally:
+            admin.execute(f"DROP ROLE {role}".encode())
+    assert raised.value.fix == fix.format(user=role)

@@ -154,6 +154,27 @@ def test_a_task_that_another_process_runs_is_taken_when_it_is_free() -> None:
     assert all(wait >= timedelta(milliseconds=10) for wait in told.retries)
 
 
+@pytest.mark.timeout(30)
+def test_the_newest_cause_is_shown_until_the_task_works_again() -> None:
+    go = threading.Event()
+
+    def last() -> Step:
+        if not go.is_set():
+            raise RetriableError(problem="Connection refused")
+        return IDLE
+
+    task = Script("a", RetriableError("The server closed the connection"), last)
+    with serving(Told(), task) as run:
+
+        def trace() -> str:
+            found = run.store.statuses("a").get(task.id)
+            return "" if found is None else str(found.trace)
+
+        until(lambda: "Connection refused" in trace())
+        go.set()
+        until(lambda: trace() == "None")
+
+
 class CancelledError(SourceError):
     code = "task.cancelled"
 

@@ -1,6 +1,7 @@
 """A Spark job that does not get on is told of, and cancelled where so configured."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -9,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.worker.scripts import IDLE, Script, Told, until, worker, working
 
-from headrace.model import TaskState, TaskStatus
-from headrace.sdk import HeadraceError
+from headrace.model import Backoff, TaskState, TaskStatus
+from headrace.sdk import HeadraceError, RetriableError
 from headrace.worker import Stalls, Step, Worker
 
 pytestmark = pytest.mark.timeout(60)
@@ -86,19 +87,33 @@ def test_a_batch_that_is_planned_for_long_is_told_of_until_its_job_runs() -> Non
     task = Hanging()
     task.doing, task.width = None, 5000
     with capture_logs() as logs, running(task, Stalls(planned=SHORT)) as here:
-        until(lambda: "5000 columns has been planned" in str(status(here, task).trace))
+        until(lambda: "job of a batch of 5000 columns" in str(status(here, task).trace))
         assert status(here, task).state is TaskState.RUNNING
         task.doing = 1
         until(lambda: status(here, task).trace is None)
         task.may.set()
         until(lambda: len(task.calls) > 1)
-    (told,) = [each for each in logs if each["event"] == "planning of a batch takes long"]
+    (told,) = [each for each in logs if each["event"] == "no Spark job of a batch runs"]
     assert (told["log_level"], told["connector"], told["columns"]) == (
         "warning",
         "hanging",
         5000,
     )
-    assert "Leave columns out" in told["fix"]
+    assert "systems it reads and writes" in told["fix"]
+    assert "leave columns out" in told["fix"]
+
+
+def test_what_is_tried_again_is_still_shown_after_a_batch_was_planned_for_long() -> None:
+    task = Hanging()
+    task.doing, task.width = None, 5
+    task.steps = [task.hang, RetriableError("busy", after=timedelta(hours=1))]
+    task.backoff = Backoff(longest=timedelta(hours=1))
+    with running(task, Stalls(planned=SHORT)) as here:
+        until(lambda: "job of a batch" in str(status(here, task).trace))
+        task.may.set()
+        until(lambda: "busy" in str(status(here, task).trace))
+        time.sleep(4 * SHORT.total_seconds())
+        assert "busy" in str(status(here, task).trace)
 
 
 def test_a_task_that_looks_for_data_plans_nothing() -> None:

@@ -96,13 +96,7 @@ class TableReader:
 
     def session(self) -> Session:
         """Return the connection for looking, with no transaction open."""
-        if self._session is None:
-            self._session = self.database.session()
-        try:
-            self._session.rollback()
-        except Exception:
-            self.forget()
-            raise
+        self._session = self.database.idle(self._session)
         return self._session
 
     def forget(self) -> None:
