@@ -53,8 +53,10 @@ class TableSink(SinkConnector):
     @classmethod
     def target(cls, config: Config) -> str:
         settings = cls._settings(config)
-        # Guarantee 2: a batch in doubt has the same mark when the URL is written otherwise.
-        return f"{settings.address.marked} {settings.table_name_format}"
+        # Guarantee 2: a batch in doubt has the same mark when the URL or the placeholders are
+        # written otherwise; the table's own name is in the mark.
+        fixed = settings.table_name_format.partition("${")[0]
+        return f"{settings.address.marked} {fixed}"
 
     @override
     @classmethod

@@ -87,3 +87,27 @@ def test_a_database_has_one_name_however_its_url_is_written(
     assert len({named(url) for url in urls}) == 1
     others = {named(urls[0].replace("shop", "store")), named(urls[0], "customers")}
     assert len({named(urls[0]), *others}) == 3
+
+
+@pytest.mark.parametrize(
+    ("connector", "config", "key", "texts"),
+    [
+        (DeltaSink, {}, "path", ("/lake/{}", "/other/{}")),
+        (
+            PostgresSink,
+            {"connection.url": "postgresql://localhost/shop"},
+            "table.name.format",
+            ("copied.{}", "other.{}"),
+        ),
+    ],
+)
+def test_a_name_does_not_depend_on_how_the_tables_of_streams_are_written(
+    connector: type[SinkConnector], config: dict[str, str], key: str, texts: tuple[str, str]
+):
+    def named(text: str, placeholder: str) -> str:
+        made = {**config, key: text.format(placeholder)}
+        return sink_names([plan(connector, **made)])[0]
+
+    here, there = texts
+    assert named(here, "${topic}") == named(here, "${table}")
+    assert named(here, "${topic}") != named(there, "${topic}")

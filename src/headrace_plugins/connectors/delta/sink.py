@@ -530,7 +530,9 @@ class DeltaSink(SinkConnector):
     @override
     @classmethod
     def target(cls, config: Config) -> str:
-        path = config.get_str("path")
+        # Guarantee 2: each table has its own marks, and is the same one when the placeholders
+        # of a batch in doubt are written otherwise.
+        path = PLACEHOLDER.split(config.get_str("path"))[0]
         # Marks hold what this returns: a plain path has to stay as it is written.
         return str(Location.of(path)) if path.lower().startswith("file:") else path
 
