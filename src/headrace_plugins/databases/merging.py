@@ -194,17 +194,13 @@ def _settled(
 ) -> list[Refused]:
     """Run statements for the rows of a condition; divide them where the target refuses any."""
     try:
-        with session.savepoint():
-            for statement in statements(where):
-                session.execute(statement)
+        _run(session, statements(where))
     except RecordError:
         if not session.undoes_parts:
             raise
         if not tolerant:
             # Another task may have added a row of the same key meanwhile: now it is seen.
-            with session.savepoint():
-                for statement in statements(where):
-                    session.execute(statement)
+            _run(session, statements(where))
             return []
         record, rows = staging.own(RECORD), f"FROM {staging.path} s WHERE {where}"
         bounds = session.rows(f"SELECT min({record}), max({record}) {rows}")[0]
@@ -224,6 +220,13 @@ def _settled(
     return []
 
 
+def _run(session: Session, statements: Sequence[str]) -> None:
+    """Run statements of which all are undone where one fails."""
+    with session.savepoint():
+        for statement in statements:
+            session.execute(statement)
+
+
 def _settled_one_by_one(
     session: Session,
     staging: Staging,
@@ -237,9 +240,7 @@ def _settled_one_by_one(
     for (row,) in session.rows(f"SELECT s.{row_id} FROM {staging.path} s WHERE {where}"):
         one = f"{where} AND s.{row_id} = {database.literal(row)}"
         try:
-            with session.savepoint():
-                for statement in statements(one):
-                    session.execute(statement)
+            _run(session, statements(one))
         except RecordError as error:
             refused.append(Refused(record, _ERROR, error.problem))
     return refused

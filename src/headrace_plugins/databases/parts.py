@@ -80,8 +80,8 @@ def _reading(select: Select) -> Iterator[None]:
     except (ConfigError, DatabaseError) as error:
         raise SourceError(
             problem=f"Reading {select.source}: {error.problem}",
-            fix="If the table, or a column of it, was dropped or renamed: put it back, or "
-            "leave the table out by table.exclude.list.",
+            fix=f"{error.fix} If the table, or a column of it, was dropped or renamed: put it "
+            "back, or leave the table out by table.exclude.list.".strip(),
         ) from error
 
 
