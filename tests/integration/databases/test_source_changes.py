@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from structlog.testing import capture_logs
 from tests.integration.databases.source_reading import (
     KINDS,
     Following,
@@ -234,6 +235,16 @@ def test_rows_of_a_query_that_are_committed_behind_larger_numbers_are_read(
             late.commit()
         assert task.latest(first, ReadLimit()).offset({"query": "query"}) == {"incrementing": 3}
         task.stop()
+
+
+def test_a_source_that_may_read_no_table_says_so_once(follow: Follow, url: str) -> None:
+    run(url, "DROP TABLE t")
+    with capture_logs() as logs:
+        source = follow(url)
+        assert source.ids() == source.ids() == []
+    told = [each for each in logs if "may read no table" in each["event"]]
+    assert [each["log_level"] for each in told] == ["warning"]
+    assert "Grant SELECT" in told[0]["fix"]
 
 
 def test_a_first_look_waits_for_a_transaction_that_ends_soon(

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+NO_TABLES = "The user may read no table that is chosen."
+NO_TABLES_FIX = "Grant SELECT on them, or correct table.include.list."
 _SMALL = 100_000
 """Up to how many rows a range is read by one query."""
 _DIVIDING = (DATE, DECIMAL, TIMESTAMP, TIME)
@@ -125,6 +127,8 @@ class TableReader:
                     new=sorted(set(self._tables) - before),
                     gone=sorted(before - set(self._tables)),
                 )
+            if not found and (self._looked < 0 or before):
+                log.warning(NO_TABLES, fix=NO_TABLES_FIX)
             self._looked = time.monotonic()
         return self._tables
 

@@ -18,6 +18,8 @@ from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.jdbc import loads_drivers
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.jdbc.reader import (
+    NO_TABLES,
+    NO_TABLES_FIX,
     QueryTask,
     TableReader,
     TablesTask,
@@ -190,8 +192,8 @@ def _tables_found(reader: TableReader) -> Iterable[Finding]:
         yield Finding(
             "tables to read",
             Verdict.FAILED,
-            "The user may read no table that is chosen.",
-            "Grant SELECT on them, or correct table.include.list.",
+            NO_TABLES,
+            NO_TABLES_FIX,
         )
     for name, table in tables.items():
         finding = _looked_at(reader, name)
