@@ -127,8 +127,6 @@ class TableReader:
                     new=sorted(set(self._tables) - before),
                     gone=sorted(before - set(self._tables)),
                 )
-            if not found and (self._looked < 0 or before):
-                log.warning(NO_TABLES, fix=NO_TABLES_FIX)
             self._looked = time.monotonic()
         return self._tables
 
@@ -373,6 +371,7 @@ class TablesTask(StreamFrameSource):
     def start(self, context: TaskContext) -> None:
         super().start(context)
         self._reader = TableReader(self.settings)
+        self._has_tables = True
 
     @override
     def stop(self) -> None:
@@ -384,6 +383,9 @@ class TablesTask(StreamFrameSource):
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         reader, end = self._reader, start
         left = limit.rows
+        had, self._has_tables = self._has_tables, bool(reader.tables())
+        if had and not self._has_tables:
+            log.warning(NO_TABLES, fix=NO_TABLES_FIX)
         for name, table in reader.tables().items():
             partition = partition_of(name)
             until = None if limit.until is None else limit.until.offset(partition)
