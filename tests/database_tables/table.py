@@ -173,6 +173,7 @@ ODD_TEXTS = (
     "back\\slash, \\n, \\\\, \\x41, %s, {}, $1, :name, ?",
     "\\N",
     "\\.",
+    "end\n\\.\nof data",
     "NULL",
     "null",
     "one\nline, two\r\nlines, three\rlines",

@@ -1,4 +1,4 @@
-"""Rows that a database writes as CSV, parsed into Arrow: exact, or rejected with the reason."""
+"""Rows as CSV: what a database writes parsed into Arrow, and Arrow written for one to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from headrace.sdk.arrow import to_arrow_type
-from headrace.sdk.schema import TIME, Schema, Type
+from headrace.sdk.schema import TIME, TIMESTAMP, Schema, Type
 from headrace_plugins.databases.text_columns import TextColumns
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CsvRows:
     """Parses blocks of whole CSV records, without a header, of a select's columns.
+
+    Rows are exact, or rejected with the reason.
 
     A null is an empty value without quotes, and an empty text one in quotes. Bytes are in
     hexadecimal, behind two signs.
@@ -106,6 +108,33 @@ def _unhexed(values: pa.Array, schema: Schema) -> pa.Array:
     if schema.type is not Type.BYTES or schema.is_logical:
         return values
     return unhex(pc.utf8_slice_codeunits(values, 2))
+
+
+_WRITTEN = csv.WriteOptions(include_header=False, quoting_style="needed")
+"""Texts are in quotes, empty ones too, and a null is an empty value without."""
+
+
+def csv_lines(rows: pa.RecordBatch, schemas: Sequence[Schema]) -> memoryview:
+    """Return rows as CSV in UTF-8, as PostgreSQL reads it; times with a zone are of UTC."""
+    arrays = [
+        _writable(column, schema) for column, schema in zip(rows.columns, schemas, strict=True)
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])
+    lines = pa.BufferOutputStream()
+    csv.write_csv(batch, lines, _WRITTEN)
+    return memoryview(lines.getvalue())
+
+
+def _writable(column: pa.Array, schema: Schema) -> pa.Array:
+    """Return values that Arrow's writer of CSV has the right texts for."""
+    if schema.name == TIME:
+        micros = column if pa.types.is_time(column.type) else column.cast(pa.int64())
+        return micros.cast(pa.time64("us"))
+    if schema.name == TIMESTAMP and schema.is_local:
+        return column.cast(pa.timestamp("us"))
+    if schema.type is Type.BYTES and not schema.is_logical:
+        return pc.binary_join_element_wise("\\x", to_hex(column), "")
+    return column
 
 
 def unhex(texts: pa.Array) -> pa.Array:

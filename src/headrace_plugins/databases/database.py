@@ -216,8 +216,10 @@ class Database(ABC):
     ``read`` and ``load``. The writer keeps no ledger of parts, so staged rows are counted."""
     publishes: ClassVar[bool] = True
     """Whether a staging table can become a target by another name."""
-    has_sql_2003: ClassVar[bool] = True
-    """Whether its SQL compares rows of values, and has ``row_number``."""
+    compares_rows: ClassVar[bool] = True
+    """Whether its SQL compares rows of values."""
+    seeks_rows: ClassVar[bool] = True
+    """Whether it finds such a comparison by an index."""
     folds_columns: ClassVar[bool] = False
     """Whether names of columns that differ in case only are of one column."""
     long_text: ClassVar[str] = "TEXT"

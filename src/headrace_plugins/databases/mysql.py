@@ -123,6 +123,7 @@ class Mysql(Database):
     exact_text: ClassVar[str] = f"{COLLATE}utf8mb4_bin"
     transactional_ddl: ClassVar[bool] = False
     folds_columns: ClassVar[bool] = True
+    seeks_rows: ClassVar[bool] = False
     table_options: ClassVar[str] = " ENGINE=InnoDB"  # a server may have another default
 
     # --- connections and names ------------------------------------------------------
@@ -331,7 +332,7 @@ class Mysql(Database):
         columns: Mapping[str, Schema],
         rows: Iterator[pa.RecordBatch],
     ) -> int:
-        text, sent = TextRows(list(columns.values()), boolean=("1", "0")), 0
+        text, sent = TextRows(list(columns.values())), 0
 
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal sent

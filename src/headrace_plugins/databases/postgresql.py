@@ -9,6 +9,7 @@ import re
 import time
 from contextlib import closing, contextmanager
 from functools import partial
+from select import POLLIN, poll
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
@@ -34,7 +35,7 @@ from headrace.sdk.schema import (
     scale_of,
 )
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
-from headrace_plugins.databases.csv_rows import CsvRows
+from headrace_plugins.databases.csv_rows import CsvRows, csv_lines
 from headrace_plugins.databases.database import (
     Database,
     Merge,
@@ -51,7 +52,6 @@ from headrace_plugins.databases.postgresql_catalog import (
     describe_tables,
     writers_of,
 )
-from headrace_plugins.databases.text_rows import TextRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -310,11 +310,7 @@ class Postgresql(Database):
         with closing(self._connect()) as connection, self._errors():
             if select.snapshot is not None:
                 self._see(connection, select.snapshot)
-            with (
-                connection.cursor() as cursor,
-                cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT {form})") as copy,
-            ):
-                yield from copy
+            yield from _copied_rows(connection, f"COPY ({query}) TO STDOUT (FORMAT {form})")
             if select.snapshot is not None:
                 self._check_rewritten(connection)
 
@@ -389,16 +385,16 @@ class Postgresql(Database):
         columns: Mapping[str, Schema],
         rows: Iterator[pa.RecordBatch],
     ) -> int:
-        text = TextRows(list(columns.values()), bytes_prefix="\\\\x", zone="+00")
-        names = ", ".join(self.quote(name) for name in columns)
+        names, schemas = ", ".join(self.quote(name) for name in columns), list(columns.values())
+        statement = f"COPY {self.path(table)} ({names}) FROM STDIN (FORMAT csv)"
         with (
             self._errors(),
             session.connection.cursor() as cursor,
-            cursor.copy(f"COPY {self.path(table)} ({names}) FROM STDIN") as copy,
+            cursor.copy(statement) as copy,
         ):
             count = 0
             for batch in rows:
-                copy.write(text.lines(batch))
+                copy.write(csv_lines(batch, schemas))
                 count += batch.num_rows
         return count
 
@@ -578,6 +574,36 @@ def _psycopg() -> Any:
             fix="pip install 'headrace[postgresql]'",
         ) from error
     return psycopg
+
+
+def _copied_rows(connection: Any, statement: str) -> Iterator[memoryview]:
+    """Yield what COPY sends, a row at a time.
+
+    psycopg's own loop waits for each row by a generator, which takes as long as the row.
+    Raises the errors of psycopg.
+    """
+    from psycopg.errors import error_from_result  # noqa: PLC0415 - an extra
+    from psycopg.pq import ExecStatus  # noqa: PLC0415 - an extra
+
+    server = connection.pgconn
+    result = server.exec_(statement.encode())
+    if result.status != ExecStatus.COPY_OUT:
+        raise error_from_result(result)
+    readable = poll()
+    readable.register(server.socket, POLLIN)
+    while True:
+        size, row = server.get_copy_data(1)
+        if size > 0:
+            yield row
+        elif size == 0:
+            readable.poll()
+            server.consume_input()
+        else:
+            break
+    result = server.get_result()
+    if result.status != ExecStatus.COMMAND_OK:
+        raise error_from_result(result)
+    server.get_result()  # None, which ends the statement
 
 
 def _begin_snapshot(connection: Any) -> None:

@@ -1,4 +1,4 @@
-"""Arrow's rows as the tab-separated text that COPY and LOAD DATA read."""
+"""Arrow's rows as the tab-separated text that LOAD DATA reads."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
 from headrace.sdk.schema import TIME, TIMESTAMP, Schema, Type
 from headrace_plugins.databases.csv_rows import to_hex
 
 _SPECIAL = r"[\\\t\n\r]"
+_WRITTEN = csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
@@ -19,31 +21,27 @@ _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 class TextRows:
     """Writes rows as lines: values between tabs, nulls as backslash N, escapes by backslashes.
 
-    That is PostgreSQL's text format of COPY and what MySQL's LOAD DATA reads by default.
+    That is what MySQL's LOAD DATA reads by default. True is 1, bytes are hexadecimal digits,
+    and times are of UTC.
 
     Args:
         schemas: Those of the columns, in their order.
-        boolean: The texts of true and false.
-        bytes_prefix: What stands before the hexadecimal digits of bytes.
-        zone: What follows a time that has a zone; all are written as of UTC.
     """
 
     schemas: Sequence[Schema]
-    boolean: tuple[str, str] = ("t", "f")
-    bytes_prefix: str = ""
-    zone: str = ""
 
     def lines(self, rows: pa.RecordBatch) -> memoryview:
         """Return the lines of the rows, in UTF-8, as one buffer of Arrow's."""
         if not rows.num_rows:
             return memoryview(b"")
-        joined = pc.binary_join_element_wise(
-            *self.texts(rows), "\t", null_handling="replace", null_replacement="\\N"
-        )
-        ended = pc.binary_join_element_wise(joined, "", "\n")
-        _, offsets, data = ended.buffers()
-        end = memoryview(offsets).cast("i")[len(ended)]
-        return memoryview(data)[:end]
+        texts = [pc.fill_null(values, "\\N") for values in self.texts(rows)]
+        batch = pa.RecordBatch.from_arrays(texts, [str(n) for n in range(len(texts))])
+        lines = pa.BufferOutputStream()
+        try:  # eight times as fast as joining the texts
+            csv.write_csv(batch, lines, _WRITTEN)
+        except pa.ArrowInvalid:  # a text has a quote, which is nothing special here
+            return _joined(texts)
+        return memoryview(lines.getvalue())
 
     def texts(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """Return the values of each column as such texts; nulls stay nulls."""
@@ -54,25 +52,26 @@ class TextRows:
 
     def _texts(self, column: pa.Array, schema: Schema) -> pa.Array:
         if schema.type is Type.BOOLEAN:
-            return pc.if_else(column, *self.boolean)
+            return pc.if_else(column, "1", "0")
         if schema.name == TIME:
             micros = column if pa.types.is_time(column.type) else column.cast(pa.int64())
             return micros.cast(pa.time64("us")).cast(pa.string())
         if schema.name == TIMESTAMP:
-            text = column.cast(pa.timestamp("us")).cast(pa.string())
-            if self.zone and not schema.is_local:
-                text = pc.binary_join_element_wise(text, self.zone, "")
-            return text
+            return column.cast(pa.timestamp("us")).cast(pa.string())
         if schema.type is Type.BYTES and not schema.is_logical:
-            hexadecimal = to_hex(column)
-            if not self.bytes_prefix:
-                return hexadecimal
-            return pc.binary_join_element_wise(self.bytes_prefix, hexadecimal, "")
+            return to_hex(column)
         text = column if pa.types.is_string(column.type) else column.cast(pa.string())
         if schema.type is Type.STRING and _has_special(text):
             for sign, escaped in _ESCAPES:
                 text = pc.replace_substring(text, sign, escaped)
         return text
+
+
+def _joined(texts: Sequence[pa.Array]) -> memoryview:
+    lines = pc.binary_join_element_wise(*texts, "\t")
+    ended = pc.binary_join_element_wise(lines, "", "\n")
+    _, offsets, data = ended.buffers()
+    return memoryview(data)[: memoryview(offsets).cast("i")[len(ended)]]
 
 
 def _has_special(texts: pa.Array) -> bool:

@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 _SPARSE = 4
 """How many numbers there may be for each row before even ranges are too uneven."""
+_UNEVEN = 2
+"""How many times its share an even range of a key's first column may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +104,16 @@ def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[A
     """Return the comparison of SQL terms, by the columns whose values they have."""
     right = [rows.value(name, v) for name, v in zip(terms, values, strict=True)]
     pairs = list(zip(terms.values(), right, strict=True))
-    if len(pairs) > 1 and rows.database.has_sql_2003:
-        return f"({', '.join(terms.values())}) {sign} ({', '.join(right)})"
-    *before, (term, value) = pairs
-    found = f"{term} {sign} {value}"
-    for term, value in reversed(before):
-        found = f"({term} {sign[0]} {value} OR ({term} = {value} AND {found}))"
+    if len(pairs) > 1 and rows.database.compares_rows:
+        found = f"({', '.join(terms.values())}) {sign} ({', '.join(right)})"
+    else:
+        *before, (term, value) = pairs
+        found = f"{term} {sign} {value}"
+        for term, value in reversed(before):
+            found = f"({term} {sign[0]} {value} OR ({term} = {value} AND {found}))"
+    if len(pairs) > 1 and not rows.database.seeks_rows:
+        (term, value), *_ = pairs
+        found = f"{term} {sign[0]}= {value} AND {found}"
     return found
 
 
@@ -164,29 +170,36 @@ class KeyRange:
         if count <= 1:
             return [self]
         about = self._total(session, rows) if rows.count is None else rows.count
-        bounds = self._even(session, rows, count, about)
-        if not bounds:
+        ranges = self._even(session, rows, count, about)
+        if not ranges:
             total = about if rows.count is None else self._total(session, rows)
-            bounds = self._quantiles(session, rows, count, total)
+            ranges = self._between(self._quantiles(session, rows, count, total))
+        return ranges
+
+    def _between(self, bounds: Sequence[tuple[Any, ...]]) -> list[KeyRange]:
         places = [self.after, *[bound for bound in bounds if bound != self.upto], self.upto]
         return [replace(self, after=after, upto=upto) for after, upto in pairwise(places)]
 
-    def _even(
-        self, session: Session, rows: Rows, count: int, total: int
-    ) -> list[tuple[Any, ...]]:
-        """Return even bounds of whole numbers of which most are taken; none otherwise."""
+    def _even(self, session: Session, rows: Rows, count: int, about: int) -> list[KeyRange]:
+        """Divide by even ranges of whole numbers, if most are taken; none otherwise."""
         [(name, term), *others] = self.terms.items()
         schema = rows.columns[name].schema
-        if others or schema.is_logical or schema.type not in WHOLE_NUMBERS:
+        if schema.is_logical or schema.type not in WHOLE_NUMBERS:
             return []
-        least, most = session.rows(f"SELECT min({term}), max({term}) FROM {self._from(rows)}")[
-            0
-        ]
-        if least is None or most - least > _SPARSE * max(1, total):
+        ends = f"SELECT min({term}), max({term}) FROM {self._from(rows)}"
+        least, most = session.rows(ends)[0]
+        if least is None or most - least > _SPARSE * max(1, about):
             return []
         least, most = int(least), int(most)
         width = most - least + 1
-        return [(least + width * number // count - 1,) for number in range(1, count)]
+        bounds = [(least + width * number // count - 1,) for number in range(1, count)]
+        if not others:
+            return self._between(bounds)
+        # Of a key's first column it is not known how many rows have a value.
+        whole = KeyRange({name: term}, more=self.where(rows))
+        ranges = whole._between(bounds)
+        shares = [each._total(session, rows) for each in ranges]  # noqa: SLF001
+        return ranges if max(shares) <= _UNEVEN * sum(shares) / count else []
 
     def _total(self, session: Session, rows: Rows) -> int:
         return int(session.value(f"SELECT count(*) FROM {self._from(rows)}"))
@@ -195,22 +208,13 @@ class KeyRange:
         self, session: Session, rows: Rows, count: int, total: int
     ) -> list[tuple[Any, ...]]:
         """Return bounds that have as many rows between them, whatever their types are."""
-        names = [f"c{number}" for number in range(len(self.terms))]
-        named = ", ".join(
-            f"{t} AS {n}" for t, n in zip(self.terms.values(), names, strict=True)
-        )
-        step = max(1, -(-total // count))
-        if not rows.database.has_sql_2003:
-            places = range(step, total + 1, step)
-            bounds = [self.place(session, rows, number) for number in places]
-            return [bound for bound in bounds if bound is not None]
-        order = ", ".join(self.terms.values())
-        numbered = f"SELECT {named}, row_number() OVER (ORDER BY {order}) AS place"
-        found = session.rows(
-            f"SELECT {', '.join(names)} FROM ({numbered} FROM {self._from(rows)}) q "
-            f"WHERE place % {step} = 0 ORDER BY place"
-        )
-        return [tuple(stored(value) for value in row) for row in found]
+        step, bounds, last = max(1, -(-total // count)), list[tuple[Any, ...]](), self.after
+        while len(bounds) < count - 1:
+            last = replace(self, after=last).place(session, rows, step)
+            if last is None:
+                break
+            bounds.append(last)
+        return bounds
 
     def _from(self, rows: Rows) -> str:
         where = self.where(rows)
