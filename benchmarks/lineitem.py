@@ -108,10 +108,14 @@ class Servers:
 
     def empty_mariadb(self) -> None:
         """Make the target's table again."""
+        self.run_mariadb("DROP TABLE IF EXISTS lineitem", TABLE)
+
+    def run_mariadb(self, *statements: str) -> None:
+        """Run statements in the target."""
         url = self.mariadb_target
         with mariadb_server.connect(url) as connection, connection.cursor() as cursor:
-            cursor.execute("DROP TABLE IF EXISTS lineitem")
-            cursor.execute(TABLE)
+            for statement in statements:
+                cursor.execute(statement)
 
 
 @contextmanager

@@ -216,10 +216,10 @@ class Database(ABC):
     ``read`` and ``load``. The writer keeps no ledger of parts, so staged rows are counted."""
     publishes: ClassVar[bool] = True
     """Whether a staging table can become a target by another name."""
-    compares_rows: ClassVar[bool] = True
-    """Whether its SQL compares rows of values."""
+    has_sql_2003: ClassVar[bool] = True
+    """Whether its SQL compares rows of values, and has ``row_number``."""
     seeks_rows: ClassVar[bool] = True
-    """Whether it finds such a comparison by an index."""
+    """Whether it finds what compares rows of values by an index."""
     folds_columns: ClassVar[bool] = False
     """Whether names of columns that differ in case only are of one column."""
     long_text: ClassVar[str] = "TEXT"

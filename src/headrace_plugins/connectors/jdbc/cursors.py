@@ -104,7 +104,7 @@ def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[A
     """Return the comparison of SQL terms, by the columns whose values they have."""
     right = [rows.value(name, v) for name, v in zip(terms, values, strict=True)]
     pairs = list(zip(terms.values(), right, strict=True))
-    if len(pairs) > 1 and rows.database.compares_rows:
+    if len(pairs) > 1 and rows.database.has_sql_2003:
         found = f"({', '.join(terms.values())}) {sign} ({', '.join(right)})"
     else:
         *before, (term, value) = pairs
@@ -208,13 +208,27 @@ class KeyRange:
         self, session: Session, rows: Rows, count: int, total: int
     ) -> list[tuple[Any, ...]]:
         """Return bounds that have as many rows between them, whatever their types are."""
-        step, bounds, last = max(1, -(-total // count)), list[tuple[Any, ...]](), self.after
-        while len(bounds) < count - 1:
-            last = replace(self, after=last).place(session, rows, step)
-            if last is None:
-                break
-            bounds.append(last)
-        return bounds
+        step = max(1, -(-total // count))
+        if not rows.database.has_sql_2003 or tuple(self.terms) == rows.key:
+            # From one to the next by the index, if there is one.
+            bounds, last = list[tuple[Any, ...]](), self.after
+            while len(bounds) < count - 1:
+                last = replace(self, after=last).place(session, rows, step)
+                if last is None:
+                    break
+                bounds.append(last)
+            return bounds
+        names = [f"c{number}" for number in range(len(self.terms))]
+        named = ", ".join(
+            f"{t} AS {n}" for t, n in zip(self.terms.values(), names, strict=True)
+        )
+        order = ", ".join(self.terms.values())
+        numbered = f"SELECT {named}, row_number() OVER (ORDER BY {order}) AS place"
+        found = session.rows(
+            f"SELECT {', '.join(names)} FROM ({numbered} FROM {self._from(rows)}) q "
+            f"WHERE place % {step} = 0 ORDER BY place"
+        )
+        return [tuple(stored(value) for value in row) for row in found]
 
     def _from(self, rows: Rows) -> str:
         where = self.where(rows)
