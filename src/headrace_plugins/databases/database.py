@@ -217,9 +217,9 @@ class Database(ABC):
     publishes: ClassVar[bool] = True
     """Whether a staging table can become a target by another name."""
     has_sql_2003: ClassVar[bool] = True
-    """Whether its SQL compares rows of values, and has ``row_number``."""
+    """Whether its SQL has ``row_number``."""
     seeks_rows: ClassVar[bool] = True
-    """Whether it finds what compares rows of values by an index."""
+    """Whether its SQL compares rows of values, and finds them by an index."""
     folds_columns: ClassVar[bool] = False
     """Whether names of columns that differ in case only are of one column."""
     long_text: ClassVar[str] = "TEXT"

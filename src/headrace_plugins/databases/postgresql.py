@@ -387,15 +387,17 @@ class Postgresql(Database):
     ) -> int:
         names, schemas = ", ".join(self.quote(name) for name in columns), list(columns.values())
         statement = f"COPY {self.path(table)} ({names}) FROM STDIN (FORMAT csv)"
-        with (
-            self._errors(),
-            session.connection.cursor() as cursor,
-            cursor.copy(statement) as copy,
-        ):
+        with self._errors(), session.connection.cursor() as cursor:
             count = 0
-            for batch in rows:
-                copy.write(csv_lines(batch, schemas))
-                count += batch.num_rows
+            with cursor.copy(statement) as copy:
+                for batch in rows:
+                    copy.write(csv_lines(batch, schemas))
+                    count += batch.num_rows
+            if cursor.rowcount != count:
+                # Guarantee 4: what counts is what is there.
+                raise RecordError(
+                    problem=f"{self.address.title} has {cursor.rowcount} of {count} rows."
+                )
         return count
 
     @override
@@ -579,31 +581,27 @@ def _psycopg() -> Any:
 def _copied_rows(connection: Any, statement: str) -> Iterator[memoryview]:
     """Yield what COPY sends, a row at a time.
 
-    psycopg's own loop waits for each row by a generator, which takes as long as the row.
-    Raises the errors of psycopg.
+    psycopg's own loop over a copy runs a generator for each row, which takes longer than the
+    row itself; what begins and ends the copy is psycopg's. Raises the errors of psycopg.
     """
     from psycopg.errors import error_from_result  # noqa: PLC0415 - an extra
     from psycopg.pq import ExecStatus  # noqa: PLC0415 - an extra
 
-    server = connection.pgconn
-    result = server.exec_(statement.encode())
-    if result.status != ExecStatus.COPY_OUT:
-        raise error_from_result(result)
-    readable = poll()
+    server, readable = connection.pgconn, poll()
     readable.register(server.socket, POLLIN)
-    while True:
-        size, row = server.get_copy_data(1)
-        if size > 0:
-            yield row
-        elif size == 0:
-            readable.poll()
-            server.consume_input()
-        else:
-            break
-    result = server.get_result()
-    if result.status != ExecStatus.COMMAND_OK:
-        raise error_from_result(result)
-    server.get_result()  # None, which ends the statement
+    with connection.cursor() as cursor, cursor.copy(statement):
+        while True:
+            size, row = server.get_copy_data(1)
+            if size > 0:
+                yield row
+            elif size == 0:
+                readable.poll()
+                server.consume_input()
+            else:
+                break
+        results = list(iter(server.get_result, None))  # or the statement does not end
+        if results[0].status != ExecStatus.COMMAND_OK:
+            raise error_from_result(results[0])
 
 
 def _begin_snapshot(connection: Any) -> None:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from headrace.sdk.schema import TIME, TIMESTAMP, Schema, Type
 from headrace_plugins.databases.csv_rows import to_hex
 
 _SPECIAL = r"[\\\t\n\r]"
-_WRITTEN = csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
@@ -34,14 +32,13 @@ class TextRows:
         """Return the lines of the rows, in UTF-8, as one buffer of Arrow's."""
         if not rows.num_rows:
             return memoryview(b"")
-        texts = [pc.fill_null(values, "\\N") for values in self.texts(rows)]
-        batch = pa.RecordBatch.from_arrays(texts, [str(n) for n in range(len(texts))])
-        lines = pa.BufferOutputStream()
-        try:  # eight times as fast as joining the texts
-            csv.write_csv(batch, lines, _WRITTEN)
-        except pa.ArrowInvalid:  # a text has a quote, which is nothing special here
-            return _joined(texts)
-        return memoryview(lines.getvalue())
+        joined = pc.binary_join_element_wise(
+            *self.texts(rows), "\t", null_handling="replace", null_replacement="\\N"
+        )
+        ended = pc.binary_join_element_wise(joined, "", "\n")
+        _, offsets, data = ended.buffers()
+        end = memoryview(offsets).cast("i")[len(ended)]
+        return memoryview(data)[:end]
 
     def texts(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """Return the values of each column as such texts; nulls stay nulls."""
@@ -65,13 +62,6 @@ class TextRows:
             for sign, escaped in _ESCAPES:
                 text = pc.replace_substring(text, sign, escaped)
         return text
-
-
-def _joined(texts: Sequence[pa.Array]) -> memoryview:
-    lines = pc.binary_join_element_wise(*texts, "\t")
-    ended = pc.binary_join_element_wise(lines, "", "\n")
-    _, offsets, data = ended.buffers()
-    return memoryview(data)[: memoryview(offsets).cast("i")[len(ended)]]
 
 
 def _has_special(texts: pa.Array) -> bool:

@@ -3,11 +3,13 @@
 # ruff: noqa: S608 - a test's own statements
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.databases.source_reading import KINDS, databases, run
+from tests.mariadb_server import MariadbServer
 
 from headrace_plugins.connectors.jdbc.cursors import KeyRange, Rows
 from headrace_plugins.databases.address import address_of
@@ -65,31 +67,45 @@ def test_ranges_have_each_row_once_and_about_as_many_rows(url: str, key: str) ->
     session, rows = rows_of(url, key)
     with session:
         terms = dict(zip(rows.key, rows.quoted(rows.key), strict=True))
-        for bounds in [(None, None), ((3, 5) if "," in KEYS[key][1] else (300,), None)]:
-            if bounds[0] is not None and "texts" in key:
-                continue
-            whole = KeyRange(terms, *bounds)
-            found = [
-                session.rows(f"SELECT * FROM t WHERE {each.where(rows)}")
-                for each in whole.divided(session, rows, 6)
+        everything = sorted(session.rows(f"SELECT {', '.join(terms)} FROM t"))
+        third, last = everything[300], everything[800]
+        for after, upto in product((None, third), (None, last)):
+            expected = [
+                row
+                for row in everything
+                if (after is None or row > after) and (upto is None or row <= upto)
             ]
-            where = f" WHERE {whole.where(rows)}" if whole.where(rows) else ""
-            expected = session.rows(f"SELECT * FROM t{where}")
-            assert sorted(row for part in found for row in part) == sorted(expected)
+            ranges = KeyRange(terms, after, upto).divided(session, rows, 6)
+            found = [
+                session.rows(f"SELECT {', '.join(terms)} FROM t WHERE {each.where(rows)}")
+                for each in ranges
+            ]
+            assert sorted(row for part in found for row in part) == expected
             assert max(map(len, found)) <= 2 * len(expected) / 6 + 1
 
 
 @pytest.mark.service
+@pytest.mark.parametrize("key", ["dense", "of one value first"])
 def test_mysql_finds_a_place_in_a_key_of_several_columns_by_its_index(
-    request: pytest.FixtureRequest, tmp_path: Path
+    mariadb: MariadbServer, key: str
 ) -> None:
-    request.param = "mariadb"
-    with databases(request, tmp_path) as url:
-        session, rows = rows_of(url, "dense")
+    with mariadb.database() as url:
+        session, rows = rows_of(url, key)
         with session:
             terms = dict(zip(rows.key, rows.quoted(rows.key), strict=True))
-            where = KeyRange(terms, (280, 1)).where(rows)
+            [*_, place, _] = session.rows("SELECT a, b FROM t ORDER BY a, b LIMIT 890")
             session.execute("ANALYZE TABLE t")
+            where = KeyRange(terms, place).where(rows)
             plan = session.rows(f"EXPLAIN SELECT * FROM t WHERE {where}")[0]
             assert "range" in plan
-            assert int(plan[8]) < 200
+            assert int(plan[8]) < 50  # rows that it looks at
+
+
+def test_a_number_column_of_sqlite_with_a_text_is_divided_too(tmp_path: Path) -> None:
+    session, rows = rows_of(f"sqlite:///{tmp_path}/odd.db", "dense")
+    with session:
+        session.execute("INSERT INTO t VALUES ('text', 1)")
+        terms = dict(zip(rows.key, rows.quoted(rows.key), strict=True))
+        ranges = KeyRange(terms).divided(session, rows, 6)
+        found = [session.rows(f"SELECT a FROM t WHERE {each.where(rows)}") for each in ranges]
+        assert sum(map(len, found)) == 901

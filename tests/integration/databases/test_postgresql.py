@@ -1,7 +1,8 @@
 """Every type of PostgreSQL is read and written as it is."""
 
+import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -13,8 +14,8 @@ from tests.database_tables.postgresql import TABLES
 from tests.database_tables.table import KEY, Table, Unfit
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import ConfigError, RetriableError
-from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk import ConfigError, RetriableError, Schema
+from headrace.sdk.arrow import conform, to_arrow, to_batch
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.database import Database, Select
@@ -120,6 +121,37 @@ def test_memory_is_bounded_by_blocks_and_not_by_rows(url: str) -> None:
     assert max(sizes) < 16 << 20
     assert isinstance(sizes, list)
     assert pa.total_allocated_bytes() < 200 << 20
+
+
+def test_a_reader_that_is_given_up_leaves_no_statement_running(url: str) -> None:
+    database = Postgresql(address_of(url))
+    with database.session() as session:
+        columns = database.query_columns(session, "SELECT 1::bigint AS id")
+    rows = "SELECT n::bigint AS id FROM generate_series(1, 700000) n"
+    source = f"({rows} UNION ALL (SELECT 1 FROM pg_sleep(60))) q"  # noqa: S608 - a test's
+    reading = database.read(Select(columns=columns, source=source))
+    next(reading)
+    reading.close()  # type: ignore[attr-defined]  # it is a generator
+    running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE %s"
+    with psycopg.connect(url, autocommit=True) as connection:
+        until = time.monotonic() + 10
+        while connection.execute(running, ["COPY%"]).fetchone() != (0,):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+
+def test_values_in_columns_of_texts_are_as_postgresql_writes_them(url: str) -> None:
+    database = Postgresql(address_of(url))
+    columns = {"b": Schema.boolean(), "t": Schema.timestamp(), "l": Schema.local_timestamp()}
+    schema = Schema.struct(columns)
+    at = datetime(2024, 2, 29, 1, 2, 3, 4, UTC)
+    rows = to_batch([{"b": True, "t": at, "l": at}], schema)
+    with database.session() as session:
+        session.execute("CREATE TABLE texts (b varchar(1), t text, l text)")
+        database.load(session, TableName("public", "texts"), columns, iter([rows]))
+        assert session.rows("SELECT * FROM texts") == [
+            ("t", "2024-02-29 01:02:03.000004+00", "2024-02-29 01:02:03.000004")
+        ]
 
 
 def test_a_batch_whose_snapshot_went_with_the_server_runs_again(url: str) -> None:

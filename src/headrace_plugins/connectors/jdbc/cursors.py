@@ -104,16 +104,12 @@ def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[A
     """Return the comparison of SQL terms, by the columns whose values they have."""
     right = [rows.value(name, v) for name, v in zip(terms, values, strict=True)]
     pairs = list(zip(terms.values(), right, strict=True))
-    if len(pairs) > 1 and rows.database.has_sql_2003:
-        found = f"({', '.join(terms.values())}) {sign} ({', '.join(right)})"
-    else:
-        *before, (term, value) = pairs
-        found = f"{term} {sign} {value}"
-        for term, value in reversed(before):
-            found = f"({term} {sign[0]} {value} OR ({term} = {value} AND {found}))"
-    if len(pairs) > 1 and not rows.database.seeks_rows:
-        (term, value), *_ = pairs
-        found = f"{term} {sign[0]}= {value} AND {found}"
+    if len(pairs) > 1 and rows.database.seeks_rows:
+        return f"({', '.join(terms.values())}) {sign} ({', '.join(right)})"
+    *before, (term, value) = pairs
+    found = f"{term} {sign} {value}"
+    for term, value in reversed(before):
+        found = f"({term} {sign[0]} {value} OR ({term} = {value} AND {found}))"
     return found
 
 
@@ -188,10 +184,12 @@ class KeyRange:
             return []
         ends = f"SELECT min({term}), max({term}) FROM {self._from(rows)}"
         least, most = session.rows(ends)[0]
-        if least is None or most - least > _SPARSE * max(1, about):
-            return []
+        if not isinstance(least, int | Decimal) or not isinstance(most, int | Decimal):
+            return []  # no rows, or a text in a column of SQLite's
         least, most = int(least), int(most)
         width = most - least + 1
+        if width > _SPARSE * max(1, about) or (others and width < count):
+            return []
         bounds = [(least + width * number // count - 1,) for number in range(1, count)]
         if not others:
             return self._between(bounds)
