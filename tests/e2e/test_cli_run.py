@@ -92,7 +92,7 @@ def test_what_is_available_is_moved_once_and_every_record_accounted_for(
 
     second = _headrace(environment, "run", "--once", file)
     assert second.returncode == 0, second.stderr
-    assert "nothing was new since the last run" in second.stdout
+    assert "no source had new records" in second.stdout
     assert second.stderr.splitlines()[0] == "starting Spark"
 
     topics = _headrace(environment, "topic", "list", "--json")

@@ -67,7 +67,7 @@ class TestRun:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert "nothing was new since the last run" in done.stdout
+        assert "no source had new records" in done.stdout
 
     def test_ctrl_c_ends_it_cleanly_and_the_next_run_begins_anew(self, demo: Demo) -> None:
         process = subprocess.Popen(

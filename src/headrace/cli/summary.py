@@ -68,7 +68,7 @@ class Summary:
         figures = f"{count(counts.read)} rows read, {count(counts.written)} written"
         line = f"{head}, {figures}, {span(self.seconds)}"
         if not counts.read and self.state == "completed":
-            line += "; nothing was new since the last run"
+            line += "; no source had new records"
         return line
 
     def to_json(self) -> dict[str, object]:

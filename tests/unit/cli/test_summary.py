@@ -95,4 +95,4 @@ def test_a_run_that_found_nothing_new_explains_itself(clock: FakeClock) -> None:
     board = Scoreboard(clock)
     board.state_changed(TASK, TaskState.COMPLETED, None)
     line = Summary(board.scores(), 2.0, stopped=False).last_line()
-    assert line.endswith("nothing was new since the last run")
+    assert line.endswith("no source had new records")
