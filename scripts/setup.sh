@@ -28,7 +28,8 @@ install_packages() {
       "Install one (Debian: apt-get install python3 python3-venv) and run make setup again."
   fi
   say "installing Python packages from requirements-dev.txt"
-  VIRTUAL_ENV=$VENV "$UV" pip sync --quiet requirements-dev.txt ||
+  # Where Python may write no bytecode, as in many images, each start would compile all anew.
+  VIRTUAL_ENV=$VENV "$UV" pip sync --quiet --compile-bytecode requirements-dev.txt ||
     fail "could not install the Python packages." "Check the network and run make setup again."
   rm -f "$STAMPS/project"
   stamp packages "$wanted"
@@ -44,6 +45,8 @@ install_project() {
     fail "could not install headrace itself."
   stamp project "$wanted"
 }
+
+compile_sources() { "$PYTHON" -m compileall -q src packages tests; }
 
 install_java() {
   if "$PYTHON" scripts/prepare.py java >/dev/null 2>&1; then return; fi
@@ -66,6 +69,7 @@ prepare_spark() { "$PYTHON" scripts/prepare.py || exit 3; }
 
 install_packages
 install_project
+compile_sources
 install_java
 prepare_spark
 say "ready"
