@@ -110,11 +110,23 @@ def _unhexed(values: pa.Array, schema: Schema) -> pa.Array:
     return unhex(pc.utf8_slice_codeunits(values, 2))
 
 
+def unhex(texts: pa.Array) -> pa.Array:
+    """Return the bytes that texts of hexadecimal digits stand for, all at once."""
+    texts = pa.concat_arrays([texts])  # its offsets begin at 0
+    validity, offsets, data = texts.buffers()
+    numbers = np.frombuffer(offsets, np.int32, len(texts) + 1)
+    raw = binascii.unhexlify(memoryview(data)[: numbers[-1]]) if data is not None else b""
+    halves = pa.py_buffer((numbers // 2).astype(np.int32))
+    return pa.Array.from_buffers(
+        pa.binary(), len(texts), [validity, halves, pa.py_buffer(raw)], texts.null_count
+    )
+
+
 _WRITTEN = csv.WriteOptions(include_header=False, quoting_style="needed")
 """Texts are in quotes, empty ones too, and a null is an empty value without."""
 
 
-def csv_lines(rows: pa.RecordBatch, schemas: Sequence[Schema]) -> memoryview:
+def to_csv(rows: pa.RecordBatch, schemas: Sequence[Schema]) -> memoryview:
     """Return rows as CSV in UTF-8, as PostgreSQL reads it; times with a zone are of UTC."""
     arrays = [
         _writable(column, schema) for column, schema in zip(rows.columns, schemas, strict=True)
@@ -130,8 +142,7 @@ def _writable(column: pa.Array, schema: Schema) -> pa.Array:
     if schema.type is Type.BOOLEAN:
         return pc.if_else(column, "t", "f")
     if schema.name == TIME:
-        micros = column if pa.types.is_time(column.type) else column.cast(pa.int64())
-        return micros.cast(pa.time64("us"))
+        return to_time(column)
     if schema.name == TIMESTAMP:
         local = column.cast(pa.timestamp("us"))
         if schema.is_local:
@@ -143,16 +154,10 @@ def _writable(column: pa.Array, schema: Schema) -> pa.Array:
     return column
 
 
-def unhex(texts: pa.Array) -> pa.Array:
-    """Return the bytes that texts of hexadecimal digits stand for, all at once."""
-    texts = pa.concat_arrays([texts])  # its offsets begin at 0
-    validity, offsets, data = texts.buffers()
-    numbers = np.frombuffer(offsets, np.int32, len(texts) + 1)
-    raw = binascii.unhexlify(memoryview(data)[: numbers[-1]]) if data is not None else b""
-    halves = pa.py_buffer((numbers // 2).astype(np.int32))
-    return pa.Array.from_buffers(
-        pa.binary(), len(texts), [validity, halves, pa.py_buffer(raw)], texts.null_count
-    )
+def to_time(column: pa.Array) -> pa.Array:
+    """Return times of day, which may be numbers of microseconds, as Arrow's."""
+    micros = column if pa.types.is_time(column.type) else column.cast(pa.int64())
+    return micros.cast(pa.time64("us"))
 
 
 def to_hex(values: pa.Array) -> pa.Array:

@@ -216,7 +216,7 @@ class Database(ABC):
     ``read`` and ``load``. The writer keeps no ledger of parts, so staged rows are counted."""
     publishes: ClassVar[bool] = True
     """Whether a staging table can become a target by another name."""
-    has_sql_2003: ClassVar[bool] = True
+    has_row_number: ClassVar[bool] = True
     """Whether its SQL has ``row_number``."""
     seeks_rows: ClassVar[bool] = True
     """Whether its SQL compares rows of values, and finds them by an index."""

@@ -115,7 +115,7 @@ class AnyJdbc(Database):
     by_spark: ClassVar[bool] = True
     # A part that Spark has given up could add its rows when the table is a target already.
     publishes: ClassVar[bool] = False
-    has_sql_2003: ClassVar[bool] = False
+    has_row_number: ClassVar[bool] = False
     seeks_rows: ClassVar[bool] = False
     long_text: ClassVar[str] = "VARCHAR(4000)"
 

@@ -35,7 +35,7 @@ from headrace.sdk.schema import (
     scale_of,
 )
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
-from headrace_plugins.databases.csv_rows import CsvRows, csv_lines
+from headrace_plugins.databases.csv_rows import CsvRows, to_csv
 from headrace_plugins.databases.database import (
     Database,
     Merge,
@@ -391,7 +391,7 @@ class Postgresql(Database):
             count = 0
             with cursor.copy(statement) as copy:
                 for batch in rows:
-                    copy.write(csv_lines(batch, schemas))
+                    copy.write(to_csv(batch, schemas))
                     count += batch.num_rows
             if cursor.rowcount != count:
                 # Guarantee 4: what counts is what is there.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.sdk.schema import TIME, TIMESTAMP, Schema, Type
-from headrace_plugins.databases.csv_rows import to_hex
+from headrace_plugins.databases.csv_rows import to_hex, to_time
 
 _SPECIAL = r"[\\\t\n\r]"
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
@@ -51,8 +51,7 @@ class TextRows:
         if schema.type is Type.BOOLEAN:
             return pc.if_else(column, "1", "0")
         if schema.name == TIME:
-            micros = column if pa.types.is_time(column.type) else column.cast(pa.int64())
-            return micros.cast(pa.time64("us")).cast(pa.string())
+            return to_time(column).cast(pa.string())
         if schema.name == TIMESTAMP:
             return column.cast(pa.timestamp("us")).cast(pa.string())
         if schema.type is Type.BYTES and not schema.is_logical:

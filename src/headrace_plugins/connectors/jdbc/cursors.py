@@ -207,15 +207,24 @@ class KeyRange:
     ) -> list[tuple[Any, ...]]:
         """Return bounds that have as many rows between them, whatever their types are."""
         step = max(1, -(-total // count))
-        if not rows.database.has_sql_2003 or tuple(self.terms) == rows.key:
-            # From one to the next by the index, if there is one.
-            bounds, last = list[tuple[Any, ...]](), self.after
-            while len(bounds) < count - 1:
-                last = replace(self, after=last).place(session, rows, step)
-                if last is None:
-                    break
-                bounds.append(last)
-            return bounds
+        if tuple(self.terms) == rows.key or not rows.database.has_row_number:
+            return self._stepped(session, rows, step, count - 1)
+        return self._numbered(session, rows, step)
+
+    def _stepped(
+        self, session: Session, rows: Rows, step: int, most: int
+    ) -> list[tuple[Any, ...]]:
+        """Find each ``step``-th place from the one before: quick where an index orders them."""
+        bounds, last = list[tuple[Any, ...]](), self.after
+        while len(bounds) < most:
+            last = replace(self, after=last).place(session, rows, step)
+            if last is None:
+                break
+            bounds.append(last)
+        return bounds
+
+    def _numbered(self, session: Session, rows: Rows, step: int) -> list[tuple[Any, ...]]:
+        """Find each ``step``-th place by one query, which sorts the rows once."""
         names = [f"c{number}" for number in range(len(self.terms))]
         named = ", ".join(
             f"{t} AS {n}" for t, n in zip(self.terms.values(), names, strict=True)
