@@ -191,6 +191,8 @@ def _wrong(*, problem: str, field: str, fix: str = _FIX) -> ConfigError:
     return ConfigError(problem, field=field, fix=fix)
 
 
+_DOT = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
+"""A dot that is not in quotes."""
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}|\$\{")
 
 
@@ -199,7 +201,8 @@ class NameTemplate:
     """How a target's name is made of a stream's.
 
     Its placeholders are ``${topic}``, the whole name; ``${schema}`` and ``${table}``, its last
-    two parts between dots; and ``${1}``, ``${2}``, …, what the pattern has captured.
+    two parts between dots, with the quotes of one that has a dot in it; and ``${1}``,
+    ``${2}``, …, what the pattern has captured.
     """
 
     text: str
@@ -239,7 +242,7 @@ class NameTemplate:
 
         Raises ConfigError: the template has ``${schema}``, and the stream's name has one part.
         """
-        *before, table = name.split(".")
+        *before, table = _DOT.split(name)
 
         def value(found: re.Match[str]) -> str:
             if found[1] == "schema" and not before:

@@ -435,8 +435,9 @@ def _obstacle(comparison: TableComparison, repair: RepairOptions) -> ConfigError
             f"{comparison.title} takes rows only as new ones: what is sent again would be "
             "there twice.",
             field="--repair",
-            fix="Let the sink replace rows by key (mode: upsert with key.fields does), or "
-            "empty the target, reset the connector's offsets and run it again.",
+            fix="Let the sink replace rows by key (insert.mode: upsert of a database's sink, "
+            "mode: upsert with key.fields of delta), or empty the target, reset the "
+            "connector's offsets and run it again.",
         )
     if repair.delete_extra and not comparison.deletes:
         return ConfigError(

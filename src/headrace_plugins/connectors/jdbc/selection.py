@@ -9,11 +9,10 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
+from headrace_plugins.databases.catalog import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from headrace_plugins.databases.catalog import TableName
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,19 @@ class Selection:
         ]
 
     def stream(self, table: TableName) -> str:
-        """Return the topic of a table's records, with its schema if not the default."""
-        own = table.name if table.schema == self.default_schema else str(table)
+        """Return the topic of a table's records, with its schema if not the default.
+
+        A part with a dot in it is in quotes: else a sink would take it for two.
+        """
+        parts = [table.name]
+        if table.schema not in {self.default_schema, ""}:
+            parts = [table.schema, table.name]
+        own = ".".join(f'"{part}"' if "." in part else part for part in parts)
         return f"{self.prefix}{own}"
 
     def _is(self, pattern: str, table: TableName) -> bool:
-        schema, dot, name = pattern.rpartition(".")
-        schema = schema if dot else self.default_schema
-        return _matches(schema, table.schema) and _matches(name, table.name)
+        wanted = TableName.parse(pattern, self.default_schema)
+        return _matches(wanted.schema, table.schema) and _matches(wanted.name, table.name)
 
 
 _WILD = re.compile(r"[*?]")

@@ -1,0 +1,27 @@
+"""Which tables are read, and that a sink finds their names in those of their streams."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_plugins.connectors.jdbc.selection import Selection
+from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.name_patterns import NameTemplate
+
+NAMES = st.text("ab._- ü", min_size=1, max_size=6).filter(lambda name: name == name.strip())
+TABLES = st.builds(TableName, NAMES, NAMES)
+
+
+@given(TABLES, st.sampled_from(["public", "a", "a.b"]))
+def test_a_sink_finds_the_table_that_a_stream_is_of(table: TableName, default: str) -> None:
+    stream = Selection([], [], default).stream(table)
+    named = NameTemplate("${table}").filled(stream, field="f")
+    assert TableName.parse(named).name == table.name
+    assert TableName.parse(stream, default) == table
+
+
+@given(TABLES)
+def test_a_table_can_be_named_whatever_its_name_is(table: TableName) -> None:
+    pattern = f'"{table.schema}"."{table.name}"'
+    others = [TableName("public", "other"), TableName(table.schema, f"{table.name}x")]
+    assert Selection([pattern], [], "public").chosen([table, *others]) == [table]
+    assert Selection([], [pattern], "public").chosen([table, *others]) == others
