@@ -1,4 +1,4 @@
-"""Columns and tables whose names differ in case only are kept apart, or an error names both."""
+"""Columns and tables whose names are odd or alike are kept apart, or an error names both."""
 
 # ruff: noqa: S608 - a test's own statements
 
@@ -55,7 +55,7 @@ class Copies:
         self.source, self.target = urls
         run(self.source, *COLUMNS, *TABLES)
 
-    def copy(self, tables: str, mode: str = "upsert") -> list[str]:
+    def copy(self, tables: str, mode: str = "upsert", more: str = "") -> list[str]:
         """Copy tables; return what is said of it if that fails."""
         mode = "append" if mode == "insert" and not self.target else mode
         text = COPY.format(source=self.source, sink=self.sink, tables=tables) + (
@@ -63,6 +63,7 @@ class Copies:
             if self.target
             else INTO_DELTA.format(folder=self.folder, mode=mode)
         )
+        text += more
         if mode == "append":
             text = text.replace("    key.fields: k\n", "")
         (self.folder / "copy.yaml").write_text(text)
@@ -138,6 +139,21 @@ def test_a_column_of_another_case_in_the_target_is_the_same_one(copies: Copies) 
     run(copies.target, "CREATE TABLE t (K int PRIMARY KEY)")
     assert copies.copy("t") == []
     assert copies.rows("t") == [{"K": 2}]
+
+
+def test_tables_whose_names_have_a_dot_in_them_are_told_apart(copies: Copies) -> None:
+    run(
+        copies.source,
+        'CREATE TABLE "a.x" (k int PRIMARY KEY)',
+        'CREATE TABLE "b.x" (k int PRIMARY KEY)',
+        'INSERT INTO "a.x" VALUES (1)',
+        'INSERT INTO "b.x" VALUES (1), (2)',
+    )
+    more = "" if not copies.target else "    table.name.format: ${table}\n"
+    assert copies.copy("""'"a.x",b*'""", more=more) == []
+    names = ["a.x", "b.x"] if copies.target else ['"a.x"', '"b.x"']
+    found = [sorted(row["k"] for row in copies.rows(name)) for name in names]
+    assert found == [[1], [1, 2]]
 
 
 @pytest.mark.parametrize("copies", ["delta"], indirect=True)

@@ -187,7 +187,7 @@ class DeltaSourceSettings(Settings, group="Delta"):
 
 TOPIC, TABLE = "${topic}", "${table}"
 PLACEHOLDER = re.compile(r"\$\{(?:topic|table)\}")
-_FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
+_FOLDER_NAME = re.compile(r'(?!\.{1,2}$)[\w. "-]+')
 
 
 def _property(text: str) -> tuple[str, str]:
