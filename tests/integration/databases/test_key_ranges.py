@@ -11,8 +11,8 @@ import pytest
 from tests.integration.databases.source_reading import KINDS, databases, run
 from tests.mariadb_server import MariadbServer
 
-from headrace_plugins.connectors.jdbc.cursors import KeyRange, Rows
 from headrace_plugins.databases.address import address_of
+from headrace_plugins.databases.cursors import KeyRange, Rows
 from headrace_plugins.databases.mysql import Mysql
 from headrace_plugins.databases.postgresql import Postgresql
 from headrace_plugins.databases.sqlite import Sqlite

@@ -23,8 +23,8 @@ from typing_extensions import override
 from headrace.sdk import ConfigError
 from headrace.sdk.errors import ConfigErrors
 from headrace_plugins.connectors.jdbc import JdbcSource
-from headrace_plugins.connectors.jdbc.cursors import GrowingCursor, Rows
 from headrace_plugins.databases.address import address_of
+from headrace_plugins.databases.cursors import GrowingCursor, Rows
 from headrace_plugins.databases.database import Session
 from headrace_plugins.databases.sqlite import Sqlite
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_plugins.connectors.jdbc.selection import Selection
 from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.selection import Selection
 from headrace_plugins.name_patterns import NameTemplate
 
 NAMES = st.text("ab._- ü", min_size=1, max_size=6).filter(lambda name: name == name.strip())

@@ -26,7 +26,13 @@ from headrace.sdk import (
 )
 from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, WHOLE_NUMBERS, Type
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
-from headrace_plugins.connectors.jdbc.cursors import (
+from headrace_plugins.connectors.jdbc.settings import (
+    InvalidValues,
+    JdbcSourceSettings,
+    Mode,
+)
+from headrace_plugins.databases.catalog import Table, parents_first, rows_schema
+from headrace_plugins.databases.cursors import (
     NOW,
     BulkCursor,
     Cursor,
@@ -36,16 +42,10 @@ from headrace_plugins.connectors.jdbc.cursors import (
     SettledNumber,
     stored,
 )
-from headrace_plugins.connectors.jdbc.selection import Selection
-from headrace_plugins.connectors.jdbc.settings import (
-    InvalidValues,
-    JdbcSourceSettings,
-    Mode,
-)
-from headrace_plugins.databases.catalog import Table, parents_first, rows_schema
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.parts import arrow_parts, spark_records
+from headrace_plugins.databases.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
