@@ -50,6 +50,9 @@ class PostgresqlServer(DatabaseServer):
             "port": str(self.port),
             "unix_socket_directories": str(self.data.parent),
             "fsync": "off",
+            "wal_level": "logical",
+            "max_replication_slots": "100",
+            "max_wal_senders": "100",
             "timezone": "Asia/Kolkata",  # TIME_ZONE by a name, which clients understand
             **self.settings,
         }
@@ -117,7 +120,22 @@ class PostgresqlServer(DatabaseServer):
         try:
             yield self.url(name)
         finally:
+            self.drop_slots(name)
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def drop_slots(self, database: str) -> None:
+        """Drop the replication slots of a database, which could else not be dropped."""
+        of_database = f"FROM pg_replication_slots WHERE database = '{database}'"
+        self.execute(f"SELECT pg_terminate_backend(active_pid) {of_database} AND active")
+        by = time.monotonic() + 30
+        while True:
+            try:
+                self.execute(f"SELECT pg_drop_replication_slot(slot_name) {of_database}")
+            except psycopg.errors.ObjectInUse:
+                assert time.monotonic() < by
+                time.sleep(0.05)
+            else:
+                return
 
 
 def _program(name: str) -> str:

@@ -27,8 +27,8 @@ class Shape:
 
     Args:
         table: The table's name.
-        columns: Its columns. All but those of the key may be null, whatever the table says:
-            the log has rows of before a constraint was added.
+        columns: Its columns. Each may be null, whatever the table says: a row before a change
+            may have its key only, and the log has rows of before a constraint was added.
         key: The columns that identify a row; empty without any.
     """
 

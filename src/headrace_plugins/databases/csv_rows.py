@@ -47,7 +47,7 @@ class CsvRows:
         except pa.ArrowInvalid:
             texts = self._read(block, dict.fromkeys(self._names, pa.string()))
             arrays = [
-                _unhexed(values.combine_chunks(), column.schema)
+                unhexed(values.combine_chunks(), column.schema)
                 for values, column in zip(texts.columns, self.columns, strict=True)
             ]
             return TextColumns(self.columns, self.nulls, zone="+00").parse(arrays)
@@ -75,7 +75,7 @@ class CsvRows:
     def _batch(self, table: pa.Table) -> pa.RecordBatch:
         arrays = []
         for column, values in zip(self.columns, table.columns, strict=True):
-            array = _unhexed(values.combine_chunks(), column.schema)
+            array = unhexed(values.combine_chunks(), column.schema)
             if column.schema.is_local:
                 array = array.cast(pa.timestamp("us", "UTC"))
             arrays.append(array)
@@ -104,7 +104,8 @@ def _csv_type(schema: Schema) -> pa.DataType:
     return to_arrow_type(schema.bare())
 
 
-def _unhexed(values: pa.Array, schema: Schema) -> pa.Array:
+def unhexed(values: pa.Array, schema: Schema) -> pa.Array:
+    """Return values of a column with bytes instead of the hexadecimal texts of bytes."""
     if schema.type is not Type.BYTES or schema.is_logical:
         return values
     return unhex(pc.utf8_slice_codeunits(values, 2))

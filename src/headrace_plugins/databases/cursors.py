@@ -15,7 +15,7 @@ import structlog
 from typing_extensions import override
 
 from headrace.sdk import StateError
-from headrace.sdk.schema import DECIMAL, TIMESTAMP, WHOLE_NUMBERS
+from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, WHOLE_NUMBERS, Type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 _SPARSE = 4
 """How many numbers there may be for each row before even ranges are too uneven."""
+_DIVIDING = (DATE, DECIMAL, TIMESTAMP, TIME)
+"""The logical types whose values order a table and are exact in an offset."""
 _UNEVEN = 2
 """How many times its share an even range of a key's first column may have."""
 
@@ -86,6 +88,21 @@ class Rows:
         return at.astimezone(UTC).replace(tzinfo=None) + min(
             o for o in offsets if o is not None
         )
+
+
+def dividing_key(rows: Rows) -> tuple[str, ...]:
+    """Return the columns of a table's key if it can be read by it in parts, else none."""
+    return rows.key if all(_divides(rows.columns[name]) for name in rows.key) else ()
+
+
+def _divides(column: Column) -> bool:
+    """Return whether a column's values order a table and are exact in an offset."""
+    schema = column.schema
+    if column.type.lower().startswith(("enum", "set(")):
+        return False  # MySQL orders them by their numbers, and compares texts
+    if schema.is_logical:
+        return schema.name in _DIVIDING
+    return schema.type in WHOLE_NUMBERS or schema.type is Type.STRING
 
 
 def stored(value: Any) -> Any:

@@ -26,10 +26,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace_plugins.databases.catalog import Table
-    from headrace_plugins.databases.database import Database, Rejected
+    from headrace_plugins.databases.cursors import KeyRange, Rows
+    from headrace_plugins.databases.database import Database, Rejected, Session
 
 PLUGIN = "headrace_plugins.connectors.jdbc.source.JdbcSource"
 """What dead letters call the source of databases."""
+
+
+_SMALL = 100_000
+"""Up to how many rows a range is read by one query."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,46 @@ def arrow_parts(
         plugin=PLUGIN,
         raw=raw,
     )
+
+
+def divided(
+    session: Session,
+    rows: Rows,
+    span: KeyRange,
+    *,
+    table: Table | None,
+    has_snapshot: bool,
+    split_rows: int,
+    connections: int,
+    parallel: int,
+) -> list[str]:
+    """Return conditions that divide a range of rows into parts that are read side by side.
+
+    Args:
+        session: A session, for looking.
+        rows: The table, or the rows of a query.
+        span: The range.
+        table: What the catalog says of the table; None for a query.
+        has_snapshot: Whether all parts see one state of the database.
+        split_rows: About how many rows a part has.
+        connections: How many read at a time.
+        parallel: How many parts are wanted at least.
+    """
+    is_whole = span.after is None and span.upto is None and not span.more
+    count = rows.count if is_whole and rows.count is not None else None
+    if count is None:
+        most = split_rows * connections
+        count = span.count(session, rows, most) if table is not None else 0
+    if count <= _SMALL:
+        return [span.where(rows)]
+    wanted = max(-(-count // split_rows), parallel)
+    if is_whole and table is not None and has_snapshot:
+        ranges = rows.database.physical_ranges(session, table, wanted)
+        if ranges:
+            return ranges
+    if not span.terms:
+        return [span.where(rows)]
+    return [each.where(rows) for each in span.divided(session, rows, wanted)]
 
 
 def spark_records(rows: DataFrame, schema: Schema, most: int | None = None) -> DataFrame:

@@ -63,7 +63,7 @@ _BLOCK_BYTES = 4 << 20
 """How much text is parsed at a time."""
 _WRITE_BYTES = 128 << 10
 """How much is handed to the server at a time where rows come one by one."""
-_SETTINGS = {
+SETTINGS = {
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
     "intervalstyle": "postgres",
@@ -105,30 +105,34 @@ class Postgresql(Database):
 
     @override
     def session(self) -> Session:
-        return Session(self._connect(), self._errors)
+        return Session(self._connect(), self.errors)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of libpq for a connection."""
+        address = self.address
+        return {
+            "host": address.host or None,
+            "port": address.port or None,
+            "dbname": address.database,
+            "user": address.user,
+            # libpq's own variables have a password for their own host only: an empty text
+            # keeps it from one that a URL names.
+            "password": address.password or ("" if address.host else None),
+            "connect_timeout": "10",
+            "application_name": "headrace",
+            "tcp_user_timeout": "30000",
+            **address.options,
+        }
 
     def _connect(self) -> Any:
-        psycopg, address = _psycopg(), self.address
-        with self._errors():
-            connection = psycopg.connect(
-                host=address.host or None,
-                port=address.port or None,
-                dbname=address.database,
-                user=address.user,
-                # libpq's own variables have a password for their own host only: an empty text
-                # keeps it from one that a URL names.
-                password=address.password or ("" if address.host else None),
-                **{
-                    "connect_timeout": "10",
-                    "application_name": "headrace",
-                    "tcp_user_timeout": "30000",
-                    **address.options,
-                },
-            )
+        psycopg = _psycopg()
+        with self.errors():
+            connection = psycopg.connect(**self.parameters)
         try:
             connection.autocommit = True
             settings = ", ".join(
-                f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items()
+                f"set_config('{name}', '{value}', false)" for name, value in SETTINGS.items()
             )
             connection.execute(f"SELECT {settings}")
             connection.autocommit = False
@@ -138,7 +142,8 @@ class Postgresql(Database):
         return connection
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
+        """Raise our errors for those of psycopg."""
         psycopg = _psycopg()
         try:
             yield
@@ -255,7 +260,7 @@ class Postgresql(Database):
     @override
     def snapshot(self) -> Iterator[str | None]:
         with self.session() as session:
-            _begin_snapshot(session.connection)
+            begin_snapshot(session.connection)
             try:
                 name = session.value("SELECT pg_catalog.pg_export_snapshot()")
             except DatabaseError:  # a standby exports none
@@ -307,7 +312,7 @@ class Postgresql(Database):
     ) -> Iterator[memoryview | bytes]:
         where = f" WHERE {select.where}" if select.where else ""
         query = f"SELECT {', '.join(values)} FROM {select.source}{where}"
-        with closing(self._connect()) as connection, self._errors():
+        with closing(self._connect()) as connection, self.errors():
             if select.snapshot is not None:
                 self._see(connection, select.snapshot)
             yield from _copied_rows(connection, f"COPY ({query}) TO STDOUT (FORMAT {form})")
@@ -317,7 +322,7 @@ class Postgresql(Database):
     def _see(self, connection: Any, snapshot: str) -> None:
         """Begin a transaction that sees what an exported snapshot has."""
         errors = _psycopg().errors
-        _begin_snapshot(connection)
+        begin_snapshot(connection)
         try:
             connection.execute(f"SET TRANSACTION SNAPSHOT {self.literal(snapshot)}")
         except (
@@ -387,7 +392,7 @@ class Postgresql(Database):
     ) -> int:
         names, schemas = ", ".join(self.quote(name) for name in columns), list(columns.values())
         statement = f"COPY {self.path(table)} ({names}) FROM STDIN (FORMAT csv)"
-        with self._errors(), session.connection.cursor() as cursor:
+        with self.errors(), session.connection.cursor() as cursor:
             count = 0
             with cursor.copy(statement) as copy:
                 for batch in rows:
@@ -409,7 +414,7 @@ class Postgresql(Database):
         self, session: Session, table: TableName, columns: Sequence[str], data: Iterator[bytes]
     ) -> int:
         names = ", ".join(self.quote(name) for name in columns)
-        with self._errors(), session.connection.cursor() as cursor:
+        with self.errors(), session.connection.cursor() as cursor:
             statement = f"COPY {self.path(table)} ({names}) FROM STDIN (FORMAT binary)"
             with cursor.copy(statement) as copy:
                 for block in data:
@@ -604,7 +609,7 @@ def _copied_rows(connection: Any, statement: str) -> Iterator[memoryview]:
             raise error_from_result(results[0])
 
 
-def _begin_snapshot(connection: Any) -> None:
+def begin_snapshot(connection: Any) -> None:
     """Let the next transaction see one state, and change nothing."""
     connection.isolation_level = _psycopg().IsolationLevel.REPEATABLE_READ
     connection.read_only = True

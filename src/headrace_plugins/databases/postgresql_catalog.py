@@ -86,6 +86,21 @@ JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
 WHERE f.contype = 'f' AND (n.nspname, c.relname) IN (
   SELECT * FROM unnest(%s::text[], %s::text[]))"""
 
+_KEY_OF = """
+SELECT array_agg(a.attname::text ORDER BY k.place)
+FROM pg_catalog.pg_index i
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indisprimary AND i.indrelid = %s AND k.place <= i.indnkeyatts
+GROUP BY i.indexrelid"""
+_TYPES_OF = """
+SELECT q.type, q.modifier, pg_catalog.format_type(t.oid, q.modifier),
+  CASE WHEN t.typtype = 'd' THEN b.typname ELSE t.typname END,
+  CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE q.modifier END
+FROM unnest(%s::oid[], %s::int4[]) AS q(type, modifier)
+JOIN pg_catalog.pg_type t ON t.oid = q.type
+LEFT JOIN pg_catalog.pg_type b ON b.oid = t.typbasetype"""
+
 _WRITERS_OF = """
 WITH RECURSIVE parts(relation) AS (
   SELECT %s::regclass::oid
@@ -165,6 +180,36 @@ def columns_of_query(session: Session, query: str) -> tuple[Column, ...]:
         )
         found.append(_column(name, row[0], row[1], modifier, False, False, False))  # noqa: FBT003
     return tuple(found)
+
+
+def relation_columns(
+    session: Session, oid: int, names: Sequence[str], types: Sequence[tuple[int, int]]
+) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """Return the columns of a relation of the log, and the key that the table has now.
+
+    Each may be null, whatever the table says now.
+
+    Args:
+        session: A session.
+        oid: The relation's.
+        names: The names of its columns, as the log has them.
+        types: The oid and the modifier of each one's type.
+    """
+    key = next(
+        (tuple(parts) for [parts] in session.rows(_KEY_OF, [oid]) if set(parts) <= set(names)),
+        (),
+    )
+    oids, modifiers = [each[0] for each in types], [each[1] for each in types]
+    found = {
+        (int(o), int(m)): (title, base, int(modifier))
+        for o, m, title, base, modifier in session.rows(_TYPES_OF, [oids, modifiers])
+    }
+    columns = []
+    for name, type_ in zip(names, types, strict=True):
+        # A type that was dropped since is read as texts, as any that is not known.
+        title, base, modifier = found.get(type_, ("text", "text", -1))
+        columns.append(_column(name, title, base, modifier, False, False, False))  # noqa: FBT003
+    return tuple(columns), key
 
 
 def binary_form(columns: Sequence[Column]) -> str | None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Schema, Transform, Type, UnfitRecordError
+from headrace.sdk import Schema, Transform, Type, UnfitRecordError, ValueExpr
 from headrace.sdk.config import Importance, Settings, ValidString, setting
-from headrace.sdk.schema import VARIANT
+from headrace.sdk.schema import VARIANT, primary_key
 from headrace.sdk.sqltext import literal, quote, sql_null, sql_type
 from headrace_plugins.kafka_compat.headers import header_sql, with_headers
 
 if TYPE_CHECKING:
-    from headrace.sdk import RecordExpr, ValueExpr
+    from headrace.sdk import RecordExpr
     from headrace.sdk.config import Config
     from headrace.sdk.struct_exprs import Column
 
@@ -75,9 +75,11 @@ class Unwrap(Transform):
     It takes Headrace's contract ``change`` and Debezium's envelope. ``op`` is c, r, u, d or t,
     or a word such as insert, update, delete or truncate; a truncation has no row and is
     dropped. All else passes unchanged: tombstones, but where they are dropped, and records
-    that are not changes, also beside changes in one stream. A change has an ``op`` and one
-    more of ``before``, ``after``, ``source``, ``ts``, ``ts_ms`` or ``transaction``; one that
-    is not a deletion or a truncation and has no row after it is rejected.
+    that are not changes, also beside changes in one stream. A record without a key gets the
+    primary key that came with its rows, as deletions would else say nothing. A change has an
+    ``op`` and one more of ``before``, ``after``, ``source``, ``ts``, ``ts_ms`` or
+    ``transaction``; one that is not a deletion or a truncation and has no row after it is
+    rejected.
     """
 
     aliases = ("io.debezium.transforms.ExtractNewRecordState",)
@@ -123,7 +125,7 @@ class Unwrap(Transform):
         shape = shape.dropping(" OR ".join(gone), self.alias)
         if self.routes:
             shape = self._routed(shape, change)
-        return replace(shape, value=row, headers=headers)
+        return replace(shape, value=row, headers=headers, key=_key(shape.key, change))
 
     def _rejecting(self, shape: RecordExpr, condition: str, text: str) -> RecordExpr:
         return self.rejecting(shape, condition, literal(text))
@@ -274,6 +276,25 @@ class _Change:
         truncates = f"coalesce({sql} AND {word} IN {_TRUNCATES}, false)"
         before = found.get("before", _NOTHING)
         return cls(sql, deletes, truncates, before, found["after"], others)
+
+
+def _key(key: ValueExpr, change: _Change) -> ValueExpr:
+    """Return the key of the row that changes; the record's own where it has one.
+
+    Rows of a database say which of their fields it is. Without it nothing tells which row a
+    deletion is of, whose value is dropped.
+    """
+    names = primary_key(change.after[1])
+    before = [field.name for field in change.before[1].fields]
+    if key.schema is not None or not names or not set(names) <= set(before):
+        return key
+    columns: dict[str, Column] = {}
+    for name in names:
+        member = change.after[1].field(name)
+        assert member is not None
+        both = (f"{row[0]}.{quote(name)}" for row in (change.after, change.before))
+        columns[name] = f"coalesce({', '.join(both)})", member.schema
+    return ValueExpr.of_fields(columns)
 
 
 def _completed(value: ValueExpr) -> dict[str, Column]:

@@ -24,7 +24,6 @@ from headrace.sdk import (
     Schema,
     check_range,
 )
-from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, WHOLE_NUMBERS, Type
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
 from headrace_plugins.connectors.jdbc.settings import (
     InvalidValues,
@@ -37,14 +36,14 @@ from headrace_plugins.databases.cursors import (
     BulkCursor,
     Cursor,
     GrowingCursor,
-    KeyRange,
     Rows,
     SettledNumber,
+    dividing_key,
     stored,
 )
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.kinds import database_of
-from headrace_plugins.databases.parts import arrow_parts, spark_records
+from headrace_plugins.databases.parts import arrow_parts, divided, spark_records
 from headrace_plugins.databases.selection import Selection
 
 if TYPE_CHECKING:
@@ -53,17 +52,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import TaskContext
-    from headrace_plugins.databases.catalog import Column, TableName
+    from headrace_plugins.databases.catalog import TableName
     from headrace_plugins.databases.database import Session
 
 log = structlog.get_logger(__name__)
 
 NO_TABLES = "The user may read no table that is chosen."
 NO_TABLES_FIX = "Grant SELECT on them, or correct table.include.list."
-_SMALL = 100_000
-"""Up to how many rows a range is read by one query."""
-_DIVIDING = (DATE, DECIMAL, TIMESTAMP, TIME)
-"""The logical types whose values order a table and are exact in an offset."""
 
 
 class TableReader:
@@ -159,9 +154,8 @@ class TableReader:
         """Return how the mode goes through rows. Raises ConfigError: it lacks its column."""
         settings, mode = self.settings, self.settings.mode
         if mode is Mode.BULK:
-            divides = all(_divides(rows.columns[name]) for name in rows.key)
             again = settings.bulk_interval_ms is not None
-            return BulkCursor(rows.key if divides else (), _now_ms() if again else None)
+            return BulkCursor(dividing_key(rows), _now_ms() if again else None)
         for key, names in self._mode_columns():
             for name in names:
                 self._check_column(rows, key, name)
@@ -272,11 +266,14 @@ class TableReader:
         """Return the rows of a range as what executors read, or as a frame of Spark's own."""
         settings = self.settings
         span = self.cursor(rows).range(rows, start, end)
-        conditions = self._conditions(
+        conditions = divided(
+            self.session(),
             rows,
             span,
             table=table,
             has_snapshot=snapshot is not None,
+            split_rows=settings.split_rows,
+            connections=settings.connections_max,
             parallel=spark.sparkContext.defaultParallelism,
         )
         selects = [
@@ -303,32 +300,6 @@ class TableReader:
             rows_per_second=settings.rows_per_second,
         )
 
-    def _conditions(
-        self,
-        rows: Rows,
-        span: KeyRange,
-        *,
-        table: Table | None,
-        has_snapshot: bool,
-        parallel: int,
-    ) -> list[str]:
-        session = self.session()
-        is_whole = span.after is None and span.upto is None and not span.more
-        count = rows.count if is_whole and rows.count is not None else None
-        if count is None:
-            most = self.settings.split_rows * self.settings.connections_max
-            count = span.count(session, rows, most) if table is not None else 0
-        if count <= _SMALL:
-            return [span.where(rows)]
-        wanted = max(-(-count // self.settings.split_rows), parallel)
-        if is_whole and table is not None and has_snapshot:
-            ranges = self.database.physical_ranges(session, table, wanted)
-            if ranges:
-                return ranges
-        if not span.terms:
-            return [span.where(rows)]
-        return [each.where(rows) for each in span.divided(session, rows, wanted)]
-
     def begin_batch(self) -> str | None:
         """Take a snapshot for a batch, and let go of that of the batch before."""
         self._batch.close()
@@ -341,16 +312,6 @@ class TableReader:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _divides(column: Column) -> bool:
-    """Return whether a column's values order a table and are exact in an offset."""
-    schema = column.schema
-    if column.type.lower().startswith(("enum", "set(")):
-        return False  # MySQL orders them by their numbers, and compares texts
-    if schema.is_logical:
-        return schema.name in _DIVIDING
-    return schema.type in WHOLE_NUMBERS or schema.type is Type.STRING
 
 
 def partition_of(name: TableName | str) -> Mapping[str, str]:

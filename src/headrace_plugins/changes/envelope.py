@@ -1,0 +1,157 @@
+"""Changes as records: Debezium's envelope, with before, after, op and source.
+
+What Debezium says of it:
+https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-events
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.sdk import Schema
+from headrace.sdk.arrow import conform, to_arrow, to_arrow_type
+from headrace_plugins.changes.log import CREATE, DELETE, READ, UPDATE
+from headrace_plugins.databases.catalog import rows_schema
+
+if TYPE_CHECKING:
+    from headrace_plugins.changes.log import Shape
+
+_TIMES = ("ts_ms", "ts_us", "ts_ns")
+
+
+def row_schema(kind: str, shape: Shape) -> Schema:
+    """Return the schema of a table's rows, as changes have them."""
+    return rows_schema(kind, shape.columns, shape.key).replaced(optional=True)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Makes records of changes of one table. It is pickled to executors.
+
+    Args:
+        row: The schema of the rows before and after.
+        key: The columns that identify a row.
+        facts: What ``source`` says of all changes alike, such as the name of the table.
+        details: The schemas of what it says of each one, which are columns of the changes.
+    """
+
+    row: Schema
+    key: tuple[str, ...]
+    facts: Mapping[str, str]
+    details: Mapping[str, Schema] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the records."""
+        times = dict.fromkeys(_TIMES, Schema.int64())
+        texts = dict.fromkeys(self.facts, Schema.string())
+        snapshot = {"snapshot": Schema.string()}
+        details = {n: s.replaced(optional=True) for n, s in self.details.items()}
+        source = Schema.struct({**texts, **times, **snapshot, **details})
+        fields = {"before": self.row, "after": self.row, "source": source}
+        return Schema.struct({**fields, "op": Schema.string(), **times})
+
+    def records(
+        self,
+        op: pa.Array,
+        before: pa.Array,
+        after: pa.Array,
+        ts_us: pa.Array,
+        details: Mapping[str, pa.Array],
+    ) -> pa.RecordBatch:
+        """Return a record for each change, and two for one that changes the key of its row.
+
+        As in Debezium, such a change deletes the old row and creates the new one.
+
+        Args:
+            op: What it does.
+            before: The row before, a struct of the columns of the row schema.
+            after: The row after.
+            ts_us: When it was committed, in microseconds since 1970.
+            details: What ``source`` says of it.
+        """
+        moved = self._moved(op, before, after)
+        if moved is not None:
+            index, deletes, creates = moved
+            op, before, after, ts_us = (each.take(index) for each in (op, before, after, ts_us))
+            details = {name: values.take(index) for name, values in details.items()}
+            op = pc.if_else(deletes, DELETE, pc.if_else(creates, CREATE, op))
+            before = pc.if_else(creates, pa.scalar(None, before.type), before)
+            after = pc.if_else(deletes, pa.scalar(None, after.type), after)
+        return self._records(op, before, after, ts_us, details)
+
+    def read_rows(
+        self, rows: pa.RecordBatch, ts_us: int, details: Mapping[str, int | str | None]
+    ) -> pa.RecordBatch:
+        """Return rows of a table that a snapshot has read, as records."""
+        count = rows.num_rows
+        after = rows.to_struct_array()
+        source = {
+            name: pa.repeat(pa.scalar(details.get(name), to_arrow_type(schema)), count)
+            for name, schema in self.details.items()
+        }
+        return self._records(
+            pa.repeat(READ, count),
+            pa.nulls(count, after.type),
+            after,
+            pa.repeat(pa.scalar(ts_us, pa.int64()), count),
+            source,
+        )
+
+    def _moved(
+        self, op: pa.Array, before: pa.Array, after: pa.Array
+    ) -> tuple[pa.Array, pa.Array, pa.Array] | None:
+        """Return how updates of keys become two changes; None if there are none.
+
+        That is the number of the change that each record is of, whether it is the deletion,
+        and whether it is the creation.
+        """
+        if before.null_count == len(before) or not self.key:
+            return None
+        is_update = pc.and_(pc.equal(op, UPDATE), before.is_valid())
+        differs = pa.repeat(pa.scalar(False), len(op))  # noqa: FBT003 - Arrow's
+        for name in self.key:
+            same = pc.equal(pc.struct_field(before, name), pc.struct_field(after, name))
+            differs = pc.or_(differs, pc.invert(pc.fill_null(same, True)))  # noqa: FBT003
+        moves = pc.and_(is_update, differs).to_numpy(zero_copy_only=False)
+        if not moves.any():
+            return None
+        times = moves.astype(np.int64) + 1
+        index = np.repeat(np.arange(len(times)), times)
+        first = np.cumsum(times) - times
+        deletes = np.zeros(len(index), bool)
+        deletes[first[moves]] = True
+        creates = np.zeros(len(index), bool)
+        creates[first[moves] + 1] = True
+        return pa.array(index), pa.array(deletes), pa.array(creates)
+
+    def _records(
+        self,
+        op: pa.Array,
+        before: pa.Array,
+        after: pa.Array,
+        ts_us: pa.Array,
+        details: Mapping[str, pa.Array],
+    ) -> pa.RecordBatch:
+        count = len(op)
+        times = [pc.divide(ts_us, 1000), ts_us, pc.multiply(ts_us, 1000)]
+        snapshot = pc.if_else(pc.equal(op, READ), "true", "false")
+        values = [
+            *(pa.repeat(text, count) for text in self.facts.values()),
+            *times,
+            snapshot,
+            *(details[name] for name in self.details),
+        ]
+        names = [*self.facts, *_TIMES, "snapshot", *self.details]
+        source = pa.StructArray.from_arrays(values, names)
+        columns = [before, after, source, op, *times]
+        batch = pa.RecordBatch.from_arrays(
+            columns, ["before", "after", "source", "op", *_TIMES]
+        )
+        return conform(batch, to_arrow(self.schema))

@@ -1,0 +1,111 @@
+"""What a source of changes asks of one kind of database."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from headrace.sdk import Schema
+    from headrace_plugins.changes.log import LogReader, Offset
+    from headrace_plugins.changes.parts import Keeps, Typed
+    from headrace_plugins.databases.catalog import Table, TableName
+    from headrace_plugins.databases.database import Database, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One state of a database, that tables are read as of.
+
+    Args:
+        name: What selects call it, see ``Database.snapshot``; None where each connection sees
+            a state of its own, none of them older than this.
+        seen: Which changes of the log it has, as JSON, see ``Feed.keeps``; None where that is
+            not known.
+        upto: A place in the log behind all that it has.
+        ts_us: When it was taken, in microseconds since 1970.
+        details: What ``source`` says of its rows, see ``Feed.details``.
+    """
+
+    name: str | None
+    seen: Any
+    upto: Offset
+    ts_us: int
+    details: Mapping[str, int | str | None]
+
+
+class Feed(ABC):
+    """The log of one database, and its tables. It holds no connection."""
+
+    database: Database
+    keeps_start: ClassVar[bool] = False
+    """Whether ``begin`` gives the same place again until something behind it is confirmed."""
+
+    @property
+    @abstractmethod
+    def partition(self) -> Mapping[str, str]:
+        """The source partition of the place in the log."""
+
+    @abstractmethod
+    def order(self, place: Offset) -> tuple[int, ...]:
+        """Return what grows with the log."""
+
+    @abstractmethod
+    def check_place(self, place: Offset) -> None:
+        """Raise ConfigError for what is no place in a log."""
+
+    def between_bytes(self, start: Offset, end: Offset) -> int | None:
+        """Return how many bytes of the log lie between two places, if that is known."""
+        return None
+
+    @abstractmethod
+    def require(self, session: Session, tables: Sequence[Table]) -> None:
+        """Raise ConfigError where these tables cannot be followed. It changes nothing."""
+
+    @abstractmethod
+    def begin(self, session: Session, tables: Sequence[Table]) -> Offset:
+        """See to it that the log is kept from now on for these tables; return its place.
+
+        All that is committed behind the place can be read. Done again after a crash it changes
+        nothing. Raises ConfigError with the statement that is missing.
+        """
+
+    @abstractmethod
+    def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
+        """See to it that the log has these tables, and still what follows a place.
+
+        Raises DataLostError where it has not.
+        """
+
+    @abstractmethod
+    def now(self, session: Session) -> Offset:
+        """Return the place behind all that is committed now."""
+
+    @abstractmethod
+    def reader(self, tables: frozenset[TableName]) -> Callable[[], LogReader]:
+        """Return what makes a reader of the changes of some tables; it is pickled."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Take a snapshot of what is committed now; it can be read while this lasts."""
+
+    @abstractmethod
+    def keeps(self, seen: Any) -> Keeps | None:
+        """Return what passes over the changes that a snapshot has; None to pass over none."""
+
+    @property
+    @abstractmethod
+    def typed(self) -> Typed:
+        """Makes values of what the log has."""
+
+    @abstractmethod
+    def facts(self, table: TableName) -> Mapping[str, str]:
+        """Return what ``source`` says of all changes of a table alike."""
+
+    @property
+    @abstractmethod
+    def details(self) -> Mapping[str, Schema]:
+        """What ``source`` says of each change, which are columns of a reader's runs."""

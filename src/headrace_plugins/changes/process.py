@@ -1,0 +1,228 @@
+"""The process that reads a log, as a source sees it."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from headrace.sdk import HeadraceError, RetriableError, SourceError
+from headrace_plugins.changes.child import Confirmed, Order, heard, tell
+from headrace_plugins.changes.spool import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from headrace_plugins.changes.log import LogReader, Offset
+
+_STOP_SECONDS = 5
+_SILENT_SECONDS = 60
+"""How long a place that was reached before may take to come nearer."""
+
+
+class LogProcess:
+    """Reads a log ahead of the batches that take it, in a process of its own.
+
+    One thread at a time calls it.
+
+    Args:
+        make: Makes the reader; it is pickled.
+        order: Makes of a place what grows with the log.
+        folder: A folder of its own, for files.
+        most_bytes: How much may lie there that is not confirmed.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], LogReader],
+        order: Callable[[Offset], tuple[int, ...]],
+        folder: Path,
+        most_bytes: int,
+    ) -> None:
+        self._make, self._order = make, order
+        self._folder, self._most_bytes = folder, most_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+        self._base: Offset = {}
+        self._cut: Offset | None = None
+        self._confirmed: Offset | None = None
+        self._used_bytes = 0
+        self._size = 0
+        self._changed = threading.Condition()
+        # What the thread that listens to the process changes.
+        self._entries: deque[Entry] = deque()
+        self._place: Offset = {}
+        self._ready = False
+        self._error: Exception | None = None
+
+    def follow(self, after: Offset, cut: Offset | None = None) -> None:
+        """Read what comes behind a place, unless that is what it does already.
+
+        Args:
+            after: Where the next batch begins.
+            cut: A place where one ends that was planned before; None for none.
+        """
+        if self._process is not None and self._order(after) == self._order(self._base):
+            with self._changed:
+                ends = [self._cut, *(entry.end for entry in self._entries)]
+            if cut is None or any(e and self._order(e) == self._order(cut) for e in ends):
+                return
+        self.stop()
+        self._start(after, cut)
+
+    def _start(self, after: Offset, cut: Offset | None) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        self._base, self._place, self._cut = after, after, cut
+        self._used_bytes, self._error, self._ready = 0, None, False
+        self._entries.clear()
+        with (self._folder / "reader.log").open("wb") as trace:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "headrace_plugins.changes.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=trace,
+            )
+        self._process = process
+        self._tell(Order(self._make, after, cut, str(self._folder), self._most_bytes))
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        self.confirm(self._confirmed)
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        error: Exception = RetriableError("The process that reads the log has ended.")
+        while True:
+            try:
+                message = heard(process.stdout)
+            except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+                message = error
+            with self._changed:
+                if process is not self._process:
+                    return
+                self._take(message)
+                self._changed.notify_all()
+                if self._error is not None:
+                    return
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, Exception):
+            self._error = message
+        elif isinstance(message, Entry):
+            self._place = message.end
+            if message.runs:
+                self._entries.append(message)
+        else:
+            self._ready = True
+
+    def stop(self) -> None:
+        """End the process. It may be told to follow again."""
+        with self._changed:
+            process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):
+                if pipe is not None and pipe is process.stdin:
+                    pipe.close()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def _tell(self, message: object) -> None:
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        with suppress(OSError):  # its end is told by who listens
+            tell(process.stdin, message)
+
+    def raise_error(self) -> None:
+        """Raise why the process has ended, if it has. The next ``follow`` starts another."""
+        with self._changed:
+            error = self._error
+        if error is None:
+            return
+        self.stop()
+        if isinstance(error, HeadraceError):
+            raise error
+        raise SourceError(str(error))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected to the log."""
+        with self._changed:
+            return self._ready
+
+    @property
+    def place(self) -> Offset:
+        """Up to where all changes are in ``entries``."""
+        with self._changed:
+            return self._place
+
+    def entries(self) -> list[Entry]:
+        """Return what was read and is not yet confirmed. Raises why the process has ended."""
+        self.raise_error()
+        with self._changed:
+            return list(self._entries)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for something new to be told, no longer than that."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def reached(self, place: Offset) -> list[Entry]:
+        """Return what was read up to a place, when all of that was read.
+
+        Raises RetriableError where the log comes no nearer to it.
+        """
+        began, last = time.monotonic(), self._order(self.place)
+        while self._order(self.place) < self._order(place):
+            self.raise_error()
+            now = self._order(self.place), len(self._entries)
+            self.wait(1)
+            if now != (self._order(self.place), len(self._entries)) or self._is_writing():
+                began = time.monotonic()
+            if time.monotonic() > began + _SILENT_SECONDS:
+                raise RetriableError(
+                    problem=f"The log does not come to {dict(place)}; it stands at "
+                    f"{dict(self.place)}, behind {last}."
+                )
+        return [e for e in self.entries() if self._order(e.end) <= self._order(place)]
+
+    def _is_writing(self) -> bool:
+        """Return whether files have grown: a long transaction is told of at its end."""
+        size = sum(file.stat().st_size for file in self._folder.glob("*.arrow"))
+        known, self._size = self._size, size
+        return size != known
+
+    def confirm(self, place: Offset | None) -> None:
+        """Let everything up to a place go: it is durable in the targets."""
+        if place is None:
+            return
+        self._confirmed = place
+        if self._process is None:
+            return
+        with self._changed:
+            at = self._order(place)
+            while self._entries and self._order(self._entries[0].end) <= at:
+                entry = self._entries.popleft()
+                self._used_bytes += entry.size_bytes
+            if at >= self._order(self._base):
+                self._base = place
+            kept = {run.file for entry in self._entries for run in entry.runs}
+        self._tell(Confirmed(place, self._used_bytes))
+        # The newest file may still grow, and a smaller name is an older file.
+        files = sorted(self._folder.glob("*.arrow"))
+        first = min(kept, default=str(files[-1]) if files else "")
+        for file in files[:-1]:
+            if str(file) < first:
+                file.unlink(missing_ok=True)

@@ -1,0 +1,563 @@
+"""Follows the changes of tables: their rows first, and then the log."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import reduce
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    DataLostError,
+    HeadraceError,
+    Lag,
+    Position,
+    ReadLimit,
+    RetriableError,
+    check_range,
+)
+from headrace.sdk.schema_evolution import evolve
+from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
+from headrace_plugins.changes.connector import selection_of, tables_of
+from headrace_plugins.changes.envelope import Envelope, row_schema
+from headrace_plugins.changes.log import Shape
+from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart
+from headrace_plugins.changes.process import LogProcess
+from headrace_plugins.changes.settings import ChangeSettings, InvalidValues, SnapshotMode
+from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
+from headrace_plugins.databases.database import Select
+from headrace_plugins.databases.parts import Part, divided
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headrace.sdk import Schema, TaskContext
+    from headrace_plugins.changes.feed import Feed, Snapshot
+    from headrace_plugins.changes.log import Offset
+    from headrace_plugins.changes.spool import Entry, SpooledRun
+    from headrace_plugins.databases.database import Session
+
+log = structlog.get_logger(__name__)
+
+_INITIAL = "initial"
+"""In the place of the log: tables are read, and nothing of the log is, until they all are."""
+_SEEN, _UNTIL = "seen", "until"
+"""In the offset of a table: what its snapshot has of the log, and the place behind that."""
+_PART_ROWS = 50_000
+"""Fewer changes than these are read by one Spark partition."""
+_IDLE_BYTES = 16 << 20
+"""So much of the log that is not ours moves the position on at once."""
+_NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
+"""How long an idle task waits for what may have been committed, and for its first look."""
+_LOOK_SECONDS = 0.1
+
+
+def partition_of(name: TableName | str) -> Mapping[str, str]:
+    """Return the source partition of a table."""
+    return {"table": str(name)}
+
+
+class ChangeTask(StreamFrameSource):
+    """Follows the tables of one database, a stream each.
+
+    The first batch stores where the log begins; then tables are read, as many batches as it
+    takes; then the log is followed. What a snapshot has seen is passed over in the log. A
+    table that comes later is read between batches of the log, while the others go on.
+
+    Whatever a batch reads of a table is not older than what the batches before it have given,
+    and each change behind it comes later: so a target that upserts ends with what the source
+    has, also when a batch runs again and finds newer rows.
+    """
+
+    settings: ChangeSettings
+
+    @abstractmethod
+    def feed(self) -> Feed:
+        """Return the database's log. Called once, when the task is started."""
+
+    # --- lifecycle ------------------------------------------------------------------
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        self._feed = self.feed()
+        self._database = self._feed.database
+        self._selection = selection_of(self.settings, self._database)
+        self._session: Session | None = None
+        self._tables: dict[str, Table] = {}
+        self._looked = self._moved = -float("inf")
+        self._process: LogProcess | None = None
+        self._confirmed: Offset | None = None
+        self._begun: Offset | None = None
+        self._holding = ExitStack()
+        self._snapshot: Snapshot | None = None
+        self._writers: dict[str, frozenset[str]] = {}
+        """By the name of a new table, who may still write it without its being in the log."""
+
+    @override
+    def stop(self) -> None:
+        if not hasattr(self, "_holding"):
+            return
+        self._holding.close()
+        if self._process is not None:
+            self._process.stop()
+        if self._session is not None:
+            self._session.close()
+
+    def _asking(self) -> Session:
+        self._session = self._database.idle(self._session)
+        return self._session
+
+    # --- planning -------------------------------------------------------------------
+
+    @override
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        place = start.offset(self._feed.partition)
+        try:
+            self._look(place)
+        except DataLostError:
+            if self.settings.snapshot_mode is not SnapshotMode.WHEN_NEEDED:
+                raise
+            log.warning("the log has lost changes; all tables are read again", exc_info=True)
+            self._stop_reading()
+            self._begun = None
+            return Position.of(self._feed.partition, self._first())
+        if place is None:
+            place = self._first()
+            if not self._feed.keeps_start:
+                # A start is written down before anything is read.
+                return start.moved(self._feed.partition, place)
+        if limit.until is None and limit.rows is None:
+            return self._everything(start, place)
+        waiting = self._unread(start, limit.until)
+        if waiting and (_INITIAL in place or self._is_caught_up(place)):
+            end = self._snapshot_end(start, place, limit, waiting)
+            if end != start:
+                return end
+        return self._log_end(start, place, limit)
+
+    def _first(self) -> Offset:
+        """Return where the log begins for a task that has no position yet."""
+        if self._begun is None:
+            place = self._feed.begin(self._asking(), list(self._tables.values()))
+            self._writers.clear()
+            is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
+            self._begun = {**place, _INITIAL: True} if is_read else place
+        return self._begun
+
+    def _everything(self, start: Position, place: Offset) -> Position:
+        """Return the end of all that is there: tables are read, and changes up to now."""
+        end, now = start, self._feed.now(self._asking())
+        if self._feed.order(now) > self._feed.order(place):
+            process = self._reading(place, now)
+            self._await(process, now, _CONNECT_SECONDS)
+            if process.entries():
+                end = end.moved(self._feed.partition, _followed({**place, **now}))
+        if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
+            for name in self._tables:
+                if not _is_read(start.offset(partition_of(name))):
+                    end = end.moved(partition_of(name), {"round": 1})
+        return end
+
+    def _look(self, place: Offset | None) -> None:
+        """Look which tables there are, now and then, and whether the log has them."""
+        due = self._looked + self.settings.table_poll_interval_ms / 1000
+        if time.monotonic() < due and self._tables:
+            return
+        session = self._asking()
+        found = tables_of(self.settings, self._database, session)
+        tables = {str(table.name): table for table in found}
+        added = [name for name in tables if name not in self._tables]
+        if place is not None:
+            self._feed.check(session, found, place)
+            if self._looked > 0 and added:
+                log.info("new tables are followed", tables=added)
+                # Who writes a table since before the log has it is not in the log, nor yet in
+                # a snapshot.
+                for name in added:
+                    self._writers[name] = self._database.writers(session, tables[name].name)
+        if set(tables) != set(self._tables):
+            self._stop_reading()
+        self._tables = tables
+        self._looked = time.monotonic()
+
+    def _unread(self, start: Position, until: Position | None) -> list[str]:
+        """Return the tables that are still to be read."""
+        if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
+            return []
+        return [
+            name
+            for name in self._tables
+            if not _is_read(start.offset(partition_of(name)))
+            and (until is None or until.offset(partition_of(name)) is not None)
+            and not self._is_written_by_others(name)
+        ]
+
+    def _is_written_by_others(self, name: str) -> bool:
+        writers = self._writers.get(name)
+        if not writers:
+            return False
+        left = writers & self._database.writers(self._asking(), self._tables[name].name)
+        self._writers[name] = left
+        return bool(left)
+
+    def _is_caught_up(self, place: Offset) -> bool:
+        process = self._reading(place, None)
+        process.raise_error()
+        return not process.entries()
+
+    def _rows_of(self, table: Table) -> Rows:
+        return Rows(
+            database=self._database,
+            source=self._database.path(table.name),
+            columns={each.name: each for each in table.columns},
+            key=table.key,
+            count=table.rows,
+            title=str(table.name),
+            table=table.name,
+        )
+
+    def _snapshot_end(
+        self, start: Position, place: Offset, limit: ReadLimit, waiting: Sequence[str]
+    ) -> Position:
+        if _INITIAL not in place or self._snapshot is None:
+            self._take_snapshot()
+        snapshot = self._snapshot
+        assert snapshot is not None
+        end, session = start.moved(self._feed.partition, place), self._asking()
+        left = min(self.settings.snapshot_batch_rows, limit.rows or 1 << 62)
+        for name in waiting:
+            partition = partition_of(name)
+            offset = start.offset(partition)
+            rows = self._rows_of(self._tables[name])
+            try:
+                found = _cursor(rows).latest(session, rows, offset, most=left)
+            except RetriableError:
+                raise
+            except HeadraceError:
+                self._looked = -float("inf")
+                raise
+            if found is None:
+                continue
+            # What the first rows have is passed over; the others have it too.
+            seen = {_SEEN: snapshot.seen, _UNTIL: dict(snapshot.upto)}
+            if offset is not None and _SEEN in offset:
+                seen = {key: offset[key] for key in (_SEEN, _UNTIL)}
+            end = end.moved(partition, {**found[0], **seen})
+            left -= found[1]
+            if left <= 0:
+                break
+        session.rollback()
+        return end
+
+    def _take_snapshot(self) -> None:
+        self._holding.close()
+        self._snapshot = None
+        self._snapshot = self._holding.enter_context(self._feed.snapshot())
+
+    def _log_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
+        feed, until = self._feed, None
+        is_known = start.offset(feed.partition) is not None
+        rest = self._settled(start, place) if is_known else start
+        if limit.until is not None:
+            until = limit.until.offset(feed.partition)
+            if until is None or feed.order(place) >= feed.order(until):
+                return rest
+        if self.settings.snapshot_mode is SnapshotMode.INITIAL_ONLY:
+            return rest
+        process = self._reading(place, until)
+        seconds = _NEWS_SECONDS if process.is_ready else _CONNECT_SECONDS
+        while True:
+            self._await(process, until or feed.now(self._asking()), seconds)
+            end, reached = self._taken(process.entries(), limit.rows, until), process.place
+            if end is None and feed.order(reached) > feed.order(place):
+                end = self._idle_place(place, reached, until)
+            if end is not None:
+                return self._settled(start, {**place, **end})
+            if until is None or self.context.stopping():
+                return rest
+
+    def _await(self, process: LogProcess, goal: Offset, seconds: float) -> None:
+        """Wait for changes, or until it is certain that there are none before a place."""
+        by = time.monotonic() + seconds
+        while not process.entries() and self._feed.order(process.place) < self._feed.order(
+            goal
+        ):
+            left = by - time.monotonic()
+            if left <= 0 or self.context.stopping():
+                return
+            process.wait(min(left, _LOOK_SECONDS))
+
+    def _taken(
+        self, entries: Sequence[Entry], most: int | None, until: Offset | None
+    ) -> Offset | None:
+        """Return the end of the entries that the next batch takes; None for none."""
+        shapes: dict[TableName, Shape] = {}
+        rows, end = 0, None
+        for entry in entries:
+            if until is not None and self._feed.order(entry.end) > self._feed.order(until):
+                break
+            if end is not None and most is not None and rows + entry.rows > most:
+                break
+            # A batch ends before a table gets other columns, which the targets follow.
+            if end is not None and any(
+                shapes.get(run.shape.table, run.shape) != run.shape for run in entry.runs
+            ):
+                break
+            shapes |= {run.shape.table: run.shape for run in entry.runs}
+            rows, end = rows + entry.rows, entry.end
+        return end
+
+    def _idle_place(
+        self, place: Offset, reached: Offset, until: Offset | None
+    ) -> Offset | None:
+        """Return where the position moves to while nothing comes for the tables."""
+        if until is not None:
+            return until if self._feed.order(reached) >= self._feed.order(until) else None
+        now = time.monotonic()
+        since = now - max(self._moved, self._started_reading)
+        far = (self._feed.between_bytes(place, reached) or 0) >= _IDLE_BYTES
+        return reached if far or since * 1000 >= self.settings.heartbeat_interval_ms else None
+
+    def _settled(self, start: Position, place: Offset) -> Position:
+        """Return the position at a place in the log, without what is over by then."""
+        end = start.moved(self._feed.partition, _followed(place))
+        for partition, offset in start.items():
+            until = offset.get(_UNTIL)
+            is_over = until is not None and self._feed.order(place) >= self._feed.order(until)
+            if is_over and _is_read(offset):
+                end = end.moved(partition, {"round": offset["round"]})
+        return end
+
+    # --- the log --------------------------------------------------------------------
+
+    def _reading(self, place: Offset, cut: Offset | None) -> LogProcess:
+        if self._process is None:
+            tables = frozenset(table.name for table in self._tables.values())
+            self._process = LogProcess(
+                self._feed.reader(tables),
+                self._feed.order,
+                self.context.scratch / "log",
+                self.settings.max_queue_size_in_bytes,
+            )
+            self._process.confirm(self._confirmed)
+            self._started_reading = time.monotonic()
+        self._process.follow(place, cut)
+        return self._process
+
+    def _stop_reading(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+
+    # --- reading --------------------------------------------------------------------
+
+    @override
+    def streams(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> Sequence[StreamRows]:
+        partition = self._feed.partition
+        before, place = start.offset(partition), end.offset(partition)
+        self._look(before)
+        tables = [each["table"] for each in end.changed(start) if "table" in each]
+        check_range(start, end, [partition, *map(partition_of, tables)])
+        before = before or (None if place is None else self._first())
+        parts: dict[TableName, tuple[list[Schema], list[ChangePart]]] = {}
+        parallel = spark.sparkContext.defaultParallelism
+        if (
+            before is not None
+            and place is not None
+            and (self._feed.order(place) > self._feed.order(before))
+        ):
+            entries = self._reading(before, place).reached(place)
+            for table, runs in _by_table(entries).items():
+                seen = (start.offset(partition_of(table)) or {}).get(_SEEN)
+                schemas = [
+                    row_schema(self._database.kind, shape)
+                    for shape in dict.fromkeys(run.shape for run in runs)
+                ]
+                row = reduce(evolve, schemas)
+                envelope = self._envelope(table, row, runs[-1].shape.key)
+                parts[table] = (
+                    [row],
+                    [
+                        LogPart(group, envelope, self._feed.typed, self._feed.keeps(seen))
+                        for group in _groups(runs, parallel)
+                    ],
+                )
+        changed = [
+            name
+            for name in tables
+            if _is_other(start.offset(partition_of(name)), end.offset(partition_of(name)))
+        ]
+        for name in changed:
+            if name not in self._tables:
+                raise ConfigError(
+                    problem=f"The batch reads {name}, which is no longer there or not chosen.",
+                    fix="Put it back, or choose it again, until the batch is finished.",
+                    field="table.include.list",
+                )
+            table = self._tables[name].name
+            row, own = self._snapshot_parts(spark, name, start, end)
+            schemas, found = parts.setdefault(table, ([], []))
+            schemas.append(row)
+            found += own
+        streams = []
+        for table, (rows, found) in parts.items():
+            key = self._tables[str(table)].key if str(table) in self._tables else ()
+            row = reduce(evolve, rows)
+            schema = self._envelope(table, row, key).schema
+            arrow = ArrowParts(schema, found, methodcaller("read"), type(self).__qualname__)
+            streams.append(StreamRows(self._selection.stream(table), arrow))
+        return streams
+
+    def _envelope(self, table: TableName, row: Schema, key: tuple[str, ...]) -> Envelope:
+        return Envelope(row, key, self._feed.facts(table), self._feed.details)
+
+    def _snapshot_parts(
+        self, spark: SparkSession, name: str, start: Position, end: Position
+    ) -> tuple[Schema, list[ChangePart]]:
+        if self._snapshot is None:  # of an earlier life: what is read now is newer
+            self._take_snapshot()
+        snapshot, settings = self._snapshot, self.settings
+        assert snapshot is not None
+        table, partition = self._tables[name], partition_of(name)
+        rows = self._rows_of(table)
+        span = _cursor(rows).range(rows, start.offset(partition), end.offset(partition) or {})
+        conditions = divided(
+            self._asking(),
+            rows,
+            span,
+            table=table,
+            has_snapshot=snapshot.name is not None,
+            split_rows=settings.split_rows,
+            connections=settings.snapshot_max_threads,
+            parallel=spark.sparkContext.defaultParallelism,
+        )
+        shape = Shape(table.name, _relaxed(table), table.key)
+        row = row_schema(self._database.kind, shape)
+        envelope = self._envelope(table.name, row, table.key)
+        nulls = settings.invalid_values is InvalidValues.NULL
+        groups = [
+            conditions[n :: settings.snapshot_max_threads]
+            for n in range(min(settings.snapshot_max_threads, len(conditions)))
+        ]
+        rate = settings.snapshot_rows_per_second
+        parts: list[ChangePart] = [
+            SnapshotPart(
+                Part(
+                    self._database,
+                    tuple(
+                        Select(
+                            columns=shape.columns,
+                            source=rows.source,
+                            where=where,
+                            snapshot=snapshot.name,
+                        )
+                        for where in group
+                    ),
+                    nulls,
+                    None if rate is None else rate / len(groups),
+                ),
+                envelope,
+                snapshot.ts_us,
+                snapshot.details,
+            )
+            for group in groups
+        ]
+        return row, parts
+
+    # --- afterwards -----------------------------------------------------------------
+
+    @override
+    def acknowledge(self, position: Position) -> None:
+        place = position.offset(self._feed.partition)
+        if place is None:
+            return
+        self._confirmed = place
+        self._moved = time.monotonic()
+        if self._process is not None:
+            self._process.confirm(place)
+        if _INITIAL not in place or not self._tables:
+            self._holding.close()
+            self._snapshot = None
+
+    @override
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        place = start.offset(self._feed.partition)
+        if place is None:
+            return Lag()
+        end = None if until is None else until.offset(self._feed.partition)
+        if end is None:
+            end = self._feed.now(self._asking())
+        return Lag(size_bytes=self._feed.between_bytes(place, end))
+
+    @override
+    def ended(self, position: Position) -> bool:
+        if self.settings.snapshot_mode is not SnapshotMode.INITIAL_ONLY:
+            return False
+        return all(_is_read(position.offset(partition_of(name))) for name in self._tables)
+
+
+def _followed(place: Offset) -> Offset:
+    """Return a place in the log that is followed, now that all tables are read."""
+    return {key: value for key, value in place.items() if key != _INITIAL}
+
+
+def _cursor(rows: Rows) -> BulkCursor:
+    return BulkCursor(dividing_key(rows))
+
+
+def _is_read(offset: Mapping[str, Any] | None) -> bool:
+    return offset is not None and "after" not in offset
+
+
+def _is_other(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+    """Return whether rows of a table lie between two of its offsets."""
+
+    def place(offset: Mapping[str, Any] | None) -> object:
+        return offset and (offset.get("round"), offset.get("after"))
+
+    return place(before) != place(after)
+
+
+def _relaxed(table: Table) -> tuple[Column, ...]:
+    """Return a table's columns as the log has them."""
+    return tuple(
+        replace(each, schema=each.schema.replaced(optional=True))
+        for each in table.columns
+        if not each.generated
+    )
+
+
+def _by_table(entries: Sequence[Entry]) -> dict[TableName, list[SpooledRun]]:
+    found: dict[TableName, list[SpooledRun]] = {}
+    for entry in entries:
+        for run in entry.runs:
+            found.setdefault(run.shape.table, []).append(run)
+    return found
+
+
+def _groups(runs: Sequence[SpooledRun], count: int) -> list[tuple[SpooledRun, ...]]:
+    """Divide runs, in their order, into groups of about as many rows."""
+    total = sum(run.rows for run in runs)
+    size = max(_PART_ROWS, -(-total // count))
+    groups: list[list[SpooledRun]] = [[]]
+    rows = 0
+    for run in runs:
+        if rows >= size:
+            groups.append([])
+            rows = 0
+        groups[-1].append(run)
+        rows += run.rows
+    return [tuple(group) for group in groups]

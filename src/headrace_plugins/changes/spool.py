@@ -1,0 +1,111 @@
+"""Files that hold what was read of a log until targets have it.
+
+A file is Arrow's streams of record batches, one after the other. It is no more than a cache: a
+process that starts again begins with no files, and reads the log again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from headrace.sdk.errors import StorageUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headrace_plugins.changes.log import Offset, Run, Shape
+
+_FILE_BYTES = 64 << 20
+"""A file of more bytes gets nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledRun:
+    """Where a run is.
+
+    Args:
+        file: The path of its file.
+        start: Where it begins in the file.
+        size_bytes: How long it is.
+        rows: How many changes it has.
+    """
+
+    shape: Shape
+    file: str
+    start: int
+    size_bytes: int
+    rows: int
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield its rows, see ``Run``."""
+        with Path(self.file).open("rb") as file:
+            file.seek(self.start)
+            data = file.read(self.size_bytes)
+        with ipc.open_stream(data) as batches:
+            yield from batches
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Whole transactions, from the end of the entry before it to their own.
+
+    Args:
+        runs: Their changes, in the order of the log.
+        end: The place behind the last transaction.
+        ts_us: When that was committed; None if nothing was.
+    """
+
+    runs: Sequence[SpooledRun]
+    end: Offset
+    ts_us: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many changes it has."""
+        return sum(run.rows for run in self.runs)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of files it takes."""
+        return sum(run.size_bytes for run in self.runs)
+
+
+class SpoolWriter:
+    """Writes runs to files in a folder. One process has a folder for itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        self._file: Any = None
+
+    def write(self, run: Run) -> SpooledRun:
+        """Write a run. Its rows can be read as soon as this returns."""
+        try:
+            if self._file is None or self._file.tell() > _FILE_BYTES:
+                self.close()
+                self._number += 1
+                path = self._folder / f"{self._number:08}.arrow"
+                self._file = path.open("wb", buffering=0)
+            start = self._file.tell()
+            data = pa.BufferOutputStream()
+            with ipc.new_stream(data, run.rows.schema) as stream:
+                stream.write_batch(run.rows)
+            self._file.write(data.getvalue())
+            size = self._file.tell() - start
+        except OSError as error:
+            raise StorageUnavailableError(
+                problem=f"{self._folder} takes no changes: {error.strerror}.",
+                fix="Make space on its disk.",
+            ) from error
+        return SpooledRun(run.shape, str(self._file.name), start, size, run.rows.num_rows)
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

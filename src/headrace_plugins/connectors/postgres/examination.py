@@ -1,0 +1,182 @@
+"""What ``headrace doctor`` finds of a PostgreSQL database whose changes are to be followed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ConfigError
+from headrace.sdk.connector import Finding, Verdict
+from headrace_plugins.connectors.postgres.settings import PublicationMode
+from headrace_plugins.databases.catalog import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headrace_plugins.connectors.postgres.feed import PostgresFeed
+    from headrace_plugins.databases.catalog import Table
+    from headrace_plugins.databases.database import Session
+
+_ROLE = """
+SELECT rolsuper OR rolreplication
+  OR EXISTS (SELECT FROM pg_catalog.pg_roles r
+    WHERE r.rolname = 'rds_replication' AND pg_has_role(current_user, r.oid, 'member')),
+  current_user
+FROM pg_catalog.pg_roles WHERE rolname = current_user"""
+_FREE = """
+SELECT current_setting('max_replication_slots')::int
+    - (SELECT count(*) FROM pg_catalog.pg_replication_slots WHERE slot_name <> %s),
+  current_setting('max_wal_senders')::int
+    - (SELECT count(*) FROM pg_catalog.pg_stat_replication)"""
+_SLOT = """
+SELECT active, wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint,
+  pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, safe_wal_size
+FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
+_OWNED = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+  AND NOT pg_has_role(c.relowner, 'USAGE')"""
+_OLD_TRANSACTION = """
+SELECT extract(epoch FROM now() - min(xact_start))::bigint FROM pg_catalog.pg_stat_activity
+WHERE backend_type = 'client backend' AND backend_xid IS NOT NULL"""
+_LONG_SECONDS = 300
+_MUCH_BYTES = 1 << 30
+
+
+def examine_log(
+    feed: PostgresFeed, session: Session, tables: Sequence[Table]
+) -> Iterator[Finding]:
+    """Yield what following the log takes, each with the statement that is missing."""
+    level = session.value("SELECT current_setting('wal_level')")
+    yield _finding(
+        level == "logical",
+        "wal_level = logical",
+        level,
+        "ALTER SYSTEM SET wal_level = logical; then restart the server.",
+    )
+    may, user = session.rows(_ROLE)[0]
+    quoted = feed.database.quote(user)
+    yield _finding(may, "the right to replicate", user, f"ALTER ROLE {quoted} REPLICATION;")
+    slots, senders = session.rows(_FREE, [feed.slot])[0]
+    for name, free in (("max_replication_slots", slots), ("max_wal_senders", senders)):
+        yield _finding(
+            free > 0,
+            f"a free place of {name}",
+            f"{free} free",
+            f"ALTER SYSTEM SET {name} = 20; then restart the server.",
+        )
+    yield from _tables(feed, session, tables)
+    yield from _publication(feed, session, tables)
+    yield from _slot(feed, session)
+    oldest = session.value(_OLD_TRANSACTION)
+    yield _finding(
+        oldest is None or oldest < _LONG_SECONDS,
+        "no transaction that is open for long",
+        "none" if oldest is None else f"the oldest is open for {oldest} s",
+        "End it: until then a slot cannot be created, and the server keeps its log.",
+        otherwise=Verdict.WARNING,
+    )
+
+
+def _finding(
+    met: bool,  # noqa: FBT001 - what the finding is about
+    requirement: str,
+    seen: str,
+    fix: str,
+    *,
+    otherwise: Verdict = Verdict.FAILED,
+) -> Finding:
+    return Finding(requirement, Verdict.OK if met else otherwise, seen, "" if met else fix)
+
+
+def _tables(feed: PostgresFeed, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
+    fine = True
+    for table in tables:
+        try:
+            feed.require_followable(session, [table])
+        except ConfigError as error:
+            fine = False
+            yield Finding(
+                f"rows of {table.name} in the log", Verdict.FAILED, error.problem, error.fix
+            )
+    if fine:
+        yield Finding("rows that the log tells apart", Verdict.OK, f"{len(tables)} tables")
+
+
+def _publication(
+    feed: PostgresFeed, session: Session, tables: Sequence[Table]
+) -> Iterator[Finding]:
+    requirement = f"the publication {feed.publication}"
+    statement = feed.missing(session, tables)
+    if statement is None:
+        yield Finding(requirement, Verdict.OK, "has all tables")
+        return
+    if feed.mode is PublicationMode.DISABLED:
+        yield Finding(requirement, Verdict.FAILED, "It lacks tables.", f"{statement};")
+        return
+    names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
+    foreign = [str(TableName(*row)) for row in session.rows(_OWNED, names)]
+    if foreign:
+        yield Finding(
+            requirement,
+            Verdict.FAILED,
+            f"The user does not own {', '.join(foreign)}, and so may not publish them.",
+            f"Let the owner run: {statement};",
+        )
+        return
+    database = feed.database.address.database
+    allowed = session.value(
+        "SELECT has_database_privilege(current_user, current_database(), 'CREATE')"
+    )
+    yield _finding(
+        allowed,
+        requirement,
+        "is made at the start" if allowed else "The user may not make it.",
+        f"GRANT CREATE ON DATABASE {feed.database.quote(database)} TO "
+        f"{feed.database.quote(feed.database.address.user or 'user')};",
+    )
+
+
+def _slot(feed: PostgresFeed, session: Session) -> Iterator[Finding]:
+    requirement = f"the replication slot {feed.slot}"
+    found = session.rows(_SLOT, [feed.slot])
+    if not found:
+        yield Finding(requirement, Verdict.OK, "is created at the start")
+        return
+    active, status, kept, behind, safe = found[0]
+    if status == "lost":
+        yield Finding(
+            requirement,
+            Verdict.FAILED,
+            "The server has removed the log that it needs.",
+            "Reset the connector's offsets, which reads all tables anew.",
+        )
+        return
+    seen = f"{_size(behind)} behind, {_size(kept)} of the log are kept for it"
+    seen += ", in use" if active else ", not in use"
+    yield _finding(
+        (kept or 0) < _MUCH_BYTES or bool(active),
+        requirement,
+        seen,
+        "Run the connector, or drop the slot before the disk is full: "
+        f"SELECT pg_drop_replication_slot({feed.database.literal(feed.slot)});",
+        otherwise=Verdict.WARNING,
+    )
+    limit = session.value("SELECT current_setting('max_slot_wal_keep_size')")
+    yield _finding(
+        limit != "-1",
+        "a limit of what slots keep",
+        limit if safe is None else f"{limit}, {_size(safe)} left",
+        "Without a limit a connector that is stopped for long fills the server's disk: "
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();",
+        otherwise=Verdict.WARNING,
+    )
+
+
+def _size(size_bytes: int | None) -> str:
+    size = float(size_bytes or 0)
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:  # noqa: PLR2004 - the next unit is a thousand of this one
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

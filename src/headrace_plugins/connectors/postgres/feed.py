@@ -1,0 +1,293 @@
+"""The log of a PostgreSQL database: its slot, its publication, and snapshots beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, DataLostError, Schema
+from headrace_plugins.changes.feed import Feed, Snapshot
+from headrace_plugins.connectors.postgres.replication import RESNAPSHOT, lsn_text, to_lsn
+from headrace_plugins.connectors.postgres.settings import PublicationMode
+from headrace_plugins.connectors.postgres.values import LogTexts, Unseen
+from headrace_plugins.connectors.postgres.wal import PostgresLog
+from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.postgresql import Postgresql, begin_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace_plugins.changes.log import LogReader, Offset
+    from headrace_plugins.changes.parts import Keeps, Typed
+    from headrace_plugins.databases.catalog import Table
+    from headrace_plugins.databases.database import Session
+
+_SLOT = """
+SELECT plugin, database = current_database(), active, wal_status, confirmed_flush_lsn::text,
+  two_phase
+FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
+_IDENTITY = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+  AND (c.relreplident = 'n' OR (c.relreplident = 'd' AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)))"""
+_UNFIT = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+  AND (c.relkind = 'f' OR c.relpersistence <> 'p')"""
+
+
+@dataclass(frozen=True)
+class PostgresFeed(Feed):
+    """The log of a database, as a slot and a publication give it.
+
+    Args:
+        slot: The name of the slot.
+        publication: The name of the publication.
+        mode: Whether the publication is made here.
+        name: What ``source`` calls the server.
+        nulls: Whether values that no schema has anything for become null.
+    """
+
+    keeps_start: ClassVar[bool] = True  # the slot does
+
+    database: Postgresql
+    slot: str
+    publication: str
+    mode: PublicationMode
+    name: str
+    nulls: bool = False
+
+    @property
+    @override
+    def partition(self) -> Mapping[str, str]:
+        return {"slot": self.slot}
+
+    @override
+    def order(self, place: Offset) -> tuple[int, ...]:
+        return (int(place["lsn"]),)
+
+    @override
+    def check_place(self, place: Offset) -> None:
+        if not isinstance(place.get("lsn"), int) or set(place) - {"lsn", "system", "initial"}:
+            raise ConfigError(
+                problem=f"Invalid place {dict(place)} in the log of PostgreSQL.",
+                fix='Write {"lsn": number}, such as one that was stored before.',
+                field="offsets",
+            )
+
+    @override
+    def between_bytes(self, start: Offset, end: Offset) -> int | None:
+        return max(0, int(end["lsn"]) - int(start["lsn"]))
+
+    # --- the slot and the publication -----------------------------------------------
+
+    @override
+    def begin(self, session: Session, tables: Sequence[Table]) -> Offset:
+        self._publish(session, tables)
+        found = session.rows(_SLOT, [self.slot])
+        if found:
+            self._check_slot(*found[0][:2])
+            if found[0][3] == "lost":
+                # Nothing was read by it, and nothing will be.
+                session.execute("SELECT pg_drop_replication_slot(%s)", [self.slot])
+                session.commit()
+                found = []
+        if found:
+            place = to_lsn(found[0][4])
+        else:
+            session.commit()
+            place = to_lsn(
+                session.value(
+                    "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
+                    [self.slot],
+                )
+            )
+            session.commit()
+        return {"lsn": place, "system": self._system(session)}
+
+    @override
+    def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
+        system = self._system(session)
+        title = self.database.address.title
+        if place.get("system") not in {None, system}:
+            raise DataLostError(
+                problem=f"{title} is another server than the one whose log was read.",
+                fix=f"Lead connection.url to that one. {RESNAPSHOT}",
+            )
+        found = session.rows(_SLOT, [self.slot])
+        if not found:
+            raise DataLostError(
+                problem=f"{title} has no replication slot {self.slot}: what was committed "
+                f"behind {lsn_text(int(place['lsn']))} is lost.",
+                fix=RESNAPSHOT,
+            )
+        plugin, is_here, _, status, confirmed, _ = found[0]
+        self._check_slot(plugin, is_here)
+        if status == "lost":
+            raise DataLostError(
+                problem=f"{title} has removed the log that the slot {self.slot} needs, as it "
+                "was longer than max_slot_wal_keep_size.",
+                fix=RESNAPSHOT,
+            )
+        if confirmed is not None and to_lsn(confirmed) > int(place["lsn"]):
+            raise DataLostError(
+                problem=f"The slot {self.slot} of {title} stands at {confirmed}, behind the "
+                f"stored position {lsn_text(int(place['lsn']))}: it was created anew or read "
+                "by another, and what lies between is lost.",
+                fix=RESNAPSHOT,
+            )
+        self._publish(session, tables)
+
+    def _check_slot(self, plugin: str, is_here: bool) -> None:  # noqa: FBT001 - a column
+        if plugin != "pgoutput" or not is_here:
+            raise ConfigError(
+                problem=f"The replication slot {self.slot} is of the plugin {plugin}"
+                f"{'' if is_here else ', and of another database'}.",
+                fix="Name another slot, or drop this one: SELECT pg_drop_replication_slot("
+                f"{self.database.literal(self.slot)});",
+                field="slot.name",
+            )
+
+    @override
+    def require(self, session: Session, tables: Sequence[Table]) -> None:
+        level = session.value("SELECT current_setting('wal_level')")
+        if level != "logical":
+            raise ConfigError(
+                problem=f"wal_level is {level}.",
+                fix="ALTER SYSTEM SET wal_level = logical; then restart the server.",
+                field="connection.url",
+            )
+        statement = self.missing(session, tables)
+        if statement is None:
+            return
+        self.require_followable(session, tables)
+        if self.mode is PublicationMode.DISABLED:
+            raise ConfigError(
+                problem=f"The publication {self.publication} lacks tables that are followed.",
+                fix=f"{statement};",
+                field="publication.name",
+            )
+
+    def missing(self, session: Session, tables: Sequence[Table]) -> str | None:
+        """Return the statement that gives the publication what it lacks; None for nothing."""
+        name = self.database.quote(self.publication)
+        found = session.rows(
+            "SELECT puballtables FROM pg_catalog.pg_publication WHERE pubname = %s",
+            [self.publication],
+        )
+        published = {
+            TableName(*row)
+            for row in session.rows(
+                "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables "
+                "WHERE pubname = %s",
+                [self.publication],
+            )
+        }
+        wanted = [each.name for each in tables if each.name not in published]
+        listed = ", ".join(self.database.path(each) for each in wanted)
+        if not found:
+            what = f"TABLE {listed}"
+            if self.mode is PublicationMode.ALL_TABLES:
+                what = "ALL TABLES"
+            options = "publish_via_partition_root = true"
+            return f"CREATE PUBLICATION {name} FOR {what} WITH ({options})"
+        return f"ALTER PUBLICATION {name} ADD TABLE {listed}" if wanted else None
+
+    def _publish(self, session: Session, tables: Sequence[Table]) -> None:
+        """See to it that the publication has the tables."""
+        self.require(session, tables)
+        statement = self.missing(session, tables)
+        if statement is None:
+            return
+        session.commit()
+        try:
+            session.execute(statement)
+        except ConfigError as error:
+            raise ConfigError(
+                problem=error.problem,
+                fix=f"Let the owner of the tables run: {statement};",
+                field="publication.autocreate.mode",
+            ) from error
+        session.commit()
+
+    def require_followable(self, session: Session, tables: Sequence[Table]) -> None:
+        """Raise ConfigError for a table that no publication may have, or better has not."""
+        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
+        for row in session.rows(_UNFIT, names):
+            raise ConfigError(
+                problem=f"{TableName(*row)} is a foreign or an unlogged table: the log has "
+                "nothing of it.",
+                fix="Leave it out by table.exclude.list.",
+                field="table.exclude.list",
+            )
+        # In a publication such a table refuses the UPDATEs and DELETEs of everyone.
+        for row in session.rows(_IDENTITY, names):
+            path = self.database.path(TableName(*row))
+            raise ConfigError(
+                problem=f"{TableName(*row)} has no primary key, and nothing else tells its "
+                "rows apart in the log.",
+                fix=f"ALTER TABLE {path} REPLICA IDENTITY FULL; or leave it out by "
+                "table.exclude.list.",
+                field="table.exclude.list",
+            )
+
+    @staticmethod
+    def _system(session: Session) -> str:
+        return str(session.value("SELECT system_identifier FROM pg_control_system()"))
+
+    @override
+    def now(self, session: Session) -> Offset:
+        return {"lsn": to_lsn(session.value("SELECT pg_current_wal_flush_lsn()::text"))}
+
+    @override
+    def reader(self, tables: frozenset[TableName]) -> Callable[[], LogReader]:
+        return partial(PostgresLog, self.database, self.slot, self.publication, tables)
+
+    # --- snapshots ------------------------------------------------------------------
+
+    @override
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        with self.database.session() as session, self.database.session() as looking:
+            begin_snapshot(session.connection)
+            [(name, seen)] = session.rows(
+                "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
+            )
+            upto = to_lsn(looking.value("SELECT pg_current_wal_insert_lsn()::text"))
+            looking.close()
+            details = {"txId": None, "lsn": upto}
+            yield Snapshot(name, seen, {"lsn": upto}, time.time_ns() // 1000, details)
+
+    @override
+    def keeps(self, seen: Any) -> Keeps | None:
+        return None if seen is None else Unseen.of(seen)
+
+    @property
+    @override
+    def typed(self) -> Typed:
+        return LogTexts(self.nulls)
+
+    @override
+    def facts(self, table: TableName) -> Mapping[str, str]:
+        return {
+            "version": "1.0",
+            "connector": "postgresql",
+            "name": self.name,
+            "db": self.database.address.database,
+            "schema": table.schema,
+            "table": table.name,
+        }
+
+    @property
+    @override
+    def details(self) -> Mapping[str, Schema]:
+        return {"txId": Schema.int64(), "lsn": Schema.int64()}

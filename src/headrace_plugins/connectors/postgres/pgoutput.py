@@ -1,0 +1,295 @@
+"""Messages of PostgreSQL's logical replication, as columns of texts.
+
+All rows of a table that have come are taken apart at once, one column after the other.
+The formats: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace_plugins.changes.log import CREATE, DELETE, TRUNCATE, UPDATE
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+    Bytes = npt.NDArray[np.uint8]
+
+HEAD = 25
+"""The bytes of XLogData before a message: its letter, two places in the log, and a time."""
+INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE, TRUNCATE_MESSAGE = b"IUDT"
+_EPOCH_US = 946_684_800_000_000
+"""2000-01-01, PostgreSQL's beginning of time, in microseconds since 1970."""
+_NEW, _NULL, _UNCHANGED = b"Nnu"
+_MARK = HEAD + 5
+"""Where a message of a row says of which kind its first tuple is, behind the relation's oid."""
+_OPS = {
+    INSERT_MESSAGE: CREATE,
+    UPDATE_MESSAGE: UPDATE,
+    DELETE_MESSAGE: DELETE,
+    TRUNCATE_MESSAGE: TRUNCATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What Begin says: the place of the commit, its time, and the number of the transaction."""
+
+    lsn: int
+    ts_us: int
+    xid: int
+
+    @classmethod
+    def begun(cls, message: bytes) -> Transaction:
+        """Read a Begin message, with the head of XLogData before it."""
+        lsn, at, xid = struct.unpack_from("!qqI", message, HEAD + 1)
+        return cls(lsn, at + _EPOCH_US, xid)
+
+
+def commit_end(message: bytes) -> int:
+    """Return the place behind a transaction that a Commit message says."""
+    return int.from_bytes(message[HEAD + 10 : HEAD + 18], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """A column as a Relation message has it."""
+
+    name: str
+    type_oid: int
+    modifier: int
+    in_identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table as a Relation message describes it.
+
+    Args:
+        identity: Which columns identify a row in changes: ``d`` for the primary key, ``f`` for
+            all, ``i`` for an index, ``n`` for none.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    identity: str
+    columns: tuple[RelationColumn, ...]
+
+    @classmethod
+    def parsed(cls, message: bytes) -> Relation:
+        """Read a Relation message."""
+        oid = int.from_bytes(message[HEAD + 1 : HEAD + 5], "big")
+        schema, at = _text(message, HEAD + 5)
+        name, at = _text(message, at)
+        identity, count = chr(message[at]), int.from_bytes(message[at + 1 : at + 3], "big")
+        at += 3
+        columns = []
+        for _ in range(count):
+            in_identity = bool(message[at] & 1)
+            title, at = _text(message, at + 1)
+            type_oid, modifier = struct.unpack_from("!Ii", message, at)
+            columns.append(RelationColumn(title, type_oid, modifier, in_identity))
+            at += 8
+        return cls(oid, schema or "pg_catalog", name, identity, tuple(columns))
+
+
+def truncated(message: bytes) -> tuple[int, ...]:
+    """Return the oids of the relations that a Truncate message is of."""
+    count = int.from_bytes(message[HEAD + 1 : HEAD + 5], "big")
+    return struct.unpack_from(f"!{count}I", message, HEAD + 6)
+
+
+def _text(message: bytes, at: int) -> tuple[str, int]:
+    end = message.index(b"\0", at)
+    return message[at:end].decode(), end + 1
+
+
+@dataclass
+class RowMessages:
+    """Messages of the rows of one relation, in the order of the log.
+
+    Args:
+        columns: How many columns the relation has.
+    """
+
+    columns: int
+    messages: list[bytes] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    """That of each message."""
+
+    def add_truncation(self, message: bytes, transaction: Transaction) -> None:
+        """Add that all rows have gone."""
+        self.messages.append(message[:HEAD] + b"T" + bytes(5))
+        self.transactions.append(transaction)
+
+    def decoded(self) -> DecodedRows:
+        """Return the changes as columns."""
+        # A truncation has no tuple: it gets one of nulls.
+        none = struct.pack("!h", self.columns) + b"n" * self.columns
+        block = b"".join((*self.messages, none))
+        sizes = np.fromiter(map(len, self.messages), np.int64, len(self.messages))
+        starts = np.cumsum(sizes) - sizes
+        data = np.frombuffer(block, np.uint8)
+        kinds, marks = data[starts + HEAD], data[starts + _MARK]
+        is_truncation = kinds == TRUNCATE_MESSAGE
+        is_new = (marks == _NEW) & ~is_truncation
+        is_old = ~is_new & ~is_truncation
+        places = np.where(is_truncation, len(block) - len(none), starts + _MARK + 1)
+        first, ends = _tuples(block, data, places, self.columns)
+        rows = np.arange(len(starts))
+        after = [_taken(each, np.where(is_new, rows, -1)) for each in first]
+        before = None
+        if is_old.any():
+            before = [_taken(each, np.where(is_old, rows, -1)) for each in first]
+            both = np.nonzero(is_old & (kinds == UPDATE_MESSAGE))[0]
+            if len(both):
+                second, _ = _tuples(block, data, ends[both] + 1, self.columns)
+                index = np.full(len(starts), -1, np.int64)
+                index[is_new] = rows[is_new]
+                index[both] = len(starts) + np.arange(len(both))
+                after = [_taken(a.joined(b), index) for a, b in zip(first, second, strict=True)]
+                is_new = is_new.copy()
+                is_new[both] = True
+        ops = pa.array([_OPS[kind] for kind in range(256) if kind in _OPS])
+        order = {kind: n for n, kind in enumerate(k for k in range(256) if k in _OPS)}
+        index = np.zeros(256, np.int8)
+        index[list(order)] = list(order.values())
+        return DecodedRows(
+            op=ops.take(pa.array(index[kinds])),
+            lsn=_big_endian(data, starts + 1, 8),
+            transactions=self.transactions,
+            before=None if before is None else [each.texts for each in before],
+            after=[each.texts for each in after],
+            has_before=is_old,
+            has_after=is_new,
+            unchanged={
+                n: each.unchanged
+                for n, each in enumerate(after)
+                if each.unchanged is not None and each.unchanged.any()
+            },
+        )
+
+
+@dataclass
+class DecodedRows:
+    """Changes of one relation.
+
+    Args:
+        op: What each does.
+        lsn: Its place in the log.
+        transactions: What it is part of.
+        before: The texts of each column before it; None where no change has such a row.
+        after: Those after it.
+        has_before: Whether it has a row before.
+        has_after: Whether it has one after.
+        unchanged: By the number of a column, in which rows after a change it has a value that
+            is not sent, as it is stored apart (TOAST) and was not changed.
+    """
+
+    op: pa.Array
+    lsn: Numbers
+    transactions: Sequence[Transaction]
+    before: list[pa.Array] | None
+    after: list[pa.Array]
+    has_before: npt.NDArray[np.bool_]
+    has_after: npt.NDArray[np.bool_]
+    unchanged: dict[int, npt.NDArray[np.bool_]]
+
+
+@dataclass
+class _Column:
+    """One column of tuples: its texts, and where they are not sent, if anywhere."""
+
+    texts: pa.Array
+    unchanged: npt.NDArray[np.bool_] | None = None
+
+    def joined(self, other: _Column) -> _Column:
+        """Return the values of both, one after the other."""
+        unchanged = None
+        if self.unchanged is not None or other.unchanged is not None:
+            parts = [
+                np.zeros(len(each.texts), bool) if each.unchanged is None else each.unchanged
+                for each in (self, other)
+            ]
+            unchanged = np.concatenate(parts)
+        return _Column(pa.concat_arrays([self.texts, other.texts]), unchanged)
+
+
+def _taken(column: _Column, index: Numbers) -> _Column:
+    """Return the values at an index; null where it is -1."""
+    missing = index < 0
+    if not missing.any() and len(index) == len(column.texts):
+        return column
+    texts = column.texts.take(pa.array(index, mask=missing))
+    unchanged = None
+    if column.unchanged is not None:
+        unchanged = column.unchanged[np.where(missing, 0, index)] & ~missing
+    return _Column(texts, unchanged)
+
+
+def _tuples(
+    block: bytes, data: Bytes, places: Numbers, columns: int
+) -> tuple[list[_Column], Numbers]:
+    """Return the values of a tuple at each place, and where it ends.
+
+    A tuple is its number of columns, and for each a letter, and behind the letter ``t`` the
+    length of the value and its text.
+    """
+    rows = len(places)
+    place = places + 2
+    bounds = np.empty((rows, columns, 2), np.int32)
+    nulls: list[npt.NDArray[np.bool_] | None] = []
+    unsent: list[npt.NDArray[np.bool_] | None] = []
+    for column in range(columns):
+        kind = data[place]
+        sent = kind == ord("t")
+        if sent.all():
+            size = _big_endian(data, place + 1, 4)
+            start = place + 5
+            nulls.append(None)
+            unsent.append(None)
+        else:
+            # What is not sent has one byte: its length is that of nothing.
+            size = np.zeros(rows, np.int64)
+            size[sent] = _big_endian(data, place[sent] + 1, 4)
+            start = place + np.where(sent, 5, 1)
+            nulls.append(~sent)
+            missing = kind == _UNCHANGED
+            unsent.append(missing if missing.any() else None)
+        bounds[:, column, 0] = start
+        place = start + size
+        bounds[:, column, 1] = place
+    # Of the whole block as values, one after the other, each second one is a column's value,
+    # and those between are lengths. So Arrow copies the values, and nothing else does.
+    offsets = np.append(bounds.ravel(), bounds[-1, -1, 1] if rows and columns else 0)
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(block)]
+    everything = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+    values = np.arange(rows, dtype=np.int64) * (2 * columns)
+    found = [
+        _Column(everything.take(pa.array(values + 2 * n, mask=nulls[n])), unsent[n])
+        for n in range(columns)
+    ]
+    return found, place
+
+
+def _big_endian(data: Bytes, places: Numbers, width: int) -> Numbers:
+    found = np.zeros(len(places), np.int64)
+    for n in range(width):
+        found = (found << 8) | data[places + n]
+    return found
+
+
+def patched(texts: pa.Array, rows: Numbers, values: Sequence[str | None]) -> pa.Array:
+    """Return texts with other values in some rows."""
+    mask = np.zeros(len(texts), bool)
+    mask[rows] = True
+    return pc.replace_with_mask(texts, pa.array(mask), pa.array(values, pa.string()))

@@ -1,0 +1,157 @@
+"""A connection to a walsender of PostgreSQL, which sends the changes of a slot.
+
+The protocol: https://www.postgresql.org/docs/current/protocol-replication.html
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from contextlib import suppress
+from select import POLLIN, poll
+from typing import TYPE_CHECKING, Any, Never
+
+from headrace.sdk import DataLostError, RetriableError
+from headrace_plugins.databases.postgresql import SETTINGS
+
+if TYPE_CHECKING:
+    from headrace_plugins.databases.postgresql import Postgresql
+
+_UNIX_2000 = 946_684_800
+_TRIES, _BUSY_SECONDS = 20, 0.5
+"""How often, and after how long, a slot is asked for again that is still in use."""
+_PATIENT_TRIES = 4
+"""How often, before whoever uses it is ended."""
+_END_HOLDER = """
+SELECT pg_catalog.pg_terminate_backend(a.pid)
+FROM pg_catalog.pg_replication_slots s
+JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
+WHERE s.slot_name = %s AND a.application_name = current_setting('application_name')"""
+RESNAPSHOT = (
+    "Reset the connector's offsets, which reads all tables anew, or set "
+    "snapshot.mode=when_needed."
+)
+"""What to do about a log that has lost what comes next."""
+
+
+def to_lsn(text: str) -> int:
+    """Return the number of a place in the log that is written as ``16/B374D848``."""
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def lsn_text(lsn: int) -> str:
+    """Return a place in the log as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+class ReplicationStream:
+    """Messages of a slot from a place on; only one connection at a time has them.
+
+    Raises what ``Database`` does, and DataLostError where the slot or its log has gone.
+    """
+
+    def __init__(self, database: Postgresql, slot: str, publication: str, after: int) -> None:
+        from psycopg import Error, OperationalError, pq  # noqa: PLC0415 - an extra
+        from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - an extra
+
+        self._database, self._slot, self._pq, self._error = database, slot, pq, Error
+        parameters = {**database.parameters, "replication": "database"}
+        text = make_conninfo("", **{k: v for k, v in parameters.items() if v is not None})
+        with database.errors():
+            self._server = pq.PGconn.connect(text.encode())
+            if self._server.status != pq.ConnStatus.OK:
+                raise OperationalError(self._server.get_error_message())
+        try:
+            for name, value in {**SETTINGS, "lc_monetary": "C"}.items():
+                self._command(f"SET {name} = {database.literal(value)}")
+            names = database.literal(database.quote(publication))
+            self._start(
+                f"START_REPLICATION SLOT {database.quote(slot)} LOGICAL {lsn_text(after)} "
+                f"(proto_version '1', publication_names {names})"
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._readable = poll()
+        self._readable.register(self._server.socket, POLLIN)
+
+    def _command(self, text: str) -> None:
+        result = self._server.exec_(text.encode())
+        ok = {self._pq.ExecStatus.COMMAND_OK, self._pq.ExecStatus.COPY_BOTH}
+        if result.status not in ok:
+            self._raise(result)
+
+    def _start(self, command: str) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                self._command(command)
+            except RetriableError:
+                if not left:
+                    raise
+                # The walsender of a process that has died needs a moment to notice it. One
+                # whose process stands still is ended: it has lost its task to this one.
+                if left <= _TRIES - _PATIENT_TRIES:
+                    self._end_holder()
+                time.sleep(_BUSY_SECONDS)
+            else:
+                return
+
+    def _end_holder(self) -> None:
+        with self._database.session() as session:
+            session.rows(_END_HOLDER, [self._slot])
+
+    def _raise(self, result: Any) -> Never:
+        from psycopg.errors import error_from_result  # noqa: PLC0415 - an extra
+
+        error = error_from_result(result)
+        state, text = error.sqlstate, str(error.diag.message_primary)
+        title = self._database.address.title
+        # 42704: there is no such slot. 55000: it was invalidated. 58P01: a file of the log has
+        # gone.
+        if state in {"42704", "58P01"} or (state == "55000" and self._slot in text):
+            raise DataLostError(
+                problem=f"{title}: {text}. What comes after the stored position is lost.",
+                fix=RESNAPSHOT,
+            ) from error
+        if state == "55006":
+            raise RetriableError(problem=f"{title}: {text}.") from error
+        with self._database.errors():
+            raise error
+
+    def next(self, by: float) -> bytes | None:
+        """Return the next message; None where there is none by a time of ``monotonic``."""
+        try:
+            size, message = self._server.get_copy_data(1)
+            if size == 0:
+                left = by - time.monotonic()
+                if left > 0:
+                    self._readable.poll(left * 1000)
+                    self._server.consume_input()
+                    size, message = self._server.get_copy_data(1)
+        except self._error:  # a context for each message would take longer than it
+            with self._database.errors():
+                raise
+        if size < 0:
+            self._raise_end()
+        return bytes(message) if size > 0 else None
+
+    def _raise_end(self) -> Never:
+        with self._database.errors():
+            result = self._server.get_result()
+        if result is not None and result.status == self._pq.ExecStatus.FATAL_ERROR:
+            self._raise(result)
+        raise RetriableError(problem=f"{self._database.address.title} has ended the log.")
+
+    def send_status(self, received: int, flushed: int, *, ask: bool = False) -> None:
+        """Tell what has come and what may be forgotten, and ask where the server is."""
+        now = int((time.time() - _UNIX_2000) * 1_000_000)
+        status = struct.pack("!cqqqqB", b"r", received, flushed, flushed, now, ask)
+        with self._database.errors():
+            self._server.put_copy_data(status)
+            self._server.flush()
+
+    def close(self) -> None:
+        """Close the connection. Never raises."""
+        with suppress(Exception):
+            self._server.finish()

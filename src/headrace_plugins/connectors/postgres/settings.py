@@ -1,0 +1,56 @@
+"""The settings of the source of PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from headrace.sdk.config import Importance, Lambda, NullOr, invalid, setting
+from headrace_plugins.changes.settings import ChangeSettings
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+
+
+class PublicationMode(Enum):
+    """Whether a publication is made, and of what."""
+
+    FILTERED = "filtered"
+    ALL_TABLES = "all_tables"
+    DISABLED = "disabled"
+
+
+def _check_slot(name: str, value: object) -> None:
+    if not _SLOT.fullmatch(str(value)):
+        fix = "Use up to 63 small letters of ASCII, digits and underscores."
+        raise invalid(name, value, "Invalid name of a replication slot", fix=fix)
+
+
+class PostgresSourceSettings(ChangeSettings, group="Log"):
+    """How the log of a PostgreSQL database is followed."""
+
+    slot_name: str | None = setting(
+        "The replication slot, which makes the server keep what is not read yet. It is created "
+        "at the first start. headrace_ and the connector's name if null.",
+        default=None,
+        validator=NullOr(Lambda(_check_slot, "the name of a replication slot")),
+        importance=Importance.HIGH,
+    )
+    publication_name: str | None = setting(
+        "The publication, which says what tables the log has changes of. The name of the slot "
+        "if null.",
+        default=None,
+        importance=Importance.HIGH,
+    )
+    publication_autocreate_mode: PublicationMode = setting(
+        "Whether the publication is made if there is none, and gets the tables that it lacks: "
+        "filtered for the tables that are followed, which the user must own; all_tables for "
+        "every table, which takes a superuser; disabled if others look after it.",
+        default=PublicationMode.FILTERED,
+    )
+
+    def slot(self, connector: str) -> str:
+        """Return the name of the slot of a connector."""
+        if self.slot_name is not None:
+            return self.slot_name
+        plain = re.sub(r"[^a-z0-9_]", "_", connector.lower())
+        return f"headrace_{plain}"[:63]

@@ -1,0 +1,358 @@
+"""Follows the write-ahead log of PostgreSQL by logical replication, as pgoutput gives it."""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from headrace.sdk import HeadraceError, RetriableError
+from headrace_plugins.changes.log import LogReader, Piece, Run, Shape
+from headrace_plugins.connectors.postgres.pgoutput import (
+    DELETE_MESSAGE,
+    HEAD,
+    INSERT_MESSAGE,
+    TRUNCATE_MESSAGE,
+    UPDATE_MESSAGE,
+    DecodedRows,
+    Relation,
+    RowMessages,
+    Transaction,
+    commit_end,
+    patched,
+    truncated,
+)
+from headrace_plugins.connectors.postgres.replication import ReplicationStream
+from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.postgresql_catalog import relation_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace_plugins.changes.log import Offset
+    from headrace_plugins.databases.database import Session
+    from headrace_plugins.databases.postgresql import Postgresql
+
+_PIECE_BYTES = 4 << 20
+"""How much is decoded at a time, in mid-transaction too."""
+_FULL_BYTES = 1 << 20
+"""How much makes a piece at the end of a transaction."""
+_GATHER_SECONDS = 0.05
+"""How long transactions are gathered before they make a piece."""
+_STATUS_SECONDS = 1.0
+_BEGIN, _COMMIT, _RELATION = b"BCR"
+_ROWS = {INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE}
+[_KEEPALIVE] = b"k"
+UNAVAILABLE = "__debezium_unavailable_value"
+"""What Debezium has for a value that the log does not have; in a text that may not be null."""
+
+
+@dataclass
+class _Followed:
+    """A table that is followed: what it looks like, and what has come of it."""
+
+    relation: Relation
+    shape: Shape
+    rows: RowMessages
+
+
+@dataclass
+class PostgresLog(LogReader):
+    """Reads the log of a slot.
+
+    Args:
+        database: Where the slot is.
+        slot: Its name.
+        publication: What says which tables are in it.
+        tables: The tables that are wanted of these; the others are passed over.
+    """
+
+    database: Postgresql
+    slot: str
+    publication: str
+    tables: frozenset[TableName]
+
+    _stream: ReplicationStream | None = field(default=None, init=False)
+    _session: Session | None = field(default=None, init=False)
+    _known: dict[bytes, _Followed | None] = field(default_factory=dict, init=False)
+    """By the oid of a relation, as messages have it; None for one that is not wanted."""
+    _transaction: Transaction | None = field(default=None, init=False)
+    _bytes: int = field(default=0, init=False)
+    _first: float = field(default=0.0, init=False)
+    """When the oldest change that waits has come."""
+    _end: int = field(default=0, init=False)
+    """The place behind the last whole transaction that was read."""
+    _flushed: int = field(default=0, init=False)
+    _cut: int | None = field(default=None, init=False)
+    _ts_us: int | None = field(default=None, init=False)
+    _status: float = field(default=0.0, init=False)
+    _held: bytes | None = field(default=None, init=False)
+    """A message that begins the next piece."""
+
+    # --- the connection -------------------------------------------------------------
+
+    @override
+    def start(self, after: Offset, cut: Offset | None) -> None:
+        place = int(after["lsn"])
+        self._end = self._flushed = place
+        self._cut = None if cut is None else int(cut["lsn"])
+        self._stream = ReplicationStream(self.database, self.slot, self.publication, place)
+
+    @override
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        if self._stream is not None:
+            self._stream.close()
+
+    @override
+    def confirm(self, place: Offset) -> None:
+        self._flushed = max(self._flushed, int(place["lsn"]))
+        self._send_status()
+
+    @override
+    def idle(self) -> None:
+        # The server must not take us for dead, nor is what it sends taken.
+        if time.monotonic() > self._status + _STATUS_SECONDS:
+            self._send_status()
+
+    def _send_status(self, *, ask: bool = False) -> None:
+        self._status = time.monotonic()
+        assert self._stream is not None
+        self._stream.send_status(max(self._end, self._flushed), self._flushed, ask=ask)
+
+    # --- reading --------------------------------------------------------------------
+
+    @override
+    def read(self, seconds: float) -> Piece | None:
+        by = time.monotonic() + seconds
+        assert self._stream is not None
+        while True:
+            message, self._held = self._held, None
+            if message is None:
+                waits_until = min(by, self._first + _GATHER_SECONDS) if self._is_whole else by
+                message = self._stream.next(waits_until)
+            if message is None:
+                now = time.monotonic()
+                if self._is_whole and now >= min(by, self._first + _GATHER_SECONDS):
+                    return self._piece()
+                if now >= by:
+                    self._send_status(ask=True)
+                    return None
+            elif message[0] == _KEEPALIVE:
+                if (found := self._keepalive(message)) is not None:
+                    return found
+            elif self._take(message):
+                return self._piece()
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether changes wait to be given, of whole transactions only."""
+        return self._bytes > 0 and self._transaction is None
+
+    def _keepalive(self, message: bytes) -> Piece | None:
+        place, _, asks = struct.unpack_from("!qqB", message, 1)
+        if asks:
+            self._send_status()
+        if self._transaction is not None or place <= self._end:
+            return None
+        if self._bytes:
+            self._held = message
+            return self._piece()
+        # All that was committed before this place was sent before it.
+        self._end = place
+        return Piece((), {"lsn": place})
+
+    def _take(self, message: bytes) -> bool:
+        """Take a message of the log; return whether what has come makes a piece."""
+        kind = message[HEAD]
+        if kind in _ROWS:
+            followed = self._known[message[HEAD + 1 : HEAD + 5]]
+            if followed is not None:
+                self._add(followed, message)
+            return self._bytes >= _PIECE_BYTES
+        if kind == _BEGIN:
+            begun = Transaction.begun(message)
+            is_cut = self._cut is not None and self._end < self._cut <= begun.lsn
+            if is_cut:
+                self._cut = None
+                if self._bytes:
+                    self._held = message
+                    return True
+            self._transaction = begun
+            return False
+        if kind == _COMMIT:
+            assert self._transaction is not None
+            self._end, self._ts_us = commit_end(message), self._transaction.ts_us
+            self._transaction = None
+            late = time.monotonic() > self._first + _GATHER_SECONDS
+            return bool(self._bytes) and (late or self._bytes >= _FULL_BYTES)
+        if kind == _RELATION:
+            return self._describe(message)
+        if kind == TRUNCATE_MESSAGE:
+            for oid in truncated(message):
+                followed = self._known.get(oid.to_bytes(4, "big"))
+                if followed is not None:
+                    assert self._transaction is not None
+                    followed.rows.add_truncation(message, self._transaction)
+                    self._count(message)
+        return False
+
+    def _add(self, followed: _Followed, message: bytes) -> None:
+        assert self._transaction is not None
+        followed.rows.messages.append(message)
+        followed.rows.transactions.append(self._transaction)
+        self._count(message)
+
+    def _count(self, message: bytes) -> None:
+        if not self._bytes:
+            self._first = time.monotonic()
+        self._bytes += len(message)
+
+    def _describe(self, message: bytes) -> bool:
+        """Learn what a table looks like; return whether that begins another piece."""
+        relation = Relation.parsed(message)
+        oid = relation.oid.to_bytes(4, "big")
+        known = self._known.get(oid)
+        if known is not None and known.relation == relation:
+            return False
+        if known is not None and known.rows.messages:
+            self._held = message
+            return True  # its rows so far have another shape
+        name = TableName(relation.schema, relation.name)
+        if name not in self.tables:
+            self._known[oid] = None
+            return False
+        shape = self._shape(name, relation)
+        self._known[oid] = _Followed(relation, shape, RowMessages(len(relation.columns)))
+        return False
+
+    def _shape(self, name: TableName, relation: Relation) -> Shape:
+        types = [(each.type_oid, each.modifier) for each in relation.columns]
+        session = self._asking()
+        found, key = relation_columns(
+            session, relation.oid, [c.name for c in relation.columns], types
+        )
+        session.rollback()
+        if not key and relation.identity != "f":
+            key = tuple(each.name for each in relation.columns if each.in_identity)
+        return Shape(name, found, key)
+
+    def _asking(self) -> Session:
+        self._session = self.database.idle(self._session)
+        return self._session
+
+    def _piece(self) -> Piece:
+        runs = []
+        for followed in self._known.values():
+            if followed is not None and followed.rows.messages:
+                rows, followed.rows = followed.rows, RowMessages(followed.rows.columns)
+                runs.append(self._run(followed, rows.decoded()))
+        self._bytes = 0
+        if self._transaction is not None:
+            return Piece(runs, None)
+        return Piece(runs, {"lsn": self._end}, self._ts_us)
+
+    # --- rows -----------------------------------------------------------------------
+
+    def _run(self, followed: _Followed, rows: DecodedRows) -> Run:
+        if rows.unchanged:
+            self._complete(followed, rows)
+        names = [each.name for each in followed.relation.columns]
+        fields = [pa.field(name, pa.string()) for name in names]
+        after = pa.StructArray.from_arrays(
+            rows.after, fields=fields, mask=pa.array(~rows.has_after)
+        )
+        before = pa.nulls(len(rows.op), pa.struct(fields))
+        if rows.before is not None:
+            before = pa.StructArray.from_arrays(
+                rows.before, fields=fields, mask=pa.array(~rows.has_before)
+            )
+        times = np.array([each.ts_us for each in rows.transactions], np.int64)
+        numbers = np.array([each.xid for each in rows.transactions], np.int64)
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "op": rows.op,
+                "ts_us": times,
+                "before": before,
+                "after": after,
+                "txId": numbers,
+                "lsn": rows.lsn,
+            }
+        )
+        return Run(followed.shape, batch)
+
+    def _complete(self, followed: _Followed, rows: DecodedRows) -> None:
+        """Fill in what an update has left alone, and so is not sent as it is stored apart.
+
+        Where the log has the whole row before, it is there. Else the table is asked what it
+        has now: if that was changed meanwhile, a later change has it, and comes after this one.
+        """
+        columns = followed.relation.columns
+        for number, unsent in rows.unchanged.items():
+            if followed.relation.identity == "f" and rows.before is not None:
+                known = rows.before[number].take(pa.array(np.nonzero(unsent)[0]))
+                rows.after[number] = patched(
+                    rows.after[number], np.nonzero(unsent)[0], known.to_pylist()
+                )
+        if followed.relation.identity == "f":
+            return
+        lacking = np.nonzero(np.logical_or.reduce(list(rows.unchanged.values())))[0]
+        names = [each.name for each in columns]
+        keys = [names.index(name) for name in followed.shape.key]
+        if not keys:
+            return
+        wanted = list(rows.unchanged)
+        texts = [rows.after[k].take(pa.array(lacking)).to_pylist() for k in keys]
+        found = self._present(followed, keys, wanted, texts)
+        for position, number in enumerate(wanted):
+            unsent = rows.unchanged[number]
+            none = (None,) * len(wanted)
+            values = [
+                found.get(place, none)[position]
+                for place, row in enumerate(lacking)
+                if unsent[row]
+            ]
+            required = not followed.shape.columns[number].schema.optional
+            shown = [UNAVAILABLE if v is None and required else v for v in values]
+            rows.after[number] = patched(rows.after[number], np.nonzero(unsent)[0], shown)
+
+    def _present(
+        self,
+        followed: _Followed,
+        keys: Sequence[int],
+        wanted: Sequence[int],
+        texts: Sequence[Sequence[str]],
+    ) -> Mapping[int, tuple[str | None, ...]]:
+        """Return the texts of columns that rows have now, by the place of their keys."""
+        columns, quote = followed.shape.columns, self.database.quote
+        names = [quote(each.name).replace("%", "%%") for each in columns]
+        # Casts to text would write some values otherwise than the log does.
+        values = [
+            f"CASE WHEN t.{names[w]} IS NOT NULL THEN concat(t.{names[w]}) END" for w in wanted
+        ]
+        given = ", ".join("%s::text[]" for _ in keys)
+        aliases = ", ".join(f"k{n}" for n in range(len(keys)))
+        matches = " AND ".join(
+            f"t.{names[k]} = CAST(q.k{n} AS {columns[k].type})" for n, k in enumerate(keys)
+        )
+        table = self.database.path(followed.shape.table).replace("%", "%%")
+        session = self._asking()
+        try:
+            rows = session.rows(
+                f"SELECT q.place, {', '.join(values)} FROM unnest({given}) "  # noqa: S608 - quoted
+                f"WITH ORDINALITY AS q({aliases}, place) JOIN {table} t ON {matches}",
+                [list(each) for each in texts],
+            )
+        except RetriableError:
+            raise
+        except HeadraceError:
+            return {}  # the table or the column has gone since, which the log tells later
+        finally:
+            session.rollback()
+        return {int(place) - 1: tuple(found) for place, *found in rows}
