@@ -1,0 +1,276 @@
+"""Changes are followed while the worker, its processes and the servers are killed at random."""
+
+# ruff: noqa: S608 - a test's own statements
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from tests.mariadb_server import MariadbServer, connect
+from tests.postgresql_server import PostgresqlServer
+
+pytestmark = pytest.mark.usefixtures("quick_java")
+
+SECONDS = int(os.environ.get("HEADRACE_CHAOS_SECONDS", "600"))
+"""How long the long test goes on."""
+SHORT_SECONDS = 40
+SEED = int(os.environ.get("HEADRACE_KILLS_SEED", "7"))
+HEADRACE = [sys.executable, "-m", "headrace"]
+TABLES = {
+    "pgbench_accounts": ("aid", "bid", "abalance", "filler"),
+    "pgbench_branches": ("bid", "bbalance", "filler"),
+    "pgbench_tellers": ("tid", "bid", "tbalance", "filler"),
+    "pgbench_history": ("id", "tid", "bid", "aid", "delta", "mtime", "filler"),
+}
+"""The columns of pgbench's tables, the key first."""
+_CONNECTOR = """
+name: bank
+poll.interval.ms: 200
+errors.retry.timeout: -1
+source:
+  connector: postgres
+  connection.url: {source}
+  snapshot.batch.rows: 20000
+transforms:
+  - {{type: Unwrap}}
+sinks:
+  - {{connector: delta, path: "{lake}/${{table}}", mode: upsert, delete.enabled: true}}
+  - {{connector: postgres, connection.url: {postgresql}, insert.mode: upsert,
+     delete.enabled: true}}
+  - {{connector: mysql, connection.url: {mariadb}, insert.mode: upsert, delete.enabled: true}}
+"""
+
+
+@dataclass
+class Bank:
+    """pgbench on a source, and a connector that follows it into three targets."""
+
+    folder: Path
+    source: PostgresqlServer
+    target: PostgresqlServer
+    mariadb: MariadbServer
+    mariadb_url: str
+    chance: random.Random
+    killed: Counter[str] = field(default_factory=Counter)
+    _worker: subprocess.Popen[bytes] | None = None
+    _pgbench: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """Make pgbench's tables; its history gets a key."""
+        self.source.execute("CREATE DATABASE bank")
+        self.target.execute("CREATE DATABASE bank")
+        self._run_pgbench("--initialize", "--quiet", "--scale=1")
+        with psycopg.connect(self.source.url("bank"), autocommit=True) as database:
+            database.execute("ALTER TABLE pgbench_history ADD id bigserial PRIMARY KEY")
+        (self.folder / "bank.yaml").write_text(
+            _CONNECTOR.format(
+                source=self.source.url("bank"),
+                postgresql=self.target.url("bank"),
+                mariadb=self.mariadb_url,
+                lake=self.folder / "lake",
+            )
+        )
+
+    def _run_pgbench(self, *options: str) -> None:
+        command = [_program(), *options, self.source.url("bank")]
+        subprocess.run(command, check=True, capture_output=True)
+
+    @contextmanager
+    def clients(self) -> Iterator[None]:
+        """Let eight clients of pgbench change the source, who come again when it is back."""
+        try:
+            yield
+        finally:
+            self._stop(self._pgbench)
+
+    def keep_clients(self) -> None:
+        """Start the clients again who were cut off."""
+        if self._pgbench is None or self._pgbench.poll() is not None:
+            rate, clients = ["--rate=300", "--no-vacuum"], ["--client=8", "--time=100000"]
+            with (self.folder / "pgbench.log").open("ab") as log:
+                self._pgbench = subprocess.Popen(
+                    [_program(), *rate, *clients, self.source.url("bank")],
+                    stdout=log,
+                    stderr=log,
+                )
+
+    @contextmanager
+    def worker(self) -> Iterator[None]:
+        """Have a worker run."""
+        try:
+            yield
+        finally:
+            self._stop(self._worker)
+
+    def keep_worker(self) -> None:
+        """Start the worker again, as whoever looks after it does."""
+        if self._worker is not None and self._worker.poll() is None:
+            return
+        with (self.folder / "worker.log").open("ab") as log:
+            self._worker = subprocess.Popen(
+                [*HEADRACE, "run", "--home", "home", "bank.yaml"],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @staticmethod
+    def _stop(process: subprocess.Popen[bytes] | None) -> None:
+        if process is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            everyone = [psutil.Process(process.pid)]
+            everyone += everyone[0].children(recursive=True)
+            for each in everyone:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+        process.wait()
+
+    def strike(self) -> None:
+        """Kill something, or let it stand still for a while."""
+        [victim] = self.chance.choices(
+            ["worker", "reader", "java", "still worker", "still reader", "source", "target"],
+            [4, 4, 1, 2, 2, 2, 2],
+        )
+        if victim in {"source", "target"}:
+            server = self.source if victim == "source" else self.target
+            server.kill()
+            time.sleep(self.chance.uniform(0, 2))
+            server.start()
+        elif (found := self._process(victim.split()[-1])) is None:
+            return
+        elif victim.startswith("still"):
+            with suppress(psutil.NoSuchProcess):
+                found.send_signal(signal.SIGSTOP)
+                time.sleep(self.chance.uniform(1, 8))
+                found.send_signal(signal.SIGCONT)
+        else:
+            with suppress(psutil.NoSuchProcess):
+                found.kill()
+        self.killed[victim] += 1
+
+    def _process(self, name: str) -> psutil.Process | None:
+        if self._worker is None or self._worker.poll() is not None:
+            return None
+        with suppress(psutil.NoSuchProcess):
+            worker = psutil.Process(self._worker.pid)
+            if name == "worker":
+                return worker
+            for each in worker.children(recursive=True):
+                line = " ".join(each.cmdline())
+                if ("changes.child" in line) if name == "reader" else each.name() == "java":
+                    return each
+        return None
+
+    def finish(self) -> str:
+        """Copy what is left; return what the command says."""
+        done = subprocess.run(
+            [*HEADRACE, "run", "--home", "home", "--once", "bank.yaml"],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+        return done.stdout
+
+    # --- what is there ----------------------------------------------------------------
+
+    def rows(self, table: str) -> dict[str, list[tuple[object, ...]]]:
+        """Return the rows of a table in the source and in each target, by its key."""
+        columns = TABLES[table]
+        query = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {columns[0]}"
+        found: dict[str, list[tuple[object, ...]]] = {}
+        for title, server in (("source", self.source), ("PostgreSQL", self.target)):
+            with psycopg.connect(server.url("bank")) as database:
+                found[title] = [self._plain(row) for row in database.execute(query)]
+        with connect(self.mariadb_url) as other, other.cursor() as cursor:
+            cursor.execute(query)
+            found["MariaDB"] = [self._plain(row) for row in cursor.fetchall()]
+        lake = DeltaTable(self.folder / "lake" / table).to_pyarrow_table(columns=list(columns))
+        rows = lake.sort_by(columns[0]).to_pylist()
+        found["Delta"] = [self._plain(tuple(row.values())) for row in rows]
+        return found
+
+    @staticmethod
+    def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
+        # MariaDB gives a text without the blanks that fill it up.
+        plain = (
+            str(v.replace(tzinfo=None))
+            if hasattr(v, "replace") and not isinstance(v, str)
+            else v.rstrip()
+            if isinstance(v, str)
+            else v
+            for v in row
+        )
+        return tuple(plain)
+
+
+def _program() -> str:
+    found = shutil.which("pgbench")
+    assert found is not None, "PostgreSQL's packages bring pgbench"
+    return found
+
+
+def _go_through(bank: Bank, seconds: float) -> None:
+    bank.prepare()
+    by = time.monotonic() + seconds
+    with bank.clients(), bank.worker():
+        while time.monotonic() < by:
+            bank.keep_clients()
+            bank.keep_worker()
+            time.sleep(bank.chance.uniform(0.5, 6))
+            bank.strike()
+        bank.keep_clients()
+    bank.finish()
+    assert bank.killed
+    for table in TABLES:
+        found = bank.rows(table)
+        source = found.pop("source")
+        assert source, table
+        for target, rows in found.items():
+            lost = set(source) - set(rows)
+            more = set(rows) - set(source)
+            assert rows == source, (
+                f"{table} in {target}: {len(rows)} rows of {len(source)}, lost or old "
+                f"{sorted(map(str, lost))[:3]}, twice or wrong {sorted(map(str, more))[:3]}"
+            )
+
+
+@pytest.fixture
+def bank(
+    tmp_path: Path, mariadb: MariadbServer, request: pytest.FixtureRequest
+) -> Iterator[Bank]:
+    with (
+        PostgresqlServer.running() as source,
+        PostgresqlServer.running() as target,
+        mariadb.database() as url,
+    ):
+        yield Bank(tmp_path, source, target, mariadb, url, random.Random(SEED))  # noqa: S311 - no secret
+
+
+def test_changes_arrive_once_whatever_is_killed(bank: Bank) -> None:
+    _go_through(bank, SHORT_SECONDS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(SECONDS + 900)
+def test_changes_arrive_once_whatever_is_killed_for_long(bank: Bank) -> None:
+    _go_through(bank, SECONDS)
