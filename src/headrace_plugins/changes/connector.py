@@ -142,11 +142,11 @@ class ChangeSource(SourceConnector):
         for partition, offset in position.items():
             if partition == feed.partition:
                 feed.check_place(offset)
-            elif (
-                set(partition) != {"table"}
-                or set(offset) - _TABLE_OFFSET
-                or (not isinstance(offset.get("round"), int))
-            ):
+                continue
+            names = set(partition)
+            is_table = names == {"table"} and not set(offset) - _TABLE_OFFSET
+            is_asked = names == {"table", "where"} and dict(offset) == {"round": 0}
+            if not isinstance(offset.get("round"), int) or not (is_table or is_asked):
                 raise ConfigError(
                     problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",
                     fix='Write {"table": "schema.name"} and {"round": 1} for a table that '

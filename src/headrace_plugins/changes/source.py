@@ -53,6 +53,8 @@ _INITIAL = "initial"
 """In the place of the log: tables are read, and nothing of the log is, until they all are."""
 _SEEN, _UNTIL = "seen", "until"
 """In the offset of a table: what its snapshot has of the log, and the place behind that."""
+_WHERE = "where"
+"""In the partition of rows of a table that were asked for: their condition in SQL."""
 _PART_ROWS = 50_000
 """Fewer changes than these are read by one Spark partition."""
 _IDLE_BYTES = 16 << 20
@@ -102,7 +104,7 @@ class ChangeTask(StreamFrameSource):
         self._holding = ExitStack()
         self._snapshot: Snapshot | None = None
         self._writers: dict[str, frozenset[str]] = {}
-        """By the name of a new table, who may still write it without its being in the log."""
+        """By the name of a table, who may write it since before the log has had it."""
 
     @override
     def stop(self) -> None:
@@ -182,34 +184,45 @@ class ChangeTask(StreamFrameSource):
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
-                # Who writes a table since before the log has it is not in the log, nor yet in
-                # a snapshot.
-                for name in added:
-                    self._writers[name] = self._database.writers(session, tables[name].name)
         if set(tables) != set(self._tables):
             self._stop_reading()
         self._tables = tables
         self._looked = time.monotonic()
 
-    def _unread(self, start: Position, until: Position | None) -> list[str]:
-        """Return the tables that are still to be read."""
+    def _unread(self, start: Position, until: Position | None) -> list[Mapping[str, str]]:
+        """Return the tables that are still to be read, and the rows that were asked for."""
         if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
-            return []
-        return [
-            name
-            for name in self._tables
-            if not _is_read(start.offset(partition_of(name)))
-            and (until is None or until.offset(partition_of(name)) is not None)
-            and not self._is_written_by_others(name)
+            tables = []
+        else:
+            tables = [partition_of(name) for name in self._tables]
+        asked = [p for p, _ in start.items() if _WHERE in p and p["table"] in self._tables]
+        found = [
+            partition
+            for partition in [*tables, *asked]
+            if not _is_read(start.offset(partition))
+            and (until is None or until.offset(partition) is not None)
         ]
+        free = [each for each in found if not self._is_written_by_others(each["table"])]
+        while until is not None and found and not free and not self.context.stopping():
+            time.sleep(_LOOK_SECONDS)
+            free = [each for each in found if not self._is_written_by_others(each["table"])]
+        return free
 
     def _is_written_by_others(self, name: str) -> bool:
+        """Return whether somebody may still write a table since before the log has had it.
+
+        What such a transaction has written is not in the log, and not yet in a snapshot.
+        """
+        table = self._tables[name].name
         writers = self._writers.get(name)
-        if not writers:
-            return False
-        left = writers & self._database.writers(self._asking(), self._tables[name].name)
-        self._writers[name] = left
-        return bool(left)
+        if writers is None:
+            writers = self._database.writers(self._asking(), table)
+        elif writers:
+            writers &= self._database.writers(self._asking(), table)
+        if writers and name not in self._writers:
+            log.info("waiting for transactions that write a table", table=name)
+        self._writers[name] = writers
+        return bool(writers)
 
     def _is_caught_up(self, place: Offset) -> bool:
         process = self._reading(place, None)
@@ -228,7 +241,11 @@ class ChangeTask(StreamFrameSource):
         )
 
     def _snapshot_end(
-        self, start: Position, place: Offset, limit: ReadLimit, waiting: Sequence[str]
+        self,
+        start: Position,
+        place: Offset,
+        limit: ReadLimit,
+        waiting: Sequence[Mapping[str, str]],
     ) -> Position:
         if _INITIAL not in place or self._snapshot is None:
             self._take_snapshot()
@@ -236,12 +253,11 @@ class ChangeTask(StreamFrameSource):
         assert snapshot is not None
         end, session = start.moved(self._feed.partition, place), self._asking()
         left = min(self.settings.snapshot_batch_rows, limit.rows or 1 << 62)
-        for name in waiting:
-            partition = partition_of(name)
-            offset = start.offset(partition)
-            rows = self._rows_of(self._tables[name])
+        for partition in waiting:
+            offset = _begun_offset(start.offset(partition))
+            rows = self._rows_of(self._tables[partition["table"]])
             try:
-                found = _cursor(rows).latest(session, rows, offset, most=left)
+                found = _cursor(rows, partition).latest(session, rows, offset, most=left)
             except RetriableError:
                 raise
             except HeadraceError:
@@ -336,7 +352,9 @@ class ChangeTask(StreamFrameSource):
             until = offset.get(_UNTIL)
             is_over = until is not None and self._feed.order(place) >= self._feed.order(until)
             if is_over and _is_read(offset):
-                end = end.moved(partition, {"round": offset["round"]})
+                done = {"round": offset["round"]}
+                is_asked = _WHERE in partition
+                end = end.without(partition) if is_asked else end.moved(partition, done)
         return end
 
     # --- the log --------------------------------------------------------------------
@@ -369,8 +387,8 @@ class ChangeTask(StreamFrameSource):
         partition = self._feed.partition
         before, place = start.offset(partition), end.offset(partition)
         self._look(before)
-        tables = [each["table"] for each in end.changed(start) if "table" in each]
-        check_range(start, end, [partition, *map(partition_of, tables)])
+        tables = [each for each in end.changed(start) if set(each) <= {"table", _WHERE}]
+        check_range(start, end, [partition, *tables])
         before = before or (None if place is None else self._first())
         parts: dict[TableName, tuple[list[Schema], list[ChangePart]]] = {}
         parallel = spark.sparkContext.defaultParallelism
@@ -395,21 +413,18 @@ class ChangeTask(StreamFrameSource):
                         for group in _groups(runs, parallel)
                     ],
                 )
-        changed = [
-            name
-            for name in tables
-            if _is_other(start.offset(partition_of(name)), end.offset(partition_of(name)))
-        ]
-        for name in changed:
+        for each in tables:
+            if not _is_other(start.offset(each), end.offset(each)):
+                continue
+            name = each["table"]
             if name not in self._tables:
                 raise ConfigError(
                     problem=f"The batch reads {name}, which is no longer there or not chosen.",
                     fix="Put it back, or choose it again, until the batch is finished.",
                     field="table.include.list",
                 )
-            table = self._tables[name].name
-            row, own = self._snapshot_parts(spark, name, start, end)
-            schemas, found = parts.setdefault(table, ([], []))
+            row, own = self._snapshot_parts(spark, each, start, end)
+            schemas, found = parts.setdefault(self._tables[name].name, ([], []))
             schemas.append(row)
             found += own
         streams = []
@@ -425,15 +440,21 @@ class ChangeTask(StreamFrameSource):
         return Envelope(row, key, self._feed.facts(table), self._feed.details)
 
     def _snapshot_parts(
-        self, spark: SparkSession, name: str, start: Position, end: Position
+        self,
+        spark: SparkSession,
+        partition: Mapping[str, str],
+        start: Position,
+        end: Position,
     ) -> tuple[Schema, list[ChangePart]]:
         if self._snapshot is None:  # of an earlier life: what is read now is newer
             self._take_snapshot()
         snapshot, settings = self._snapshot, self.settings
         assert snapshot is not None
-        table, partition = self._tables[name], partition_of(name)
-        rows = self._rows_of(table)
-        span = _cursor(rows).range(rows, start.offset(partition), end.offset(partition) or {})
+        table = self._tables[partition["table"]]
+        rows, before = self._rows_of(table), _begun_offset(start.offset(partition))
+        span = _cursor(rows, partition).range(rows, before, end.offset(partition) or {})
+        if _WHERE in partition:
+            span = replace(span, more=f"({partition[_WHERE]})")
         conditions = divided(
             self._asking(),
             rows,
@@ -514,16 +535,23 @@ def _followed(place: Offset) -> Offset:
     return {key: value for key, value in place.items() if key != _INITIAL}
 
 
-def _cursor(rows: Rows) -> BulkCursor:
-    return BulkCursor(dividing_key(rows))
+def _cursor(rows: Rows, partition: Mapping[str, str]) -> BulkCursor:
+    return BulkCursor(() if _WHERE in partition else dividing_key(rows))
 
 
 def _is_read(offset: Mapping[str, Any] | None) -> bool:
-    return offset is not None and "after" not in offset
+    return offset is not None and "after" not in offset and offset.get("round") != 0
+
+
+def _begun_offset(offset: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the offset of a table that is being read; None for one that was not begun."""
+    return None if offset is None or offset.get("round") == 0 else offset
 
 
 def _is_other(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
     """Return whether rows of a table lie between two of its offsets."""
+    if after is None:
+        return False
 
     def place(offset: Mapping[str, Any] | None) -> object:
         return offset and (offset.get("round"), offset.get("after"))

@@ -12,6 +12,7 @@ from headrace.cli.connector import (
     lifecycle,
     offsets,
     show,
+    tables,
     versions,
 )
 from headrace.cli.preview import preview_on_server
@@ -40,6 +41,7 @@ app.command("counts")(counts.counts)
 app.command("batches")(counts.batches)
 app.add_typer(dlq.remote, name="dlq")
 app.add_typer(offsets.app, name="offsets")
+app.add_typer(tables.app, name="tables")
 app.command("versions")(versions.versions)
 app.command("diff")(versions.diff)
 app.command("rollback")(versions.rollback)

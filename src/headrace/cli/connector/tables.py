@@ -1,0 +1,162 @@
+"""``headrace connector tables``: the tables of a connector that reads a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.connector.offsets import as_text, stopped
+from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json, Name, Seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.client import Client
+
+app = typer.Typer(
+    help="Add, drop and read again single tables of a connector that reads a database; its "
+    "other tables stay where they are. It stops for a moment."
+)
+Tables = Annotated[
+    list[str], typer.Argument(metavar="TABLE...", help="As offsets name them: schema.table.")
+]
+_INCLUDED, _EXCLUDED = "table.include.list", "table.exclude.list"
+
+
+@app.command("list")
+def list_tables(context: typer.Context, name: Name, as_json: Json = False) -> None:
+    """Show the tables of a connector that were read, or are being read."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = _offsets(client, name)
+    rows = [
+        (table, "being read" if "after" in offset else "read", as_text(offset))
+        for table, offset in found.items()
+    ]
+    shown = [{"table": table, "state": state} for table, state, _ in rows]
+    invocation.terminal.show_rows(("table", "state", "offset"), rows, json=shown)
+
+
+@app.command()
+def add(context: typer.Context, name: Name, tables: Tables, as_json: Json = False) -> None:
+    """Read more tables: they are added to table.include.list."""
+    with invocation_of(context).client() as client:
+        config = client.config(name)
+        included, excluded = _listed(config, _INCLUDED), _listed(config, _EXCLUDED)
+        changes: dict[str, str | None] = {}
+        if included:
+            changes[_INCLUDED] = ", ".join(dict.fromkeys([*included, *tables]))
+        if set(excluded) & set(tables):
+            left = [each for each in excluded if each not in tables]
+            changes[_EXCLUDED] = ", ".join(left) if left else None
+        if changes:
+            client.change(name, changes)
+    _tell(context, name, [f"{name}: reads {table}" for table in tables])
+
+
+@app.command()
+def drop(
+    context: typer.Context,
+    name: Name,
+    tables: Tables,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Read tables no longer. Added again, they are read from the beginning."""
+    terminal = invocation_of(context).terminal
+    with invocation_of(context).client() as client:
+        config = client.config(name)
+        included, excluded = _listed(config, _INCLUDED), _listed(config, _EXCLUDED)
+        left = [each for each in included if each not in tables]
+        changes: dict[str, str | None] = {}
+        if len(left) < len(included) and left:
+            changes[_INCLUDED] = ", ".join(left)
+        # Those that a pattern has chosen, and the last one, have to be excluded.
+        others = [each for each in tables if each not in included or not left]
+        if others:
+            changes[_EXCLUDED] = ", ".join(dict.fromkeys([*excluded, *others]))
+        with stopped(client, terminal, name, timeout, stop=True):
+            client.change(name, changes)
+            _forget(client, name, tables)
+    _tell(context, name, [f"{name}: no longer reads {table}" for table in tables])
+
+
+@app.command()
+def resync(
+    context: typer.Context,
+    name: Name,
+    tables: Tables,
+    *,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="Only the rows of a condition in SQL."),
+    ] = None,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Read tables again, or some of their rows, while the others go on.
+
+    A sink that upserts then has what the source has; rows that only the target has stay.
+    """
+    from headrace.client import OffsetInfo
+
+    terminal = invocation_of(context).terminal
+    with (
+        invocation_of(context).client() as client,
+        stopped(client, terminal, name, timeout, stop=True),
+    ):
+        if where is None:
+            _forget(client, name, tables, required=True)
+        else:
+            known = _offsets(client, name)
+            names = [_known(known, table) or table for table in tables]
+            asked = [
+                OffsetInfo({"table": each, "where": where}, {"round": 0}) for each in names
+            ]
+            client.set_offsets(name, asked)
+    _tell(context, name, [f"{name}: reads {table} again" for table in tables])
+
+
+def _offsets(client: Client, name: str) -> dict[str, dict[str, object]]:
+    return {
+        each.partition["table"]: dict(each.offset or {})
+        for each in client.offsets(name)
+        if set(each.partition) == {"table"}
+    }
+
+
+def _forget(
+    client: Client, name: str, tables: Sequence[str], *, required: bool = False
+) -> None:
+    """Let a stopped connector know nothing of tables."""
+    from headrace.client import OffsetInfo
+    from headrace.sdk import ConfigError
+
+    known = _offsets(client, name)
+    found = {table: _known(known, table) for table in tables}
+    unknown = [table for table, there in found.items() if there is None]
+    if required and unknown:
+        raise ConfigError(
+            problem=f"{name} has not read {unknown[0]}.",
+            fix=f"It has read: {', '.join(known) or 'no table'}.",
+            field="TABLE",
+        )
+    gone = [OffsetInfo({"table": table}, None) for table in found.values() if table is not None]
+    if gone:
+        client.set_offsets(name, gone)
+
+
+def _known(known: Iterable[str], table: str) -> str | None:
+    """Return what offsets call a table, which have its schema."""
+    return next((each for each in known if each == table or each.endswith(f".{table}")), None)
+
+
+def _listed(config: Mapping[str, str], key: str) -> list[str]:
+    """Return what a list of tables in a configuration has."""
+    return [each.strip() for each in config.get(key, "").split(",") if each.strip()]
+
+
+def _tell(context: typer.Context, name: str, lines: Sequence[str]) -> None:
+    invocation_of(context).terminal.show({"name": name, "done": list(lines)}, *lines)
