@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.sdk.arrow import to_arrow_type
-
 if TYPE_CHECKING:
     from headrace_plugins.changes.envelope import Envelope
     from headrace_plugins.changes.spool import SpooledRun
@@ -20,10 +18,10 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.parts import Part
 
     Typed: TypeAlias = Callable[
-        [tuple[Column, ...], list[pa.Array]], tuple[list[pa.Array], Rejected, pa.Array | None]
+        [tuple[Column, ...], pa.RecordBatch], tuple[pa.RecordBatch, Rejected]
     ]
-    """Makes values of the columns' schemas of what the log has, and says which are none: their
-    texts with the reasons, and the numbers of the rows that are left; None for all."""
+    """Makes values of the columns' schemas of ``before`` and ``after`` of a run's rows, and
+    says which rows have none, and why."""
     Keeps: TypeAlias = Callable[[pa.RecordBatch], pa.Array | None]
     """Says which changes are kept, of a run's rows; None for all."""
 
@@ -64,26 +62,10 @@ class LogPart(ChangePart):
     def _records(
         self, run: SpooledRun, rows: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, Rejected]:
-        columns = run.shape.columns
-        both = [rows.column("before"), rows.column("after")]
-        there = [each for each in both if each.null_count < len(each)]
-        arrays = [array for each in there for array in each.flatten()]
-        values, rejected, left = self.typed(columns * len(there), arrays)
-        if left is not None:
-            rows = rows.take(left)
-        fields = [pa.field(c.name, to_arrow_type(c.schema)) for c in columns]
-        made = []
-        for struct, was in zip(
-            (rows.column("before"), rows.column("after")), both, strict=True
-        ):
-            if was.null_count == len(was):
-                made.append(pa.nulls(len(struct), pa.struct(fields)))
-                continue
-            own, values = values[: len(columns)], values[len(columns) :]
-            made.append(pa.StructArray.from_arrays(own, fields=fields, mask=struct.is_null()))
+        rows, rejected = self.typed(run.shape.columns, rows)
         details = {name: rows.column(name) for name in self.envelope.details}
-        before, after = made
         op, ts_us = rows.column("op"), rows.column("ts_us")
+        before, after = rows.column("before"), rows.column("after")
         return self.envelope.records(op, before, after, ts_us, details), rejected
 
 

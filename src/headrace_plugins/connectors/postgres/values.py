@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.sdk import Schema
+from headrace.sdk.arrow import to_arrow_type
 from headrace_plugins.databases.catalog import Column
 from headrace_plugins.databases.csv_rows import unhexed
 from headrace_plugins.databases.text_columns import TextColumns
@@ -31,18 +32,45 @@ class LogTexts:
     nulls: bool = False
 
     def __call__(
-        self, columns: tuple[Column, ...], arrays: list[pa.Array]
-    ) -> tuple[list[pa.Array], Rejected, pa.Array | None]:
-        """Return the values, the rows that are none with the reasons, and which are left."""
-        texts = [_plain(array, column) for array, column in zip(arrays, columns, strict=True)]
-        batch, rejected = TextColumns(columns, self.nulls, zone="+00").parse(texts)
-        if not rejected:
-            return batch.columns, (), None
-        rows = pa.array([str(row) for row in range(len(texts[0]))])
-        parser = TextColumns((*columns, _ROW), self.nulls, zone="+00")
-        batch, rejected = parser.parse([*texts, rows])
-        *values, left = batch.columns
-        return values, rejected, left
+        self, columns: tuple[Column, ...], rows: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, Rejected]:
+        """Return changes with values before and after, and those that have none.
+
+        What a row was before does not reject it: a value there that is none is null.
+        """
+        reasons: list[tuple[str, str]] = []
+        for name, nulls in (("before", True), ("after", self.nulls)):
+            structs = rows.column(name)
+            if structs.null_count == len(structs):
+                values, left = pa.nulls(len(structs), _struct(columns)), None
+            else:
+                arrays, rejected, left = _values(columns, structs.flatten(), nulls=nulls)
+                reasons += rejected
+                missing = structs.is_null() if left is None else structs.is_null().take(left)
+                values = pa.StructArray.from_arrays(
+                    arrays, fields=list(_struct(columns)), mask=missing
+                )
+            rows = rows if left is None else rows.take(left)
+            rows = rows.set_column(rows.schema.get_field_index(name), name, values)
+        return rows, reasons
+
+
+def _struct(columns: tuple[Column, ...]) -> pa.StructType:
+    return pa.struct([pa.field(c.name, to_arrow_type(c.schema)) for c in columns])
+
+
+def _values(
+    columns: tuple[Column, ...], arrays: list[pa.Array], *, nulls: bool
+) -> tuple[list[pa.Array], Rejected, pa.Array | None]:
+    """Return values of texts, those that are none with the reasons, and which rows are left."""
+    texts = [_plain(array, column) for array, column in zip(arrays, columns, strict=True)]
+    batch, rejected = TextColumns(columns, nulls, zone="+00").parse(texts)
+    if not rejected:
+        return batch.columns, (), None
+    rows = pa.array([str(row) for row in range(len(texts[0]))])
+    batch, rejected = TextColumns((*columns, _ROW), nulls, zone="+00").parse([*texts, rows])
+    *values, left = batch.columns
+    return values, rejected, left
 
 
 def _plain(texts: pa.Array, column: Column) -> pa.Array:
