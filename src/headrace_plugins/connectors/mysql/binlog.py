@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import time
 import zlib
 from typing import TYPE_CHECKING
@@ -14,14 +15,13 @@ from headrace_plugins.changes.log import LogReader, Piece
 from headrace_plugins.connectors.mysql import binlog_events as events
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
-from headrace_plugins.connectors.mysql.binlog_runs import OPS, RowsEvent, RowsEvents
+from headrace_plugins.connectors.mysql.binlog_runs import TRUNCATES, RowsEvents
 from headrace_plugins.connectors.mysql.binlog_settings import (
     FULL_IMAGE,
     NO_PARTIAL_JSON,
     ROW_FORMAT,
 )
 from headrace_plugins.connectors.mysql.binlog_shapes import Bound, Shapes
-from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from headrace_plugins.changes.log import Offset
+    from headrace_plugins.databases.catalog import TableName
     from headrace_plugins.databases.mysql import Mysql
 
 _PIECE_BYTES = 2 << 20
@@ -37,15 +38,17 @@ _PIECE_EVENTS = 20_000
 _WAITING_BYTES = 8 << 20
 """How much is kept that was sent and is not yet asked for."""
 _HIGH = ~0xFFFFFFFF
+_PACKET, _CRC = struct.Struct("<IBIBIIIH"), struct.Struct("<I")
+"""A packet's length and number, its status, and an event's header."""
+_LENGTH_BYTES, _LEAST_BYTES = 4, 24
+_USUAL = {events.XID, events.MARIADB_GTID, events.TABLE_MAP, *events.ROWS}
 _CHECKSUM_BYTES = 4
 _NO_TABLE = 0xFFFFFF
 """The number of the table of an event that has no rows."""
 _IGNORED = {0, 3, 5, 13, 14, 29, 35, 36, 37, 160, 161, 163, 164}
 _IGNORABLE = 0x80
-_TRUNCATE = 3
 _BEGINS = re.compile(r"(?i)\s*(?:BEGIN|START\s+TRANSACTION|XA\s+START|XA\s+BEGIN)\b")
 _CHANGES_ROWS = re.compile(r"(?i)(?:INSERT|UPDATE|DELETE|REPLACE|LOAD)\b")
-_WORDS = re.compile(r"`((?:[^`]|``)+)`|([\w$\u0080-\uffff]+)")
 _SNAPSHOT = "Begin with a new snapshot."
 
 
@@ -86,11 +89,13 @@ class BinlogReader(LogReader):
     def start(self, after: Offset, cut: Offset | None) -> None:
         self._file, self._pos = str(after["file"]), int(after["pos"])
         self._gtids = GtidSet(after["gtid"]) if after.get("gtid") else None
+        self._new_gtids = list[str]()
         self._cut = None if cut is None or self._reaches(cut) else cut
         self._inner: tuple[bytes, int] | None = None
         self._tables: dict[int, Bound | None] = {}
         self._by_map: dict[bytes, Bound | None] = {}
         self._last: dict[TableName, Bound] = {}
+        self._is_placed = not self._by_gtid  # or the server says first where that is
         self._aside = RowsEvents()
         self._has_checksums = self._is_full = self._was_split = False
         self._end: tuple[str, int] | None = None
@@ -140,18 +145,25 @@ class BinlogReader(LogReader):
         self._end = None
         place: dict[str, object] = {"file": end[0], "pos": end[1]}
         if self._gtids is not None:
-            place["gtid"] = str(self._gtids)
+            place["gtid"] = str(self._executed())
         return Piece(aside.take() if aside.whole else (), place, self._end_us)
+
+    def _executed(self) -> GtidSet:
+        assert self._gtids is not None
+        for each in self._new_gtids:
+            self._gtids.add(each)
+        self._new_gtids.clear()
+        return self._gtids
 
     def _reaches(self, cut: Offset) -> bool:
         """Return whether the log has been read to a place."""
         if self._by_gtid and self._gtids is not None and cut.get("gtid"):
-            return self._gtids.covers(GtidSet(cut["gtid"]))
+            return self._executed().covers(GtidSet(cut["gtid"]))
         return (_file_order(self._file), self._pos) >= (_file_order(cut["file"]), cut["pos"])
 
     def _pass(self) -> None:
         """Know that the log goes on, if no transaction is open."""
-        if self._is_open:
+        if self._is_open or not self._is_placed:
             return
         self._end = (self._file, self._pos)
         if self._cut is not None and self._reaches(self._cut):
@@ -159,12 +171,13 @@ class BinlogReader(LogReader):
 
     def _commit(self) -> None:
         if self._gtids is not None and self._gtid is not None:
-            self._gtids.add(self._gtid)
-        self._aside.commit()
+            self._new_gtids.append(self._gtid)
+        aside = self._aside
+        aside.commit()
         self._end_us = self._ts_us
         self._close()
         self._pass()
-        if len(self._aside.bodies) >= _PIECE_BYTES or self._aside.whole >= _PIECE_EVENTS:
+        if len(aside.bodies) >= _PIECE_BYTES or aside.whole >= _PIECE_EVENTS:
             self._is_full = True
 
     def _undo(self) -> None:
@@ -187,13 +200,56 @@ class BinlogReader(LogReader):
 
     def _scan(self) -> None:
         """Go through the events that are there, until a piece is full."""
-        place, packet, data = 0, self._dump.packet, self._dump.data
+        place, dump = 0, self._dump
         self._scan_inner()
-        while not self._is_full and (found := packet(place)) is not None:
-            self._event(data, *found)
+        while True:
+            place = self._scan_usual(place)
+            found = None if self._is_full else dump.packet(place)
+            if found is None:
+                break
+            self._event(dump.data, *found)
             place = found[1]
             self._scan_inner()
-        del data[:place]
+        del dump.data[:place]
+
+    def _scan_usual(self, place: int) -> int:
+        """Go through events until one is not among those that every transaction has.
+
+        Of a log of short transactions these are nearly all, so nothing is done twice here and
+        little is called. Returns where the other one is.
+        """
+        data, checksum = self._dump.data, _CHECKSUM_BYTES if self._has_checksums else 0
+        length, handled = len(data), _USUAL
+        with memoryview(data) as view:
+            while not self._is_full and place + _LEAST_BYTES <= length:
+                head, status, ts, kind, sender, size, log_pos, _ = _PACKET.unpack_from(
+                    data, place
+                )
+                end = place + _LENGTH_BYTES + (head & 0xFFFFFF)
+                if kind not in handled or end > length or status or not log_pos:
+                    break
+                stop = end - checksum
+                if (
+                    checksum
+                    and zlib.crc32(view[place + 5 : stop]) != _CRC.unpack_from(data, stop)[0]
+                ):
+                    break  # what is not among these tells
+                pos = (self._pos & _HIGH) | log_pos
+                if pos < self._pos:
+                    pos += 1 << 32
+                self._begin, self._pos, self._is_placed = pos - size, pos, True
+                first = place + _LEAST_BYTES
+                if kind == events.XID:
+                    self._commit()
+                elif kind == events.MARIADB_GTID:
+                    self._begin_transaction(events.mariadb_gtid(data, first, sender), ts)
+                elif kind == events.TABLE_MAP:
+                    self._map(data, first, stop)
+                else:
+                    self._first_row = 0
+                    self._put_aside(kind, data, first, stop, sender)
+                place = end
+        return place
 
     def _scan_inner(self) -> None:
         """Go through the events of a transaction that the log has compressed."""
@@ -231,7 +287,7 @@ class BinlogReader(LogReader):
         pos = (self._pos & _HIGH) | log_pos
         if pos < self._pos:
             pos += 1 << 32
-        self._begin, self._pos = pos - size, pos
+        self._begin, self._pos, self._is_placed = pos - size, pos, True
 
     def _control(self, kind: int, event: bytes, log_pos: int, flags: int) -> None:
         """Take one of the events that may have a checksum or none."""
@@ -263,10 +319,7 @@ class BinlogReader(LogReader):
         if kind in events.ROWS:
             self._put_aside(kind, data, first, end, server_id)
         elif kind == events.TABLE_MAP:
-            text = bytes(data[first + 6 : end])
-            if text not in self._by_map:
-                self._by_map[text] = self._bind(text)
-            self._tables[events.table_number(data, first)] = self._by_map[text]
+            self._map(data, first, end)
         elif kind == events.XID:
             self._commit()
         elif kind in _IGNORED:
@@ -278,10 +331,7 @@ class BinlogReader(LogReader):
         """Take an event of which a transaction has few."""
         self._sender = server_id
         if kind in events.GTIDS:
-            found = events.gtid(kind, body, server_id)
-            self._gtid, self._is_open = found.text, True
-            self._ts_us = found.ts_us or ts * 10**6
-            self._has_end = kind == events.MARIADB_GTID and not found.standalone
+            self._begin_transaction(events.gtid(kind, body, server_id), ts)
         elif kind in events.STATEMENTS:
             self._thread, schema, statement = events.query(kind, body)
             self._statement(schema, statement, ts)
@@ -308,7 +358,19 @@ class BinlogReader(LogReader):
         elif not flags & _IGNORABLE:
             raise self._refused(problem=f"has an event of the unknown type {kind}", fix="")
 
+    def _begin_transaction(self, found: events.Gtid, ts: int) -> None:
+        self._gtid, self._has_end, ts_us = found
+        self._ts_us, self._is_open = ts_us or ts * 10**6, True
+
     # --- rows -----------------------------------------------------------------------
+
+    def _map(self, data: bytes | bytearray, first: int, end: int) -> None:
+        text = bytes(data[first + 6 : end])
+        try:
+            bound = self._by_map[text]
+        except KeyError:
+            bound = self._by_map[text] = self._bind(text)
+        self._tables[events.table_number(data, first)] = bound
 
     def _bind(self, text: bytes) -> Bound | None:
         """Return the table of a TABLE_MAP; None if it is not followed."""
@@ -339,34 +401,32 @@ class BinlogReader(LogReader):
             ) from None
         if bound is None:
             return
+        op, aside = events.ROWS[kind], self._aside
         begin = events.rows_begin(kind, data, first + 6)
-        op = events.ROWS[kind]
-        head = bytes(data[begin : begin + len(bound.heads[op])])
-        if head != bound.heads[op] and not bound.is_whole(head, op):
+        head = bound.heads[op]
+        is_whole = data.startswith(head, begin)
+        if not is_whole and not bound.is_whole(bytes(data[begin : begin + len(head)]), op):
             raise self._refused(problem="has only some columns of a row", fix=FULL_IMAGE)
-        aside = self._aside
+        rows = data[begin + len(head) : end]
         if kind in events.COMPRESSED_ROWS:
-            rows: bytes | bytearray = events.decompressed(bytes(data[begin + len(head) : end]))
-        else:
-            rows = data[begin + len(head) : end]
-        at = len(aside.bodies)
-        aside.bodies += rows
-        aside.events.append(
-            RowsEvent(
-                bound,
-                op,
-                at,
-                len(aside.bodies),
-                self._ts_us,
-                self._file,
-                self._begin,
-                self._first_row,
-                server_id,
-                self._gtid,
-                self._thread,
+            rows = events.decompressed(bytes(rows))
+        if (
+            aside.put(
+                rows,
+                (
+                    bound,
+                    op,
+                    self._ts_us,
+                    self._file,
+                    self._begin,
+                    self._first_row,
+                    server_id,
+                    self._gtid,
+                    self._thread,
+                ),
             )
-        )
-        if len(aside.bodies) >= _PIECE_BYTES:
+            >= _PIECE_BYTES
+        ):
             self._is_full = True
 
     def _truncate(self, table: TableName) -> None:
@@ -374,13 +434,11 @@ class BinlogReader(LogReader):
         if bound is None:  # it was dropped since
             return
         self._last[table] = bound
-        at = len(self._aside.bodies)
-        self._aside.events.append(
-            RowsEvent(
+        self._aside.put(
+            b"",
+            (
                 bound,
-                _TRUNCATE,
-                at,
-                at,
+                TRUNCATES,
                 self._ts_us,
                 self._file,
                 self._begin,
@@ -388,7 +446,7 @@ class BinlogReader(LogReader):
                 self._sender,
                 self._gtid,
                 self._thread,
-            )
+            ),
         )
 
     # --- statements -----------------------------------------------------------------
@@ -415,8 +473,7 @@ class BinlogReader(LogReader):
     def _define(self, schema: str, statement: str) -> None:
         """Learn that a table is emptied, or may look otherwise than before."""
         if _CHANGES_ROWS.match(statement):
-            words = {quoted or word for quoted, word in _WORDS.findall(statement)}
-            if any(self._follows(TableName(schema, word)) for word in words):
+            if any(map(self._follows, events.names_in(statement, schema))):
                 raise self._refused(
                     problem="has a statement in place of the rows that it changes",
                     fix=ROW_FORMAT,
@@ -446,6 +503,3 @@ class BinlogReader(LogReader):
 def _file_order(name: str) -> tuple[int, str]:
     number = name.rpartition(".")[2]
     return (int(number) if number.isdigit() else 0, name)
-
-
-assert OPS[_TRUNCATE] == "t"

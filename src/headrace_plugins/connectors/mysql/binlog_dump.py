@@ -51,6 +51,7 @@ class Dump:
         self._server_id = server_id or _LEAST_ID + secrets.randbelow(_LEAST_ID)
         self._heartbeat = heartbeat.total_seconds()
         self._session: Session | None = None
+        self._room = bytearray(_READ_BYTES)
         self.data = bytearray()
         """What was sent; whoever has read a packet deletes it."""
         self.mariadb: tuple[int, ...] = ()
@@ -112,20 +113,17 @@ class Dump:
 
         Raises RetriableError: the connection has ended, or the server is silent.
         """
-        data, count = self.data, -1
-        size = len(data)
-        data.extend(_EMPTY)
+        count = -1
         try:
             self._socket.settimeout(seconds)
-            with memoryview(data) as view, view[size:] as room:
-                count = self._socket.recv_into(room)
+            count = self._socket.recv_into(self._room)
         except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
             pass
         except OSError as error:
             raise translated(self._database.address, _LOST, str(error)) from error
-        finally:
-            del data[size + max(0, count) :]
         if count > 0:
+            with memoryview(self._room) as view:
+                self.data += view[:count]
             self._heard = time.monotonic()
             return True
         title = self._database.address.title
@@ -197,6 +195,3 @@ class Dump:
             problem=f"{address.title} no longer has what follows in its binary log: {text}.",
             fix="Begin with a new snapshot, and keep the log for longer.",
         )
-
-
-_EMPTY = bytes(_READ_BYTES)

@@ -10,7 +10,7 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -231,6 +231,9 @@ def _collations(found: dict[int, bytes], kind: int, count: int) -> Iterator[int]
         yield from _lengths(found.get(kind + 1, b""))
 
 
+_TABLE_NUMBER = struct.Struct("<IH")
+
+
 def written_length(number: int) -> bytes:
     """Return a number of columns as events have it."""
     return bytes([number]) if number < 0xFB else b"\xfc" + number.to_bytes(2, "little")  # noqa: PLR2004
@@ -238,7 +241,8 @@ def written_length(number: int) -> bytes:
 
 def table_number(data: bytes | bytearray, place: int) -> int:
     """Return the number of the table that an event of rows or a TABLE_MAP is of."""
-    return int.from_bytes(data[place : place + 6], "little")
+    low, high = _TABLE_NUMBER.unpack_from(data, place)
+    return int(low | high << 32)
 
 
 def rows_begin(kind: int, data: bytes | bytearray, place: int) -> int:
@@ -256,27 +260,32 @@ def decompressed(data: bytes) -> bytes:
     return zlib.decompress(data[1 + size :])
 
 
-@dataclass(frozen=True, slots=True)
-class Gtid:
+class Gtid(NamedTuple):
     """What a transaction begins with: its GTID, and when it was committed.
 
-    ``standalone`` says that one event follows, and no other one that ends it.
+    ``has_end`` says that an event follows that ends it.
     """
 
     text: str | None
-    standalone: bool = False
+    has_end: bool = False
     ts_us: int | None = None
 
 
+_MARIADB_GTID = struct.Struct("<QIB")
 _NEW_COMMIT_BITS = 1 << 55
 _LOGICAL_CLOCK = 2
+
+
+def mariadb_gtid(data: bytes | bytearray, place: int, server_id: int) -> Gtid:
+    """Take MariaDB's GTID apart, which begins at a place."""
+    number, domain, flags = _MARIADB_GTID.unpack_from(data, place)
+    return Gtid(f"{domain}-{server_id}-{number}", not flags & 1)
 
 
 def gtid(kind: int, data: bytes, server_id: int) -> Gtid:
     """Take apart the event that a transaction begins with."""
     if kind == MARIADB_GTID:
-        number, domain, flags = struct.unpack_from("<QIB", data)
-        return Gtid(f"{domain}-{server_id}-{number}", bool(flags & 1))
+        return mariadb_gtid(data, 0, server_id)
     if kind == TAGGED_GTID:
         return Gtid(None)
     [number] = struct.unpack_from("<q", data, 17)
@@ -321,6 +330,7 @@ _PAYLOAD_METHOD, _NOT_COMPRESSED = 2, 255
 
 
 _NAME = r"(?:`(?:[^`]|``)+`|[\w$\u0080-\uffff]+)"
+_NAMES = re.compile(rf"({_NAME})(?:\s*\.\s*({_NAME}))?")
 _TRUNCATE = re.compile(rf"(?i)TRUNCATE\s+(?:TABLE\s+)?(?:({_NAME})\s*\.\s*)?({_NAME})")
 _COMMENTS = re.compile(r"(?s)\A(?:\s|/\*.*?\*/|--\s[^\n]*\n|#[^\n]*\n)+")
 
@@ -336,6 +346,14 @@ def truncated(statement: str, schema: str) -> TableName | None:
     if found is None:
         return None
     return TableName(_plain(found[1]) if found[1] else schema, _plain(found[2]))
+
+
+def names_in(statement: str, schema: str) -> set[TableName]:
+    """Return what may be names of tables in a statement."""
+    return {
+        TableName(_plain(first) if second else schema, _plain(second or first))
+        for first, second in _NAMES.findall(statement)
+    }
 
 
 def _plain(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,41 +17,31 @@ if TYPE_CHECKING:
 
     from headrace_plugins.connectors.mysql.binlog_shapes import Bound
 
-OPS = (CREATE, UPDATE, DELETE, TRUNCATE)
-_CREATE, _UPDATE, _DELETE, _TRUNCATE = range(4)
+_OPS = (CREATE, UPDATE, DELETE, TRUNCATE)
+_CREATES, _UPDATES, _DELETES, TRUNCATES = range(4)
 
-
-class RowsEvent(NamedTuple):
-    """An event of rows.
-
-    Args:
-        bound: The table.
-        op: What it does, as its place in `OPS`.
-        begin: Where its rows begin among those that are put aside.
-        end: Where they end.
-        first_row: Which row of what the log has at ``pos`` its first one is.
-    """
-
-    bound: Bound
-    op: int
-    begin: int
-    end: int
-    ts_us: int
-    file: str
-    pos: int
-    first_row: int
-    server_id: int
-    gtid: str | None
-    thread: int | None
+Facts: TypeAlias = "tuple[Bound, int, int, str, int, int, int, str | None, int | None]"
+"""An event of rows: its table, what it does as its place in `_OPS`, the microseconds of its
+commit, its file, its place, which row of what the log has at that place its first one is, and
+its server, GTID and thread. A plain tuple, as there may be one for each row."""
 
 
 class RowsEvents:
     """Events of rows that are put aside: first those of whole transactions."""
 
     def __init__(self) -> None:
-        self.events: list[RowsEvent] = []
+        self.events: list[Facts] = []
+        self.ends: list[int] = []
         self.bodies = bytearray()
         self.whole = self._whole_bytes = 0
+
+    def put(self, rows: bytes | bytearray, facts: Facts) -> int:
+        """Put an event aside; return how many bytes of rows there are now."""
+        self.bodies += rows
+        size = len(self.bodies)
+        self.events.append(facts)
+        self.ends.append(size)
+        return size
 
     @property
     def begun(self) -> int:
@@ -64,65 +54,63 @@ class RowsEvents:
 
     def undo(self) -> None:
         """Drop what is of no whole transaction."""
-        del self.events[self.whole :], self.bodies[self._whole_bytes :]
+        del self.events[self.whole :], self.ends[self.whole :]
+        del self.bodies[self._whole_bytes :]
 
     def take(self, *, begun: bool = False) -> list[Run]:
         """Return the changes of whole transactions, or all, and drop them here."""
         count = len(self.events) if begun else self.whole
         size = len(self.bodies) if begun else self._whole_bytes
-        block, taken = Block(bytes(self.bodies[:size])), self.events[:count]
-        del self.events[:count], self.bodies[:size]
-        self.events = [
-            each._replace(begin=each.begin - size, end=each.end - size) for each in self.events
+        block, ends = Block(bytes(self.bodies[:size])), _numbers(self.ends[:count])
+        begins = np.concatenate([[0], ends[:-1]]) if count else ends
+        by_table = defaultdict[int, list[int]](list)
+        for number, facts in enumerate(self.events[:count]):
+            by_table[id(facts[0])].append(number)
+        runs = [
+            Run(
+                self.events[group[0]][0].shape,
+                _changes(block, begins[group], ends[group], [self.events[n] for n in group]),
+            )
+            for group in by_table.values()
         ]
+        del self.events[:count], self.ends[:count], self.bodies[:size]
+        self.ends = [end - size for end in self.ends]
         self.whole = self._whole_bytes = 0
-        by_table = defaultdict[int, list[RowsEvent]](list)
-        for each in taken:
-            by_table[id(each.bound)].append(each)
-        return [
-            Run(group[0].bound.shape, _changes(block, group)) for group in by_table.values()
-        ]
+        return runs
 
 
-def _changes(block: Block, group: Sequence[RowsEvent]) -> pa.RecordBatch:
+def _changes(block: Block, begins: Any, ends: Any, group: Sequence[Facts]) -> pa.RecordBatch:
     """Return the changes of events of one table."""
-    bound = group[0].bound
-    starts, images = row_starts(
-        block,
-        _numbers([e.begin for e in group]),
-        _numbers([e.end for e in group]),
-        bound.fields,
+    (bound, *_), ops_, moments, files, places, rows, senders, gtids, threads = zip(
+        *group, strict=True
     )
-    op = _numbers([each.op for each in group])
+    starts, images = row_starts(block, begins, ends, bound.fields)
+    op = _numbers(ops_)
     # An update has two images of each row, and what empties a table has none.
-    counts = np.where(op == _UPDATE, images // 2, np.where(op == _TRUNCATE, 1, images))
+    counts = np.where(op == _UPDATES, images // 2, np.where(op == TRUNCATES, 1, images))
     event = np.repeat(np.arange(len(group)), counts)
     first = np.cumsum(counts) - counts
-    row = np.arange(len(event)) - (first - [each.first_row for each in group])[event]
+    row = np.arange(len(event)) - (first - _numbers(rows))[event]
     of_image = np.repeat(op, images)
     within = np.arange(len(starts)) - np.repeat(np.cumsum(images) - images, images)
-    is_before = (of_image == _DELETE) | ((of_image == _UPDATE) & (within % 2 == 0))
+    is_before = (of_image == _DELETES) | ((of_image == _UPDATES) & (within % 2 == 0))
     ops = op[event]
-    before = _images(block, bound, starts[is_before], (ops == _UPDATE) | (ops == _DELETE))
-    after = _images(block, bound, starts[~is_before], (ops == _UPDATE) | (ops == _CREATE))
+    before = _images(block, bound, starts[is_before], (ops == _UPDATES) | (ops == _DELETES))
+    after = _images(block, bound, starts[~is_before], (ops == _UPDATES) | (ops == _CREATES))
     taken = pa.array(event)
 
-    def texts(values: list[str | None]) -> pa.Array:
-        return pa.array(values, pa.string()).take(taken)
-
-    threads = pa.array([each.thread for each in group], pa.int64())
     return pa.RecordBatch.from_pydict(
         {
-            "op": pa.array(OPS, pa.string()).take(pa.array(ops)),
-            "ts_us": _numbers([each.ts_us for each in group])[event],
+            "op": pa.array(_OPS, pa.string()).take(pa.array(ops)),
+            "ts_us": _numbers(moments)[event],
             "before": before,
             "after": after,
-            "file": texts([each.file for each in group]),
-            "pos": _numbers([each.pos for each in group])[event],
+            "file": pa.array(files, pa.string()).take(taken),
+            "pos": _numbers(places)[event],
             "row": row.astype(np.int32),
-            "server_id": _numbers([each.server_id for each in group])[event],
-            "gtid": texts([each.gtid for each in group]),
-            "thread": threads.take(taken),
+            "server_id": _numbers(senders)[event],
+            "gtid": pa.array(gtids, pa.string()).take(taken),
+            "thread": pa.array(threads, pa.int64()).take(taken),
         }
     )
 

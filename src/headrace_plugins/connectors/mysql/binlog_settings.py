@@ -61,8 +61,11 @@ def examine_binlog(session: Session) -> Iterator[Finding]:
         fix = "SET GLOBAL binlog_row_value_options = '';"
         yield needed("binlog_row_value_options", "", fix)
     if "log_bin_compress" in found:
-        fix = "SET GLOBAL log_bin_compress = OFF;"
-        yield needed("log_bin_compress", "OFF", fix, Verdict.WARNING)
+        yield Finding(
+            "log_bin_compress, ON or OFF",
+            Verdict.OK,
+            f"log_bin_compress is {found['log_bin_compress']}",
+        )
     yield _server_id(found)
     yield _age(found)
     yield from _rights(session, mariadb=is_mariadb)
@@ -167,13 +170,11 @@ def snapshot_place(session: Session) -> Offset:
     session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     if "MariaDB" in version:
         session.execute(_START)
-        found = dict(session.rows(_SNAPSHOT))
-        file = str(found.get("binlog_snapshot_file") or found.get("Binlog_snapshot_file") or "")
-        if not file:
+        found = {name.lower(): value for name, value in session.rows(_SNAPSHOT)}
+        if not found.get("binlog_snapshot_file"):
             raise _no_log()
-        named = {name.lower(): value for name, value in found.items()}
-        pos = int(named["binlog_snapshot_position"])
-        return _place(session, file, pos, mariadb=True)
+        pos = int(found["binlog_snapshot_position"])
+        return _place(session, found["binlog_snapshot_file"], pos, mariadb=True)
     session.execute("FLUSH TABLES WITH READ LOCK")
     try:
         session.execute(_START)
