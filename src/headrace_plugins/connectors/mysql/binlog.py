@@ -99,6 +99,7 @@ class BinlogReader(LogReader):
         self._aside = RowsEvents()
         self._has_checksums = self._is_full = self._was_split = False
         self._end: tuple[str, int] | None = None
+        self._told = (self._file, self._pos)
         self._end_us: int | None = None
         self._close()
         self._dump.open(
@@ -140,9 +141,10 @@ class BinlogReader(LogReader):
         if not aside.whole and len(aside.bodies) >= _PIECE_BYTES:
             self._was_split, self._end = True, None
             return Piece(aside.take(begun=True), None)
-        if end is None:
-            return None
         self._end = None
+        if end is None or (end == self._told and not aside.whole):
+            return None
+        self._told = end
         place: dict[str, object] = {"file": end[0], "pos": end[1]}
         if self._gtids is not None:
             place["gtid"] = str(self._executed())

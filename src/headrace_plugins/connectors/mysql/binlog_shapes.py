@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import ipaddress
 import re
-import socket
 import zlib
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -157,7 +156,7 @@ class Shapes:
     def __init__(self, database: Mysql, *, mariadb: tuple[int, ...]) -> None:
         self._database, self._mariadb = database, mariadb
         self._collations: Mapping[int, tuple[str, str, int]] = {}
-        self._tables: dict[str, str] = {}
+        self._charsets_known: dict[str, Change] = {}
 
     def bound(self, log: TableMap) -> Bound:
         """Return a table with its shape.
@@ -217,29 +216,31 @@ class Shapes:
                 fix=f"{METADATA} Then begin with a new snapshot, as it is for later rows only.",
             )
         usual = session.value(_USUAL, [log.table.schema])
-        return [self._logged(str(found.name), found, usual) for found in log.columns]
+        return [self._logged(session, str(found.name), found, usual) for found in log.columns]
 
-    def _logged(self, name: str, log: BinlogColumn, usual: str | None) -> Column:
+    def _logged(
+        self, session: Session, name: str, log: BinlogColumn, usual: str | None
+    ) -> Column:
         """Return a column as the log alone has it."""
-        type_ = self._type(log)
+        type_ = self._type(session, log)
         collation = self._collations.get(log.collation or _BINARY)
         if collation is not None and collation[0] not in {usual, "binary"}:
             type_ = f"{type_}{COLLATE}{collation[0]}"
         return column_of(name, type_, is_optional=True)
 
-    def _type(self, log: BinlogColumn) -> str:
+    def _type(self, session: Session, log: BinlogColumn) -> str:
         code, meta = log.code, log.meta
         for name, own in _INTEGERS.items():
             if code == own:
                 unsigned = " unsigned" if log.unsigned else ""
                 width = f"({_MARIADB_WIDTHS[name + unsigned]})" if self._mariadb else ""
                 return f"{name}{width}{unsigned}"
-        _, _, most = self._collations.get(log.collation or _BINARY, ("", "", 1))
+        _, charset, most = self._collations.get(log.collation or _BINARY, ("", None, 1))
         is_binary = log.collation in {None, _BINARY}
         if code == events.DECIMAL:
             return f"decimal({meta & 255},{meta >> 8}){' unsigned' if log.unsigned else ''}"
         if code in {events.ENUM, events.SET}:
-            values = self._values(log)
+            values = self._log_values(session, log, charset)
             quoted = ",".join("'" + value.replace("'", "''") + "'" for value in values)
             return f"{'enum' if code == events.ENUM else 'set'}({quoted})"
         if code in _TEXT_CODES:
@@ -323,17 +324,18 @@ class Shapes:
             value = value[12:] + value[10:12] + value[8:10] + value[6:8] + value[:6]
         return str(UUID(bytes=value))
 
-    def _values(self, log: BinlogColumn) -> list[str]:
-        change = _decoded(self._collations[log.collation or _BINARY][1], "")
-        return [change(value) for value in log.values or ()]
+    def _log_values(
+        self, session: Session, log: BinlogColumn, charset: str | None
+    ) -> list[str]:
+        change = self._texts(session, charset) or _as_text
+        found: list[str] = change(pa.array(log.values, pa.binary())).to_pylist()
+        return found
 
     def _enum_values(
         self, session: Session, column: Column, log: BinlogColumn, charset: str | None
     ) -> list[str]:
         if log.values is not None:
-            change = self._texts(session, charset) or _as_text
-            found: list[str] = change(pa.array(log.values, pa.binary())).to_pylist()
-            return found
+            return self._log_values(session, log, charset)
         text = column.type.partition(COLLATE)[0]
         if not text.startswith(("enum(", "set(")):
             raise ConfigError(
@@ -349,15 +351,37 @@ class Shapes:
             return None
         if charset in _UTF8:
             return _as_text
-        table = ""
-        if charset not in _CODECS and charset not in _WIDE_CODECS:
-            table = self._tables.get(str(charset), "")
-            if not table:
-                signs = bytes(range(256)).hex()
-                query = f"SELECT CONVERT(_{charset} X'{signs}' USING utf8mb4)"
-                table = self._tables[str(charset)] = str(session.value(query))
-        by_value = _by_value(_decoded(str(charset), table))
-        return by_value if charset in {*_WIDE_CODECS, "swe7"} else _ascii_or(by_value)
+        if charset in _WIDE_CODECS:
+            return _by_value(lambda value: value.decode(_WIDE_CODECS[charset], "replace"))
+        change = self._charsets_known.get(charset)
+        if change is None:
+            change = self._charsets_known[charset] = _by_value(_decoder(session, charset))
+        return change if charset == "swe7" else _ascii_or(change)
+
+
+def _decoder(session: Session, charset: str) -> Callable[[bytes], str]:
+    """Return what decodes a character set as the server does, which is asked for its signs."""
+
+    def converted(signs: bytes) -> str:
+        query = f"SELECT CONVERT(CONVERT(X'{signs.hex()}' USING {charset}) USING utf8mb4)"
+        return str(session.value(query))
+
+    codec = _CODECS.get(charset)
+    if codec is None:
+        table = converted(bytes(range(256)))
+        return lambda value: codecs.charmap_decode(value, "replace", table)[0]
+    pairs = [bytes([a, b]) for a in range(0x80, 0x100) for b in range(0x30, 0x100)]
+    if codec.startswith("euc_jp"):
+        pairs += [b"\x8f" + pair for pair in pairs]
+    found = [(pair, pair.decode(codec, "replace")) for pair in pairs]
+    known = [(pair, sign) for pair, sign in found if len(sign) == 1 and sign != "\ufffd"]
+    signs = converted(b"\n".join(pair for pair, _ in known)).split("\n")
+    others = {
+        ord(sign): own
+        for (_, sign), own in zip(known, signs, strict=True)
+        if own not in {sign, "?"} and not sign.isascii()
+    }
+    return lambda value: value.decode(codec, "replace").translate(others)
 
 
 _HAS_IDS = """
@@ -473,13 +497,6 @@ def _ascii_or(change: Change) -> Change:
     return changed
 
 
-def _decoded(charset: str, table: str) -> Callable[[bytes], str]:
-    if table:
-        return lambda value: codecs.charmap_decode(value, "replace", table)[0]
-    codec = _WIDE_CODECS.get(charset) or _CODECS.get(charset) or "utf-8"
-    return lambda value: value.decode(codec, errors="replace")
-
-
 def _expanded(value: bytes) -> bytes:
     """Return the value of a column that is COMPRESSED: its method, its length, and zlib's."""
     if not value or not value[0]:
@@ -493,4 +510,18 @@ def _inet4(value: bytes) -> str:
 
 
 def _inet6(value: bytes) -> str:
-    return socket.inet_ntop(socket.AF_INET6, value)
+    """Return an address as MariaDB does, where one group of zeros is left out too."""
+    groups = [value[at] << 8 | value[at + 1] for at in range(0, 16, 2)]
+    runs, start = [(0, 0)], 0
+    for place, group in enumerate([*groups, 1]):
+        if group:
+            runs.append((place - start, -start))
+            start = place + 1
+    length, start = max(runs)
+    gap = -start
+    texts = [f"{group:x}" for group in groups]
+    if gap == 0 and (length == 6 or (length == 5 and groups[5] == 0xFFFF)):  # noqa: PLR2004
+        texts[6:] = [_inet4(value[12:])]  # an address of IPv4
+    if not length:
+        return ":".join(texts)
+    return f"{':'.join(texts[:gap])}::{':'.join(texts[gap + length :])}"
