@@ -10,7 +10,7 @@ import secrets
 import ssl
 import struct
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, DataLostError, RetriableError
@@ -19,6 +19,7 @@ from headrace_plugins.connectors.mysql.binlog_settings import grant_of, version_
 from headrace_plugins.databases.mysql_errors import translated
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import timedelta
 
     from headrace_plugins.databases.database import Session
@@ -74,7 +75,7 @@ class Dump:
                 )
             session.execute("SET @mariadb_slave_capability = 4")  # which knows GTIDs
             command, packet = self._request(session, file, pos, gtids)
-            with session.errors():
+            with session.errors(), self._rights():
                 host = b"\x08headrace\0\0" + bytes(10)
                 connection._execute_command(  # noqa: SLF001 - PyMySQL has no other way
                     _REGISTER, struct.pack("<I", self._server_id) + host
@@ -100,6 +101,26 @@ class Dump:
         sets = GtidSet(gtids).packed()
         head = struct.pack("<HIIQI", _THROUGH_GTID, self._server_id, 0, 4, len(sets))
         return _DUMP_GTID, head + sets
+
+    @contextmanager
+    def _rights(self) -> Iterator[None]:
+        """Raise ConfigError with the statement that grants what a user lacks."""
+        from pymysql.err import MySQLError  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except MySQLError as error:
+            if error.args and error.args[0] in _NO_RIGHT:
+                raise self._not_granted(str(error.args[-1])) from error
+            raise
+
+    def _not_granted(self, text: str) -> ConfigError:
+        address = self._database.address
+        return ConfigError(
+            problem=f"{address.title}: {text.rstrip('.')}.",
+            fix=grant_of(address.user, mariadb=bool(self.mariadb)),
+            field="connection.user",
+        )
 
     def close(self) -> None:
         """Disconnect. Never raises."""
@@ -174,11 +195,7 @@ class Dump:
         number = int.from_bytes(packet[1:3], "little")
         text = packet[9:].decode(errors="replace").rstrip(".")
         if number in _NO_RIGHT:
-            return ConfigError(
-                problem=f"{address.title}: {text}.",
-                fix=grant_of(address.user, mariadb=bool(self.mariadb)),
-                field="connection.user",
-            )
+            return self._not_granted(text)
         if number != _UNREADABLE:
             return translated(address, number, text)
         if "max_allowed_packet" in text:

@@ -153,9 +153,9 @@ def current_place(session: Session) -> Offset:
 
 def oldest_place(session: Session) -> Offset:
     """Return where the log begins that the server still has."""
-    rows = session.rows("SHOW BINARY LOGS")
-    if not rows:
+    if not session.value("SELECT @@log_bin"):
         raise _no_log()
+    rows = session.rows("SHOW BINARY LOGS")
     return {"file": str(rows[0][0]), "pos": 4}
 
 
