@@ -1,0 +1,214 @@
+"""The connection on which a server sends its binary log, as it does to a replica.
+
+PyMySQL connects and logs in; the packets that follow are read here.
+https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_binlog_dump.html
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import struct
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ConfigError, DataLostError, RetriableError
+from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
+from headrace_plugins.connectors.mysql.binlog_settings import grant_of, version_of
+from headrace_plugins.databases.mysql_errors import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+    from headrace_plugins.databases.database import Session
+    from headrace_plugins.databases.mysql import Mysql
+
+_READ_BYTES = 1 << 20
+_HEAD_BYTES = 4
+_FULL = 0xFFFFFF
+"""The length of a packet that is continued by the next one."""
+_REGISTER, _DUMP, _DUMP_GTID = 0x15, 0x12, 0x1E
+_THROUGH_GTID = 4
+_LEAST_ID = 1 << 30
+"""Above what people number their servers with."""
+_LOST, _UNREADABLE, _NO_RIGHT = 2013, 1236, {1045, 1227}
+_ERROR, _END = 0xFF, 0xFE
+_SILENT_SECONDS = 10
+
+
+class Dump:
+    """What a server sends of its log, as packets of one event each.
+
+    Args:
+        database: The server.
+        server_id: What the server knows us by; None for a number that is drawn.
+        heartbeat: How often the server tells that it is there when nothing happens.
+    """
+
+    def __init__(self, database: Mysql, server_id: int | None, heartbeat: timedelta) -> None:
+        self._database = database
+        self._server_id = server_id or _LEAST_ID + secrets.randbelow(_LEAST_ID)
+        self._heartbeat = heartbeat.total_seconds()
+        self._session: Session | None = None
+        self._room = bytearray(_READ_BYTES)
+        self.data = bytearray()
+        """What was sent; whoever has read a packet deletes it."""
+        self.mariadb: tuple[int, ...] = ()
+        """The version of a server that is MariaDB."""
+
+    def open(self, file: str, pos: int, gtids: str | None) -> None:
+        """Connect, and ask for the log from a place on, or behind what GTIDs stand for."""
+        self.close()
+        self.data.clear()
+        session = self._session = self._database.session()
+        connection = session.connection
+        try:
+            version = str(session.value("SELECT VERSION()"))
+            self.mariadb = version_of(version) if "MariaDB" in version else ()
+            checksum = session.value("SELECT @@global.binlog_checksum")
+            for name in ("master", "source"):  # as older and newer servers call it
+                session.execute(f"SET @{name}_binlog_checksum = %s", [checksum])
+                session.execute(
+                    f"SET @{name}_heartbeat_period = {int(self._heartbeat * 10**9)}"
+                )
+            session.execute("SET @mariadb_slave_capability = 4")  # which knows GTIDs
+            command, packet = self._request(session, file, pos, gtids)
+            with session.errors(), self._rights():
+                host = b"\x08headrace\0\0" + bytes(10)
+                connection._execute_command(  # noqa: SLF001 - PyMySQL has no other way
+                    _REGISTER, struct.pack("<I", self._server_id) + host
+                )
+                connection._read_packet()  # noqa: SLF001
+                connection._execute_command(command, packet)  # noqa: SLF001
+        except BaseException:
+            self.close()
+            raise
+        self._socket = connection._sock  # noqa: SLF001
+        self._heard = time.monotonic()
+
+    def _request(
+        self, session: Session, file: str, pos: int, gtids: str | None
+    ) -> tuple[int, bytes]:
+        if gtids is None:
+            return _DUMP, struct.pack("<IHI", pos, 0, self._server_id) + file.encode()
+        if self.mariadb:
+            session.execute("SET @slave_connect_state = %s", [gtids])
+            session.execute("SET @slave_gtid_strict_mode = 0")
+            session.execute("SET @slave_gtid_ignore_duplicates = 0")
+            return _DUMP, struct.pack("<IHI", 4, 0, self._server_id)
+        sets = GtidSet(gtids).packed()
+        head = struct.pack("<HIIQI", _THROUGH_GTID, self._server_id, 0, 4, len(sets))
+        return _DUMP_GTID, head + sets
+
+    @contextmanager
+    def _rights(self) -> Iterator[None]:
+        """Raise ConfigError with the statement that grants what a user lacks."""
+        from pymysql.err import MySQLError  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except MySQLError as error:
+            if error.args and error.args[0] in _NO_RIGHT:
+                raise self._not_granted(str(error.args[-1])) from error
+            raise
+
+    def _not_granted(self, text: str) -> ConfigError:
+        address = self._database.address
+        return ConfigError(
+            problem=f"{address.title}: {text.rstrip('.')}.",
+            fix=grant_of(address.user, mariadb=bool(self.mariadb)),
+            field="connection.user",
+        )
+
+    def close(self) -> None:
+        """Disconnect. Never raises."""
+        if self._session is not None:
+            with suppress(Exception):
+                self._session.connection._force_close()  # noqa: SLF001 - it has no other end
+            self._session = None
+
+    def receive(self, seconds: float) -> bool:
+        """Wait for something that the server sends; return whether something came.
+
+        Raises RetriableError: the connection has ended, or the server is silent.
+        """
+        count = -1
+        try:
+            self._socket.settimeout(seconds)
+            count = self._socket.recv_into(self._room)
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            pass
+        except OSError as error:
+            raise translated(self._database.address, _LOST, str(error)) from error
+        if count > 0:
+            with memoryview(self._room) as view:
+                self.data += view[:count]
+            self._heard = time.monotonic()
+            return True
+        title = self._database.address.title
+        if count == 0:
+            raise RetriableError(problem=f"{title} has ended the connection.")
+        if time.monotonic() - self._heard > 3 * self._heartbeat + _SILENT_SECONDS:
+            raise RetriableError(problem=f"{title} has sent no heartbeat.")
+        return False
+
+    def packet(self, place: int) -> tuple[int, int] | None:
+        """Return where an event starts and ends that begins there; None if not all is there.
+
+        Raises what the server has sent in its place.
+        """
+        data = self.data
+        if place + _HEAD_BYTES > len(data):
+            return None
+        size = data[place] | data[place + 1] << 8 | data[place + 2] << 16
+        end = place + _HEAD_BYTES + size
+        if size == _FULL:
+            end = self._join(end)
+        if end > len(data):
+            return None
+        if data[place + _HEAD_BYTES]:
+            raise self._failure(bytes(data[place + _HEAD_BYTES : end]))
+        return place + _HEAD_BYTES + 1, end
+
+    def _join(self, end: int) -> int:
+        """Make one of a packet and those that continue it, if all are there; return its end."""
+        data, heads, size = self.data, list[int](), _FULL
+        while size == _FULL:
+            if end + _HEAD_BYTES > len(data):
+                return len(data) + 1
+            heads.append(end)
+            size = data[end] | data[end + 1] << 8 | data[end + 2] << 16
+            end += _HEAD_BYTES + size
+        if end > len(data):
+            return end
+        for head in reversed(heads):
+            del data[head : head + _HEAD_BYTES]
+        return end - _HEAD_BYTES * len(heads)
+
+    def _failure(self, packet: bytes) -> Exception:
+        """Return the error for what a server sends instead of an event."""
+        address = self._database.address
+        if packet[0] == _END:
+            return RetriableError(problem=f"{address.title} has ended its binary log.")
+        number = int.from_bytes(packet[1:3], "little")
+        text = packet[9:].decode(errors="replace").rstrip(".")
+        if number in _NO_RIGHT:
+            return self._not_granted(text)
+        if number != _UNREADABLE:
+            return translated(address, number, text)
+        if "max_allowed_packet" in text:
+            return ConfigError(
+                problem=f"{address.title}: {text}.",
+                fix="SET GLOBAL max_allowed_packet = 1073741824;",
+            )
+        if "same server" in text or "server_uuid" in text or "server_id" in text:
+            return RetriableError(
+                problem=f"{address.title}: {text}.",
+                fix="Give each reader of the binary log a server id of its own.",
+            )
+        return DataLostError(
+            problem=f"{address.title} no longer has what follows in its binary log: {text}.",
+            fix="Begin with a new snapshot, and keep the log for longer.",
+        )

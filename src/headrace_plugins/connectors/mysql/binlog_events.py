@@ -1,0 +1,360 @@
+"""The events of a binary log, as MySQL and MariaDB write them.
+
+https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html
+https://mariadb.com/kb/en/2-binlog-event-header/
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from uuid import UUID
+
+import pyarrow as pa
+
+from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUERY, ROTATE, FORMAT_DESCRIPTION, XID, TABLE_MAP, LOAD_QUERY = 2, 4, 15, 16, 19, 18
+INCIDENT, HEARTBEAT, GTID, ANONYMOUS_GTID, XA_PREPARE = 26, 27, 33, 34, 38
+PARTIAL_UPDATE_ROWS, TRANSACTION_PAYLOAD, HEARTBEAT_V2, TAGGED_GTID = 39, 40, 41, 42
+MARIADB_GTID, QUERY_COMPRESSED = 162, 165
+CONTROL = {ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2}
+GTIDS = {GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID}
+STATEMENTS = {QUERY, QUERY_COMPRESSED, LOAD_QUERY}
+INSERT, UPDATE, DELETE = range(3)
+ROWS = {
+    23: INSERT,
+    24: UPDATE,
+    25: DELETE,  # v1
+    30: INSERT,
+    31: UPDATE,
+    32: DELETE,  # v2
+    166: INSERT,
+    167: UPDATE,
+    168: DELETE,  # MariaDB's, v1 and compressed
+    169: INSERT,
+    170: UPDATE,
+    171: DELETE,  # v2 and compressed
+}
+"""What events of rows do, by their types."""
+COMPRESSED_ROWS = range(166, 172)
+_V2_ROWS = {30, 31, 32, 169, 170, 171}
+
+HEADER = struct.Struct("<IBIIIH")
+"""Time, type, server, length with this header, end in the log, flags."""
+ARTIFICIAL = 0x20
+"""The flag of an event that is not in the log."""
+
+BIT, STRING, VAR_STRING, VARCHAR, ENUM, SET = 16, 254, 253, 15, 247, 248
+BLOB, GEOMETRY, JSON, VECTOR, DECIMAL = 252, 255, 245, 242, 246
+VARCHAR_COMPRESSED, BLOB_COMPRESSED, TYPED_ARRAY = 141, 140, 20
+_META_BYTES = {
+    **dict.fromkeys((4, 5, 17, 18, 19, BLOB, GEOMETRY, JSON, VECTOR, BLOB_COMPRESSED), 1),
+    **dict.fromkeys((249, 250, 251), 1),
+    **dict.fromkeys((VARCHAR, BIT, VAR_STRING, STRING, ENUM, SET, DECIMAL), 2),
+    VARCHAR_COMPRESSED: 2,
+}
+"""How many bytes a TABLE_MAP has to say more of a type."""
+_NUMERIC = {1, 2, 3, 4, 5, 8, 9, 13, DECIMAL}
+_MARIADB_TEXTS = {VARCHAR_COMPRESSED, BLOB_COMPRESSED, GEOMETRY}
+_TEXTS = {STRING, VAR_STRING, VARCHAR, BLOB, 249, 250, 251}
+
+
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinlogColumn:
+    """A column of a TABLE_MAP.
+
+    Args:
+        code: The type's number, ENUM and SET as their own.
+        meta: What the event says of it beside: lengths, digits, bytes of a length.
+        name: Its name, None where the log does not have names.
+        unsigned: Whether it is; None where the log does not say.
+        collation: The number of its collation; None where the log does not say.
+        values: The values of an ENUM or SET; None where the log does not have them.
+    """
+
+    code: int
+    meta: int
+    name: str | None = None
+    unsigned: bool | None = None
+    collation: int | None = None
+    values: tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """What a TABLE_MAP says: the columns, and the numbers of those of the primary key."""
+
+    table: TableName
+    columns: tuple[BinlogColumn, ...]
+    key: tuple[int, ...] | None
+
+
+class Body:
+    """Reads what an event has, from front to back."""
+
+    def __init__(self, data: bytes, place: int = 0) -> None:
+        self.data, self.place = data, place
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes."""
+        self.place += size
+        return self.data[self.place - size : self.place]
+
+    def number(self, size: int) -> int:
+        """Return the next number of so many bytes."""
+        return int.from_bytes(self.take(size), "little")
+
+    def length(self) -> int:
+        """Return the next number that says itself how long it is."""
+        first = self.number(1)
+        return first if first < 0xFB else self.number({0xFC: 2, 0xFD: 3}.get(first, 8))  # noqa: PLR2004
+
+    def text(self) -> bytes:
+        """Return the next text behind its length."""
+        return self.take(self.length())
+
+    @property
+    def is_left(self) -> bool:
+        """Whether something is left."""
+        return self.place < len(self.data)
+
+
+def table_map(data: bytes, *, mariadb: bool) -> TableMap:
+    """Take a TABLE_MAP apart, without the number of the table in front."""
+    body = Body(data, 2)
+    schema = body.take(body.number(1)).decode()
+    body.take(1)
+    table = TableName(schema, body.take(body.number(1)).decode())
+    body.take(1)
+    codes = body.take(body.length())
+    metas = Body(body.text())
+    body.take((len(codes) + 7) // 8)  # which may be null
+    found: dict[int, bytes] = {}
+    while body.is_left:
+        kind = body.number(1)
+        found[kind] = body.text()
+    kinds = [_kind(code, metas) for code in codes]
+    names = [each.decode() for each in _texts(found.get(4, b""))]
+    texts = _TEXTS | _MARIADB_TEXTS if mariadb else _TEXTS
+    signs = _by_column(kinds, _NUMERIC, _bits(found.get(1)))
+    values = {
+        **_by_column(kinds, {SET}, _lists(found.get(5))),
+        **_by_column(kinds, {ENUM}, _lists(found.get(6))),
+    }
+    collations = {
+        **_by_column(kinds, texts, _collations(found, 2, sum(c in texts for c, _ in kinds))),
+        **_by_column(kinds, {ENUM, SET}, _collations(found, 10, len(kinds))),
+    }
+    columns = tuple(
+        BinlogColumn(
+            code=code,
+            meta=meta,
+            name=names[number] if names else None,
+            unsigned=signs.get(number, False) if 1 in found else None,
+            collation=collations.get(number),
+            values=values.get(number),
+        )
+        for number, (code, meta) in enumerate(kinds)
+    )
+    key = None
+    if 8 in found:  # noqa: PLR2004 - the primary key
+        key = tuple(_lengths(found[8]))
+    elif 9 in found:  # noqa: PLR2004 - one of parts of columns
+        key = tuple(_lengths(found[9])[::2])
+    return TableMap(table, columns, key if key is not None or not names else ())
+
+
+def _kind(code: int, metas: Body) -> tuple[int, int]:
+    if code == TYPED_ARRAY:
+        inner = metas.number(1)
+        return code, metas.number(_META_BYTES.get(inner, 0))
+    meta = metas.number(_META_BYTES.get(code, 0))
+    if code != STRING:
+        return code, meta
+    kind, size = meta & 0xFF, meta >> 8
+    if kind & 0x30 != 0x30:  # noqa: PLR2004 - two bits of a long CHAR's length are there
+        return kind | 0x30, size | ((kind & 0x30) ^ 0x30) << 4
+    return kind, size
+
+
+def _by_column(
+    kinds: list[tuple[int, int]], codes: set[int], facts: Iterator[Fact]
+) -> dict[int, Fact]:
+    """Return facts by the numbers of the columns that they are of: those of some types."""
+    return dict(
+        zip([n for n, (code, _) in enumerate(kinds) if code in codes], facts, strict=False)
+    )
+
+
+def _bits(data: bytes | None) -> Iterator[bool]:
+    for byte in data or b"":
+        yield from (bool(byte & (0x80 >> bit)) for bit in range(8))
+
+
+def _texts(data: bytes) -> Iterator[bytes]:
+    body = Body(data)
+    while body.is_left:
+        yield body.text()
+
+
+def _lists(data: bytes | None) -> Iterator[tuple[bytes, ...]]:
+    body = Body(data or b"")
+    while body.is_left:
+        yield tuple(body.text() for _ in range(body.length()))
+
+
+def _lengths(data: bytes) -> list[int]:
+    body, found = Body(data), list[int]()
+    while body.is_left:
+        found.append(body.length())
+    return found
+
+
+def _collations(found: dict[int, bytes], kind: int, count: int) -> Iterator[int]:
+    """Return the collations that are there as a usual one with exceptions, or one by one."""
+    if kind in found:
+        usual, *others = _lengths(found[kind])
+        given = dict(zip(others[::2], others[1::2], strict=True))
+        yield from (given.get(number, usual) for number in range(count))
+    else:
+        yield from _lengths(found.get(kind + 1, b""))
+
+
+_TABLE_NUMBER = struct.Struct("<IH")
+
+
+def written_length(number: int) -> bytes:
+    """Return a number of columns as events have it."""
+    return bytes([number]) if number < 0xFB else b"\xfc" + number.to_bytes(2, "little")  # noqa: PLR2004
+
+
+def table_number(data: bytes | bytearray, place: int) -> int:
+    """Return the number of the table that an event of rows or a TABLE_MAP is of."""
+    low, high = _TABLE_NUMBER.unpack_from(data, place)
+    return int(low | high << 32)
+
+
+def rows_begin(kind: int, data: bytes | bytearray, place: int) -> int:
+    """Return where the count of columns is in an event of rows, behind the table's number."""
+    if kind in _V2_ROWS:
+        return place + 2 + int.from_bytes(data[place + 2 : place + 4], "little")
+    return place + 2
+
+
+def decompressed(data: bytes) -> bytes:
+    """Return what MariaDB has compressed: a byte with its method, its length, and zlib's."""
+    method, size = data[0] >> 4 & 7, data[0] & 7
+    if method:
+        raise DatabaseError(problem=f"The binary log has values compressed by method {method}.")
+    return zlib.decompress(data[1 + size :])
+
+
+class Gtid(NamedTuple):
+    """What a transaction begins with: its GTID, and when it was committed.
+
+    ``has_end`` says that an event follows that ends it.
+    """
+
+    text: str | None
+    has_end: bool = False
+    ts_us: int | None = None
+
+
+_MARIADB_GTID = struct.Struct("<QIB")
+_NEW_COMMIT_BITS = 1 << 55
+_LOGICAL_CLOCK = 2
+
+
+def mariadb_gtid(data: bytes | bytearray, place: int, server_id: int) -> Gtid:
+    """Take MariaDB's GTID apart, which begins at a place."""
+    number, domain, flags = _MARIADB_GTID.unpack_from(data, place)
+    return Gtid(f"{domain}-{server_id}-{number}", not flags & 1)
+
+
+def gtid(kind: int, data: bytes, server_id: int) -> Gtid:
+    """Take apart the event that a transaction begins with."""
+    if kind == MARIADB_GTID:
+        return mariadb_gtid(data, 0, server_id)
+    if kind == TAGGED_GTID:
+        return Gtid(None)
+    [number] = struct.unpack_from("<q", data, 17)
+    text = None if kind == ANONYMOUS_GTID else f"{UUID(bytes=data[1:17])}:{number}"
+    # Behind them: the clock of commits, and since 8.0.1 when this server committed.
+    if len(data) < 25 + 17 + 7 or data[25] != _LOGICAL_CLOCK:
+        return Gtid(text)
+    moment = int.from_bytes(data[42:49], "little")
+    return Gtid(text, ts_us=moment & (_NEW_COMMIT_BITS - 1))
+
+
+def query(kind: int, data: bytes) -> tuple[int, str, str]:
+    """Return the thread, the database and the text of a statement."""
+    thread, _, schema_length, _, status_length = struct.unpack_from("<IIBHH", data)
+    place = (26 if kind == LOAD_QUERY else 13) + status_length
+    schema = data[place : place + schema_length].decode()
+    text = data[place + schema_length + 1 :]
+    if kind == QUERY_COMPRESSED:
+        text = decompressed(text)
+    return thread, schema, text.decode(errors="replace")
+
+
+def payload(data: bytes) -> bytes:
+    """Return the events of a transaction that MySQL has compressed."""
+    body, facts = Body(data), dict[int, int]()
+    while kind := body.length():
+        facts[kind] = Body(body.text()).length()
+    events = data[body.place :]
+    if facts[_PAYLOAD_METHOD] == _NOT_COMPRESSED:
+        return events
+    if facts[_PAYLOAD_METHOD]:
+        raise DatabaseError(
+            problem=f"The binary log has a transaction compressed by method "
+            f"{facts[_PAYLOAD_METHOD]}."
+        )
+    with pa.CompressedInputStream(pa.BufferReader(events), "zstd") as stream:
+        found: bytes = stream.read()
+    return found
+
+
+_PAYLOAD_METHOD, _NOT_COMPRESSED = 2, 255
+
+
+_NAME = r"(?:`(?:[^`]|``)+`|[\w$\u0080-\uffff]+)"
+_NAMES = re.compile(rf"({_NAME})(?:\s*\.\s*({_NAME}))?")
+_TRUNCATE = re.compile(rf"(?i)TRUNCATE\s+(?:TABLE\s+)?(?:({_NAME})\s*\.\s*)?({_NAME})")
+_COMMENTS = re.compile(r"(?s)\A(?:\s|/\*.*?\*/|--\s[^\n]*\n|#[^\n]*\n)+")
+
+
+def without_comments(statement: str) -> str:
+    """Return a statement without what is in front of it."""
+    return _COMMENTS.sub("", statement)
+
+
+def truncated(statement: str, schema: str) -> TableName | None:
+    """Return the table that a statement empties; None for any other statement."""
+    found = _TRUNCATE.match(statement)
+    if found is None:
+        return None
+    return TableName(_plain(found[1]) if found[1] else schema, _plain(found[2]))
+
+
+def names_in(statement: str, schema: str) -> set[TableName]:
+    """Return what may be names of tables in a statement."""
+    return {
+        TableName(_plain(first) if second else schema, _plain(second or first))
+        for first, second in _NAMES.findall(statement)
+    }
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name

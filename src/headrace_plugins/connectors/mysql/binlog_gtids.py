@@ -1,0 +1,83 @@
+"""Sets of the GTIDs of transactions, as MySQL and MariaDB write them."""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID
+
+from typing_extensions import override
+
+
+class GtidSet:
+    """GTIDs that were executed: what a reader has got, which grows.
+
+    MySQL's are intervals of each server's numbers, `uuid:1-5:9,uuid:1-3`. MariaDB's are the
+    last one of each domain, `0-1-77,1-4-3`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._intervals: dict[str, list[list[int]]] = {}
+        self._last: dict[str, str] = {}
+        for part in filter(None, (each.strip() for each in text.split(","))):
+            source, *ranges = part.split(":")
+            if ranges:
+                found = self._intervals.setdefault(source.strip().lower(), [])
+                for each in ranges:
+                    first, _, last = each.strip().partition("-")
+                    found.append([int(first), int(last or first)])
+                found.sort()
+            else:
+                self._last[part.partition("-")[0]] = part
+
+    def add(self, gtid: str) -> None:
+        """Add the GTID of a transaction."""
+        source, colon, number = gtid.partition(":")
+        if not colon:
+            self._last[gtid.partition("-")[0]] = gtid
+            return
+        own, found = int(number), self._intervals.setdefault(source.lower(), [])
+        if found and found[-1][1] == own - 1:  # as nearly all do
+            found[-1][1] = own
+            return
+        if any(first <= own <= last for first, last in found):
+            return
+        found.append([own, own])
+        found.sort()
+        joined = found[:1]
+        for interval in found[1:]:
+            if interval[0] == joined[-1][1] + 1:
+                joined[-1][1] = interval[1]
+            else:
+                joined.append(interval)
+        self._intervals[source.lower()] = joined
+
+    def covers(self, other: GtidSet) -> bool:
+        """Return whether all of another set is in this one."""
+        for source, intervals in other._intervals.items():
+            own = self._intervals.get(source, [])
+            if not all(any(a <= x and y <= b for a, b in own) for x, y in intervals):
+                return False
+        return all(
+            _number(self._last.get(domain, "")) >= _number(gtid)
+            for domain, gtid in other._last.items()
+        )
+
+    def packed(self) -> bytes:
+        """Return MySQL's set as the protocol has it."""
+        parts = [struct.pack("<Q", len(self._intervals))]
+        for source, intervals in self._intervals.items():
+            parts += [UUID(source).bytes, struct.pack("<Q", len(intervals))]
+            parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]
+        return b"".join(parts)
+
+    @override
+    def __str__(self) -> str:
+        parts = [
+            ":".join([source, *(f"{a}-{b}" if a < b else str(a) for a, b in intervals)])
+            for source, intervals in self._intervals.items()
+        ]
+        return ",".join([*parts, *self._last.values()])
+
+
+def _number(gtid: str) -> int:
+    return int(gtid.rpartition("-")[2] or 0)

@@ -1,0 +1,198 @@
+"""What a server of MySQL or MariaDB needs for its binary log to be followed, and its places."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import ConfigError
+from headrace.sdk.connector import Finding, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace_plugins.changes.log import Offset
+    from headrace_plugins.databases.database import Session
+
+ROW_FORMAT = "SET GLOBAL binlog_format = 'ROW'; Then begin with a new snapshot."
+FULL_IMAGE = "SET GLOBAL binlog_row_image = 'FULL'; Then begin with a new snapshot."
+FULL_METADATA = "SET GLOBAL binlog_row_metadata = 'FULL';"
+NO_PARTIAL_JSON = "SET GLOBAL binlog_row_value_options = ''; Then begin with a new snapshot."
+_NEW_NAMES = (8, 2)
+"""The first MySQL that has SHOW BINARY LOG STATUS."""
+_LEAST_SECONDS = 86_400
+_VARIABLES = (
+    "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'binlog_format', "
+    "'binlog_row_image', 'binlog_row_metadata', 'binlog_row_value_options', "
+    "'log_bin_compress', 'expire_logs_days', 'binlog_expire_logs_seconds', 'server_id', "
+    "'gtid_mode')"
+)
+_SNAPSHOT = (
+    "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
+)
+_START = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+_EXECUTED = "SELECT @@global.gtid_executed"
+_POSITION = "SELECT BINLOG_GTID_POS(%s, %s)"
+
+
+def examine_binlog(session: Session) -> Iterator[Finding]:
+    """Yield what the server has to have for its log to be followed."""
+    found = dict(session.rows(_VARIABLES))
+    version = str(session.value("SELECT VERSION()"))
+    is_mariadb = "MariaDB" in version
+
+    def needed(name: str, wanted: str, fix: str, verdict: Verdict = Verdict.FAILED) -> Finding:
+        given = str(found[name])
+        met = given.upper() == wanted
+        text = f"{name} is {given or 'empty'}"
+        return Finding(
+            f"{name} = {wanted or 'empty'}",
+            Verdict.OK if met else verdict,
+            text,
+            "" if met else fix,
+        )
+
+    yield needed("log_bin", "ON", "Set log_bin in the server's options, and restart it.")
+    yield needed("binlog_format", "ROW", "SET GLOBAL binlog_format = 'ROW';")
+    yield needed("binlog_row_image", "FULL", "SET GLOBAL binlog_row_image = 'FULL';")
+    if "binlog_row_metadata" in found:
+        yield needed("binlog_row_metadata", "FULL", FULL_METADATA, Verdict.WARNING)
+    if "binlog_row_value_options" in found:
+        fix = "SET GLOBAL binlog_row_value_options = '';"
+        yield needed("binlog_row_value_options", "", fix)
+    if "log_bin_compress" in found:
+        yield Finding(
+            "log_bin_compress, ON or OFF",
+            Verdict.OK,
+            f"log_bin_compress is {found['log_bin_compress']}",
+        )
+    yield _server_id(found)
+    yield _age(found)
+    yield from _rights(session, mariadb=is_mariadb)
+
+
+def _server_id(found: dict[str, Any]) -> Finding:
+    is_set = int(found["server_id"]) > 0
+    return Finding(
+        "server_id other than 0",
+        Verdict.OK if is_set else Verdict.FAILED,
+        f"server_id is {found['server_id']}",
+        "" if is_set else "SET GLOBAL server_id = 1;",
+    )
+
+
+def _age(found: dict[str, Any]) -> Finding:
+    seconds = int(found.get("binlog_expire_logs_seconds") or 0)
+    seconds = seconds or int(float(found.get("expire_logs_days") or 0) * 86_400)
+    is_long = not seconds or seconds >= _LEAST_SECONDS
+    name = "binlog_expire_logs_seconds"
+    if name not in found:
+        name = "expire_logs_days"
+    fix = f"SET GLOBAL {name} = {'604800' if name.endswith('seconds') else '7'};"
+    return Finding(
+        "binary logs that are kept for a day or longer",
+        Verdict.OK if is_long else Verdict.WARNING,
+        f"they are kept for {seconds} s" if seconds else "they are kept until they are purged",
+        "" if is_long else fix,
+    )
+
+
+def _rights(session: Session, *, mariadb: bool) -> Iterator[Finding]:
+    user = str(session.value("SELECT CURRENT_USER()"))
+    given = [
+        each[0].upper()
+        for each in session.rows("SHOW GRANTS")
+        if " ON *.* TO " in each[0].upper()
+    ]
+    rights = {
+        right.strip()
+        for grant in given
+        for right in grant.partition("GRANT ")[2].partition(" ON *.* TO ")[0].split(",")
+    }
+    client = ("BINLOG MONITOR", "REPLICATION CLIENT") if mariadb else ("REPLICATION CLIENT",)
+    for names in (("REPLICATION SLAVE",), client):
+        has = bool(rights & {*names, "ALL PRIVILEGES", "SUPER" if not mariadb else ""})
+        right = names[0]
+        yield Finding(
+            f"right {right}",
+            Verdict.OK if has else Verdict.FAILED,
+            f"{user} has it" if has else f"{user} has it not",
+            "" if has else f"GRANT {right} ON *.* TO {_quoted(user)};",
+        )
+
+
+def grant_of(user: str | None, *, mariadb: bool) -> str:
+    """Return the statement that lets a user follow the log."""
+    client = "BINLOG MONITOR" if mariadb else "REPLICATION CLIENT"
+    return f"GRANT REPLICATION SLAVE, {client} ON *.* TO '{user or 'user'}';"
+
+
+def _quoted(user: str) -> str:
+    name, _, host = user.rpartition("@")
+    return f"'{name}'@'{host}'"
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Return a version's numbers."""
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def current_place(session: Session) -> Offset:
+    """Return where the log ends: what comes is behind it.
+
+    Raises ConfigError: the server writes no binary log.
+    """
+    version = str(session.value("SELECT VERSION()"))
+    is_new = "MariaDB" not in version and version_of(version) >= _NEW_NAMES
+    rows = session.rows("SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS")
+    if not rows:
+        raise _no_log()
+    file, pos = rows[0][:2]
+    return _place(session, str(file), int(pos), mariadb="MariaDB" in version)
+
+
+def oldest_place(session: Session) -> Offset:
+    """Return where the log begins that the server still has."""
+    if not session.value("SELECT @@log_bin"):
+        raise _no_log()
+    rows = session.rows("SHOW BINARY LOGS")
+    return {"file": str(rows[0][0]), "pos": 4}
+
+
+def snapshot_place(session: Session) -> Offset:
+    """Begin a transaction that sees one state of all tables, and return its place in the log.
+
+    MariaDB tells the place itself. MySQL does not: there a lock on all tables, which needs
+    RELOAD, keeps writers away for as long as the two statements take.
+    """
+    version = str(session.value("SELECT VERSION()"))
+    session.rollback()
+    session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    if "MariaDB" in version:
+        session.execute(_START)
+        found = {name.lower(): value for name, value in session.rows(_SNAPSHOT)}
+        if not found.get("binlog_snapshot_file"):
+            raise _no_log()
+        pos = int(found["binlog_snapshot_position"])
+        return _place(session, found["binlog_snapshot_file"], pos, mariadb=True)
+    session.execute("FLUSH TABLES WITH READ LOCK")
+    try:
+        session.execute(_START)
+        return current_place(session)
+    finally:
+        session.execute("UNLOCK TABLES")
+
+
+def _place(session: Session, file: str, pos: int, *, mariadb: bool) -> Offset:
+    place: dict[str, object] = {"file": file, "pos": pos}
+    gtids = session.value(_POSITION, [file, pos]) if mariadb else session.value(_EXECUTED)
+    if gtids:
+        place["gtid"] = re.sub(r"\s", "", str(gtids))
+    return place
+
+
+def _no_log() -> ConfigError:
+    return ConfigError(
+        problem="The server writes no binary log.",
+        fix="Set log_bin in the server's options, and restart it.",
+    )

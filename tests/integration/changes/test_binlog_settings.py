@@ -1,0 +1,146 @@
+"""What MariaDB needs for its binary log to be followed, and the places of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from tests.integration.changes.binlog_reading import (
+    brief,
+    changes,
+    database_of,
+    order,
+    pieces,
+    place_of,
+    reading,
+)
+from tests.integration.databases.mysql_tables import run
+from tests.mariadb_server import MariadbServer
+
+from headrace.sdk import ConfigError
+from headrace.sdk.connector import Finding, Verdict
+from headrace_plugins.changes.log import Offset
+from headrace_plugins.connectors.mysql.binlog_settings import (
+    current_place,
+    examine_binlog,
+    oldest_place,
+    snapshot_place,
+)
+
+
+@pytest.fixture
+def url(binlog_server: MariadbServer) -> Iterator[str]:
+    with binlog_server.database() as url:
+        yield url
+
+
+@contextmanager
+def user(server: MariadbServer, url: str, *rights: str) -> Iterator[str]:
+    """Give the URL of a user with some rights on all of a server."""
+    server.execute("CREATE USER reader@'%'")
+    for right in rights:
+        server.execute(f"GRANT {right} ON *.* TO reader@'%'")
+    parts = urlsplit(url)
+    try:
+        yield parts._replace(netloc=f"reader@{parts.hostname}:{parts.port}").geturl()
+    finally:
+        server.execute("DROP USER reader@'%'")
+
+
+def findings(url: str) -> dict[str, Finding]:
+    with database_of(url).session() as session:
+        return {each.requirement: each for each in examine_binlog(session)}
+
+
+def test_a_server_that_is_set_up_has_all_that_is_needed(url: str) -> None:
+    found = findings(url)
+    assert {name: each for name, each in found.items() if each.verdict != Verdict.OK} == {}
+    assert all(each.found and not each.fix for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("requirement", "verdict", "fix", "value"),
+    [
+        ("binlog_format = ROW", Verdict.FAILED, "binlog_format = 'ROW'", "'STATEMENT'"),
+        ("binlog_row_image = FULL", Verdict.FAILED, "binlog_row_image = 'FULL'", "'MINIMAL'"),
+        (
+            *("binlog_row_metadata = FULL", Verdict.WARNING),
+            *("binlog_row_metadata = 'FULL'", "'NO_LOG'"),
+        ),
+        (
+            *("binary logs that are kept for a day or longer", Verdict.WARNING),
+            *("binlog_expire_logs_seconds = 604800", "60"),
+        ),
+    ],
+)
+def test_a_setting_that_is_missing_has_the_statement_that_sets_it(
+    binlog_server: MariadbServer, requirement: str, verdict: Verdict, fix: str, value: str
+) -> None:
+    url, name = binlog_server.url("mysql"), fix.partition(" ")[0]
+    [(before,)] = run(url, f"SELECT @@global.{name}")
+    binlog_server.execute(f"SET GLOBAL {name} = {value}")
+    try:
+        found = findings(url)[requirement]
+        assert (found.verdict, found.fix) == (verdict, f"SET GLOBAL {fix};")
+        binlog_server.execute(found.fix)
+        assert findings(url)[requirement].verdict == Verdict.OK
+    finally:
+        binlog_server.execute(f"SET GLOBAL {name} = {before!r}")
+
+
+def test_rights_that_are_missing_have_the_statement_that_grants_them(
+    url: str, binlog_server: MariadbServer
+) -> None:
+    with user(binlog_server, url, "SELECT") as own:
+        found = findings(own)
+        for name in ("REPLICATION SLAVE", "BINLOG MONITOR"):
+            finding = found[f"right {name}"]
+            assert finding.verdict == Verdict.FAILED
+            assert finding.fix == f"GRANT {name} ON *.* TO 'reader'@'%';"
+            binlog_server.execute(finding.fix)
+        found = findings(own)
+        assert {each.verdict for each in found.values()} == {Verdict.OK}
+        place = place_of(own)
+        run(url, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        assert brief(changes(own, place)["t"]) == [("c", None, (1,))]
+
+
+def test_a_user_without_the_right_to_follow_is_told_the_grant(
+    url: str, binlog_server: MariadbServer
+) -> None:
+    with (
+        user(binlog_server, url, "SELECT") as own,
+        pytest.raises(
+            ConfigError, match=r"GRANT REPLICATION SLAVE, BINLOG MONITOR ON \*\.\* TO 'reader'"
+        ),
+    ):
+        pieces(own, place_of(url))
+
+
+def test_a_server_without_a_log_is_refused(mariadb: MariadbServer) -> None:
+    with mariadb.database() as url:
+        assert findings(url)["log_bin = ON"].verdict == Verdict.FAILED
+        database = database_of(url)
+        for find in (current_place, snapshot_place, oldest_place):
+            with database.session() as session, pytest.raises(ConfigError, match="log_bin"):
+                find(session)
+
+
+def test_the_oldest_place_is_the_begin_of_the_log(url: str) -> None:
+    with database_of(url).session() as session:
+        oldest = oldest_place(session)
+    assert order(oldest) <= order(place_of(url))
+    with reading(url, oldest) as reader:
+        assert reader.read(10) is not None
+
+
+def test_a_snapshot_has_its_place_in_the_log(url: str) -> None:
+    run(url, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    with database_of(url).session() as session:
+        place: Offset = snapshot_place(session)
+        run(url, "INSERT INTO t VALUES (3)", "DELETE FROM t WHERE id = 1")
+        rows = session.rows("SELECT id FROM t ORDER BY id")
+        session.commit()
+    assert rows == [(1,), (2,)]
+    assert place["gtid"].startswith("0-7-")
+    assert brief(changes(url, place)["t"]) == [("c", None, (3,)), ("d", (1,), None)]
