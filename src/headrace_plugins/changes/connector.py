@@ -140,7 +140,7 @@ class ChangeSource(SourceConnector):
     def alter_offsets(cls, config: Config, position: Position) -> None:
         _, feed = cls._parsed(config)
         for partition, offset in position.items():
-            if partition == feed.partition:
+            if set(partition) == set(feed.partition):
                 feed.check_place(offset)
                 continue
             names = set(partition)

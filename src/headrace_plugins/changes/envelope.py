@@ -7,7 +7,7 @@ https://debezium.io/documentation/reference/stable/connectors/postgresql.html#po
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +27,8 @@ _TIMES = ("ts_ms", "ts_us", "ts_ns")
 
 def row_schema(kind: str, shape: Shape) -> Schema:
     """Return the schema of a table's rows, as changes have them."""
-    return rows_schema(kind, shape.columns, shape.key).replaced(optional=True)
+    columns = [replace(c, schema=c.schema.replaced(optional=True)) for c in shape.columns]
+    return rows_schema(kind, columns, shape.key).replaced(optional=True)
 
 
 @dataclass(frozen=True)

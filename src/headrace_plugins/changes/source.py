@@ -31,7 +31,7 @@ from headrace_plugins.changes.log import Shape
 from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart
 from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.settings import ChangeSettings, InvalidValues, SnapshotMode
-from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.parts import Part, divided
@@ -134,13 +134,13 @@ class ChangeTask(StreamFrameSource):
             self._stop_reading()
             self._begun = None
             return Position.of(self._feed.partition, self._first())
-        if place is None:
-            place = self._first()
-            if not self._feed.keeps_start:
-                # A start is written down before anything is read.
-                return start.moved(self._feed.partition, place)
+        is_first = place is None
+        place = place or self._first()
         if limit.until is None and limit.rows is None:
             return self._everything(start, place)
+        if is_first and not (self._feed.keeps_start or _INITIAL in place):
+            # A start is written down before anything is read; with rows of tables it is.
+            return start.moved(self._feed.partition, place)
         waiting = self._unread(start, limit.until)
         if waiting and (_INITIAL in place or self._is_caught_up(place)):
             end = self._snapshot_end(start, place, limit, waiting)
@@ -200,7 +200,9 @@ class ChangeTask(StreamFrameSource):
             partition
             for partition in [*tables, *asked]
             if not _is_read(start.offset(partition))
-            and (until is None or until.offset(partition) is not None)
+            and (
+                until is None or until.offset(partition) not in (None, start.offset(partition))
+            )
         ]
         free = [each for each in found if not self._is_written_by_others(each["table"])]
         while until is not None and found and not free and not self.context.stopping():
@@ -254,6 +256,10 @@ class ChangeTask(StreamFrameSource):
         end, session = start.moved(self._feed.partition, place), self._asking()
         left = min(self.settings.snapshot_batch_rows, limit.rows or 1 << 62)
         for partition in waiting:
+            bound = None if limit.until is None else limit.until.offset(partition)
+            if bound is not None and "after" in bound:
+                end = end.moved(partition, bound)
+                continue
             offset = _begun_offset(start.offset(partition))
             rows = self._rows_of(self._tables[partition["table"]])
             try:
@@ -287,6 +293,8 @@ class ChangeTask(StreamFrameSource):
         rest = self._settled(start, place) if is_known else start
         if limit.until is not None:
             until = limit.until.offset(feed.partition)
+            if until is not None and _INITIAL in until:
+                return start  # it ends while tables are read
             if until is None or feed.order(place) >= feed.order(until):
                 return rest
         if self.settings.snapshot_mode is SnapshotMode.INITIAL_ONLY:
@@ -465,7 +473,8 @@ class ChangeTask(StreamFrameSource):
             connections=settings.snapshot_max_threads,
             parallel=spark.sparkContext.defaultParallelism,
         )
-        shape = Shape(table.name, _relaxed(table), table.key)
+        columns = tuple(each for each in table.columns if not each.generated)
+        shape = Shape(table.name, columns, table.key)
         row = row_schema(self._database.kind, shape)
         envelope = self._envelope(table.name, row, table.key)
         nulls = settings.invalid_values is InvalidValues.NULL
@@ -557,15 +566,6 @@ def _is_other(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None)
         return offset and (offset.get("round"), offset.get("after"))
 
     return place(before) != place(after)
-
-
-def _relaxed(table: Table) -> tuple[Column, ...]:
-    """Return a table's columns as the log has them."""
-    return tuple(
-        replace(each, schema=each.schema.replaced(optional=True))
-        for each in table.columns
-        if not each.generated
-    )
 
 
 def _by_table(entries: Sequence[Entry]) -> dict[TableName, list[SpooledRun]]:

@@ -112,7 +112,8 @@ _MARGIN_SECONDS = 2.0
 _PATIENCE_SECONDS = 30.0
 
 
-def _stop(running: RunningRuntime, grace: float = GRACE_SECONDS) -> None:
+def stop(running: RunningRuntime, grace: float = GRACE_SECONDS) -> None:
+    """Stop a runtime, and check that it stops in time and nothing has failed."""
     took = running.stop(_PATIENCE_SECONDS)
     if took is None or took > grace + _MARGIN_SECONDS:
         after = "never" if took is None else f"after {took:.1f} s"
@@ -129,7 +130,7 @@ def _stop(running: RunningRuntime, grace: float = GRACE_SECONDS) -> None:
         ) from error
 
 
-def _wait_for(
+def wait_for(
     bench: SourceBench, running: RunningRuntime, count: int, timeout: float = _PATIENCE_SECONDS
 ) -> None:
     """Wait until so many records have arrived, or for long enough: the check then fails."""
@@ -433,16 +434,16 @@ class SourceAcceptance(ConnectorAcceptance):
         running = bench.start()
         for _ in range(2):
             rows += append_chunks(made, first=len(rows))
-            _wait_for(bench, running, len(rows), self.patience_seconds)
-        _stop(running)
+            wait_for(bench, running, len(rows), self.patience_seconds)
+        stop(running)
         promise = "In real time, everything appended is read, once (the same as offline)."
         require_once(bench, made, rows, promise, ReplayableSource.latest)
 
     def test_it_stops_in_time_while_idle(self, bench: SourceBench, made: SourceDriver) -> None:
         made.append([made.row(0)])
         running = bench.start()
-        _wait_for(bench, running, 1)
-        _stop(running, self.grace_seconds)
+        wait_for(bench, running, 1)
+        stop(running, self.grace_seconds)
 
     def test_it_stops_in_time_while_reading_and_loses_nothing(
         self, bench: SourceBench, made: SourceDriver
@@ -453,8 +454,8 @@ class SourceAcceptance(ConnectorAcceptance):
             made.append([more])
             rows.append(more)
         running = bench.start(rows=1)
-        _wait_for(bench, running, 1)
-        _stop(running)
+        wait_for(bench, running, 1)
+        stop(running)
         bench.run()
         promise = "A stop in the middle loses and repeats nothing."
         require_once(bench, made, rows, promise, SourceTask.stop)

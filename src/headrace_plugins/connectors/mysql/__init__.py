@@ -1,5 +1,6 @@
-"""The sink of MySQL and MariaDB."""
+"""MySQL and MariaDB: the source that follows changes, and the sink."""
 
 from headrace_plugins.connectors.mysql.sink import MysqlSink
+from headrace_plugins.connectors.mysql.source import MysqlSource
 
-__all__ = ["MysqlSink"]
+__all__ = ["MysqlSink", "MysqlSource"]

@@ -1,0 +1,195 @@
+"""The log of a MySQL or MariaDB server, and snapshots beside it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, DataLostError, Schema
+from headrace.sdk.connector import Verdict
+from headrace_plugins.changes.feed import Feed, Snapshot
+from headrace_plugins.connectors.mysql.binlog import BinlogReader
+from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
+from headrace_plugins.connectors.mysql.binlog_settings import (
+    current_place,
+    examine_binlog,
+    oldest_place,
+)
+from headrace_plugins.databases.mysql import Mysql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from headrace_plugins.changes.log import LogReader, Offset
+    from headrace_plugins.changes.parts import Keeps, Typed
+    from headrace_plugins.databases.catalog import Column, Table, TableName
+    from headrace_plugins.databases.database import Rejected, Session
+
+_NUMBER = re.compile(r"\d+$")
+_RESNAPSHOT = (
+    "Keep binary logs for longer. Reset the connector's offsets, which reads all tables anew, "
+    "or set snapshot.mode=when_needed."
+)
+
+
+@dataclass(frozen=True)
+class MysqlFeed(Feed):
+    """The binary log of a server.
+
+    Args:
+        name: What ``source`` calls the server.
+        server_id: What the server knows the reader by; None for a number that is drawn.
+        heartbeat: How often the server tells that it is there.
+        nulls: Whether values that no schema has anything for become null.
+    """
+
+    database: Mysql
+    name: str
+    server_id: int | None
+    heartbeat: timedelta
+    nulls: bool = False
+
+    @property
+    @override
+    def partition(self) -> Mapping[str, str]:
+        return {"server": self.name}
+
+    @override
+    def order(self, place: Offset) -> tuple[int, ...]:
+        found = _NUMBER.search(str(place["file"]))
+        return (int(found[0]) if found else 0, int(place["pos"]))
+
+    @override
+    def between_bytes(self, start: Offset, end: Offset) -> int | None:
+        if start["file"] != end["file"]:
+            return None
+        return max(0, int(end["pos"]) - int(start["pos"]))
+
+    @override
+    def check_place(self, place: Offset) -> None:
+        known = {"file", "pos", "gtid", "initial"}
+        is_one = isinstance(place.get("file"), str) and isinstance(place.get("pos"), int)
+        if not is_one or set(place) - known:
+            raise ConfigError(
+                problem=f"Invalid place {dict(place)} in a binary log.",
+                fix='Write {"file": "binlog.000001", "pos": 4}.',
+                field="offsets",
+            )
+
+    # --- the log --------------------------------------------------------------------
+
+    @override
+    def require(self, session: Session, tables: Sequence[Table]) -> None:
+        for finding in examine_binlog(session):
+            if finding.verdict is Verdict.FAILED:
+                raise ConfigError(
+                    problem=f"The log cannot be followed: {finding.found}.",
+                    fix=finding.fix,
+                    field="connection.url",
+                )
+        for table in tables:
+            if table.untransactional:
+                raise ConfigError(
+                    problem=f"{table.name} is kept by {table.untransactional}, without "
+                    "transactions: its rows and the log may differ.",
+                    fix=f"ALTER TABLE {self.database.path(table.name)} ENGINE=InnoDB; or leave "
+                    "it out by table.exclude.list.",
+                    field="table.exclude.list",
+                )
+
+    @override
+    def begin(self, session: Session, tables: Sequence[Table]) -> Offset:
+        self.require(session, tables)
+        return current_place(session)
+
+    @override
+    def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
+        self.require(session, tables)
+        title = self.database.address.title
+        oldest, newest = oldest_place(session), current_place(session)
+        if self.order(place) < self.order(oldest):
+            raise DataLostError(
+                problem=f"{title} has purged its log up to {oldest['file']}, and was read up "
+                f"to {place['file']}.",
+                fix=_RESNAPSHOT,
+            )
+        if self.order(place) > self.order(newest):
+            raise DataLostError(
+                problem=f"The log of {title} ends at {newest['file']}:{newest['pos']}, and was "
+                f"read up to {place['file']}:{place['pos']}: it is of another server, or was "
+                "reset.",
+                fix=_RESNAPSHOT,
+            )
+
+    @override
+    def now(self, session: Session) -> Offset:
+        return current_place(session)
+
+    @override
+    def reader(self, tables: frozenset[TableName]) -> Callable[[], LogReader]:
+        return partial(
+            BinlogReader,
+            self.database,
+            tables.__contains__,
+            heartbeat=self.heartbeat,
+            server_id=self.server_id,
+        )
+
+    # --- snapshots ------------------------------------------------------------------
+
+    @override
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        # Connections cannot share a snapshot: each reads what is committed when it begins,
+        # which is later than now. What the log has of before that comes again, up to here.
+        with self.database.session() as session:
+            place = current_place(session)
+        details: dict[str, int | str | None] = {
+            "file": str(place["file"]),
+            "pos": int(place["pos"]),
+        }
+        yield Snapshot(None, None, place, time.time_ns() // 1000, details)
+
+    @override
+    def keeps(self, seen: Any) -> Keeps | None:
+        return None
+
+    @property
+    @override
+    def typed(self) -> Typed:
+        return partial(_typed, self.nulls)
+
+    @override
+    def facts(self, table: TableName) -> Mapping[str, str]:
+        facts = {"version": "1.0", "connector": "mysql", "name": self.name}
+        return {**facts, "db": table.schema, "table": table.name}
+
+    @property
+    @override
+    def details(self) -> Mapping[str, Schema]:
+        return {
+            "server_id": Schema.int64(),
+            "gtid": Schema.string(),
+            "file": Schema.string(),
+            "pos": Schema.int64(),
+            "row": Schema.int32(),
+            "thread": Schema.int64(),
+        }
+
+
+def _typed(
+    nulls: bool,  # noqa: FBT001 - the feed's
+    columns: tuple[Column, ...],
+    rows: pa.RecordBatch,
+) -> tuple[pa.RecordBatch, Rejected]:
+    return BinlogColumns(columns, nulls).parse_changes(rows)
