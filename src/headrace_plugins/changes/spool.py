@@ -95,7 +95,9 @@ class SpoolWriter:
             data = pa.BufferOutputStream()
             with ipc.new_stream(data, run.rows.schema) as stream:
                 stream.write_batch(run.rows)
-            self._file.write(data.getvalue())
+            left = memoryview(data.getvalue())
+            while left:  # a disk that is almost full takes a part, and then says so
+                left = left[self._file.write(left) :]
             size = self._file.tell() - start
         except OSError as error:
             raise StorageUnavailableError(

@@ -128,14 +128,14 @@ class RowMessages:
 
     def add_truncation(self, message: bytes, transaction: Transaction) -> None:
         """Add that all rows have gone."""
-        self.messages.append(message[:HEAD] + b"T" + bytes(5))
+        # It has no tuple: it gets one of nulls, where those of others are.
+        none = struct.pack("!h", self.columns) + b"n" * self.columns
+        self.messages.append(message[:HEAD] + b"T" + bytes(5) + none)
         self.transactions.append(transaction)
 
     def decoded(self) -> DecodedRows:
         """Return the changes as columns."""
-        # A truncation has no tuple: it gets one of nulls.
-        none = struct.pack("!h", self.columns) + b"n" * self.columns
-        block = b"".join((*self.messages, none))
+        block = b"".join(self.messages)
         sizes = np.fromiter(map(len, self.messages), np.int64, len(self.messages))
         starts = np.cumsum(sizes) - sizes
         data = np.frombuffer(block, np.uint8)
@@ -143,8 +143,7 @@ class RowMessages:
         is_truncation = kinds == TRUNCATE_MESSAGE
         is_new = (marks == _NEW) & ~is_truncation
         is_old = ~is_new & ~is_truncation
-        places = np.where(is_truncation, len(block) - len(none), starts + _MARK + 1)
-        first, ends = _tuples(block, data, places, self.columns)
+        first, ends = _tuples(block, data, starts + _MARK + 1, self.columns)
         rows = np.arange(len(starts))
         after = [_taken(each, np.where(is_new, rows, -1)) for each in first]
         before = None

@@ -1,0 +1,160 @@
+"""Files of changes, and how they are divided into parts and batches."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.task_doubles import Context
+
+from headrace.sdk import Schema
+from headrace.sdk.errors import StorageUnavailableError
+from headrace_plugins.changes import spool
+from headrace_plugins.changes.log import Run, Shape
+from headrace_plugins.changes.source import _groups
+from headrace_plugins.changes.spool import Entry, SpooledRun, SpoolWriter
+from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.postgres.source import PostgresTask
+from headrace_plugins.databases.catalog import Column, TableName
+
+
+def shape(table: str = "t", *columns: str) -> Shape:
+    described = [Column(name=n, type="text", schema=Schema.string()) for n in columns or "v"]
+    return Shape(TableName("public", table), tuple(described), ())
+
+
+def run(*texts: str) -> Run:
+    return Run(shape(), pa.RecordBatch.from_pydict({"v": list(texts)}))
+
+
+def texts(spooled: SpooledRun) -> list[str]:
+    return [text for rows in spooled.read() for text in rows.column("v").to_pylist()]
+
+
+def placed(rows: int, table: str = "t", *columns: str) -> SpooledRun:
+    """Return a run of which only its number of rows matters."""
+    return SpooledRun(shape(table, *columns), "", 0, 0, rows)
+
+
+# --- files ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[SpoolWriter]:
+    with closing(SpoolWriter(tmp_path)) as made:
+        yield made
+
+
+def test_a_run_can_be_read_as_soon_as_it_is_written(writer: SpoolWriter) -> None:
+    for text in ("a", "b"):
+        written = writer.write(run(text, text * 2))
+        assert written.rows == 2
+        assert texts(written) == [text, text * 2]
+
+
+def test_runs_share_files_until_these_are_full(
+    writer: SpoolWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "_FILE_BYTES", 1000)
+    runs = [writer.write(run(str(n) * 200)) for n in range(9)]
+    names = [each.file for each in runs]
+    assert names == sorted(names)
+    files = sorted(tmp_path.glob("*.arrow"))
+    assert 1 < len(files) < 9
+    assert sum(each.size_bytes for each in runs) == sum(f.stat().st_size for f in files)
+    assert [texts(each) for each in runs] == [[str(n) * 200] for n in range(9)]
+
+
+def test_an_entry_is_as_large_as_its_runs(writer: SpoolWriter, tmp_path: Path) -> None:
+    runs = [writer.write(run("a")), writer.write(run("b", "c"))]
+    entry = Entry(runs, {"lsn": 1})
+    assert entry.rows == 3
+    assert entry.size_bytes == sum(file.stat().st_size for file in tmp_path.glob("*.arrow"))
+
+
+def test_a_folder_that_takes_nothing_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailableError, match="takes no changes"):
+        SpoolWriter(tmp_path / "gone").write(run("a"))
+
+
+# --- parts ------------------------------------------------------------------------------
+
+
+def test_few_changes_are_one_part() -> None:
+    runs = [placed(100)] * 5
+    assert _groups(runs, 8) == [tuple(runs)]
+
+
+def test_many_changes_are_as_many_parts_as_are_wanted() -> None:
+    found = _groups([placed(25_000)] * 16, 4)
+    assert [len(group) for group in found] == [4, 4, 4, 4]
+
+
+@given(st.lists(st.integers(0, 200_000), min_size=1, max_size=30), st.integers(1, 16))
+def test_parts_have_all_runs_in_their_order(rows: list[int], count: int) -> None:
+    runs = [placed(number) for number in rows]
+    found = _groups(runs, count)
+    assert [each for group in found for each in group] == runs
+    assert all(found)
+    assert len(found) <= max(1, count)
+
+
+# --- batches ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Callable[..., int | None]:
+    """Return where a batch of entries ends, which stand at 1, 2 and so on."""
+    props = {"connection.url": "postgresql://nowhere/d"}
+    task = PostgresSource.task(PostgresSource.config_def().parse(props))
+    assert isinstance(task, PostgresTask)
+    task.start(Context(tmp_path))
+
+    def end(
+        entries: Sequence[Sequence[SpooledRun]],
+        most: int | None = None,
+        until: int | None = None,
+    ) -> int | None:
+        placed_at = [Entry(runs, {"lsn": n}) for n, runs in enumerate(entries, 1)]
+        found = task._taken(placed_at, most, None if until is None else {"lsn": until})
+        return None if found is None else int(found["lsn"])
+
+    return end
+
+
+def test_a_batch_takes_all_that_is_there(taken: Callable[..., int | None]) -> None:
+    assert taken([]) is None
+    assert taken([[placed(5)], [placed(6)]]) == 2
+
+
+def test_a_batch_has_no_more_rows_than_wanted(taken: Callable[..., int | None]) -> None:
+    entries = [[placed(5)], [placed(5)], [placed(5)]]
+    assert [taken(entries, most) for most in (9, 10, 14, 15)] == [1, 2, 2, 3]
+
+
+def test_a_transaction_of_more_rows_is_a_batch(taken: Callable[..., int | None]) -> None:
+    assert taken([[placed(50)], [placed(1)]], 9) == 1
+
+
+def test_a_batch_does_not_pass_a_place(taken: Callable[..., int | None]) -> None:
+    entries = [[placed(5)], [placed(5)], [placed(5)]]
+    assert [taken(entries, None, until) for until in range(5)] == [None, 1, 2, 3, 3]
+
+
+def test_a_batch_ends_before_a_table_gets_other_columns(
+    taken: Callable[..., int | None],
+) -> None:
+    first, other, second = placed(5), placed(5, "u"), placed(5, "t", "v", "w")
+    assert taken([[first], [other], [first], [second], [first]]) == 3
+    assert taken([[second], [other, second], [first]]) == 2
+
+
+def test_a_transaction_with_both_shapes_of_a_table_is_not_divided(
+    taken: Callable[..., int | None],
+) -> None:
+    first, second = placed(5), placed(5, "t", "v", "w")
+    assert taken([[first, second], [second], [first]]) == 2
+    assert taken([[first], [first, second], [second]]) == 1
