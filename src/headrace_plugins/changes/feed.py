@@ -85,8 +85,11 @@ class Feed(ABC):
         """Return the place behind all that is committed now."""
 
     @abstractmethod
-    def reader(self, tables: frozenset[TableName]) -> Callable[[], LogReader]:
-        """Return what makes a reader of the changes of some tables; it is pickled."""
+    def reader(self, follows: Callable[[TableName], bool]) -> Callable[[], LogReader]:
+        """Return what makes a reader of the changes of the tables that are followed.
+
+        Both are pickled.
+        """
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:

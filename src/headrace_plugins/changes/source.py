@@ -146,6 +146,8 @@ class ChangeTask(StreamFrameSource):
             end = self._snapshot_end(start, place, limit, waiting)
             if end != start:
                 return end
+        if waiting is None and _INITIAL in place:
+            return start  # nothing of the log is taken before all tables are read
         return self._log_end(start, place, limit)
 
     def _first(self) -> Offset:
@@ -184,13 +186,16 @@ class ChangeTask(StreamFrameSource):
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
-        if set(tables) != set(self._tables):
-            self._stop_reading()
         self._tables = tables
         self._looked = time.monotonic()
 
-    def _unread(self, start: Position, until: Position | None) -> list[Mapping[str, str]]:
-        """Return the tables that are still to be read, and the rows that were asked for."""
+    def _unread(
+        self, start: Position, until: Position | None
+    ) -> list[Mapping[str, str]] | None:
+        """Return the tables that are still to be read, and the rows that were asked for.
+
+        None where there are some, and others still write all of them.
+        """
         if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
             tables = []
         else:
@@ -208,7 +213,7 @@ class ChangeTask(StreamFrameSource):
         while until is not None and found and not free and not self.context.stopping():
             time.sleep(_LOOK_SECONDS)
             free = [each for each in found if not self._is_written_by_others(each["table"])]
-        return free
+        return free or ([] if not found else None)
 
     def _is_written_by_others(self, name: str) -> bool:
         """Return whether somebody may still write a table since before the log has had it.
@@ -369,9 +374,8 @@ class ChangeTask(StreamFrameSource):
 
     def _reading(self, place: Offset, cut: Offset | None) -> LogProcess:
         if self._process is None:
-            tables = frozenset(table.name for table in self._tables.values())
             self._process = LogProcess(
-                self._feed.reader(tables),
+                self._feed.reader(self._selection.takes),
                 self._feed.order,
                 self.context.scratch / "log",
                 self.settings.max_queue_size_in_bytes,

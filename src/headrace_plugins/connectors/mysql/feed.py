@@ -136,11 +136,11 @@ class MysqlFeed(Feed):
         return current_place(session)
 
     @override
-    def reader(self, tables: frozenset[TableName]) -> Callable[[], LogReader]:
+    def reader(self, follows: Callable[[TableName], bool]) -> Callable[[], LogReader]:
         return partial(
             BinlogReader,
             self.database,
-            tables.__contains__,
+            partial(_of_database, self.database.default_schema, follows),
             heartbeat=self.heartbeat,
             server_id=self.server_id,
         )
@@ -185,6 +185,11 @@ class MysqlFeed(Feed):
             "row": Schema.int32(),
             "thread": Schema.int64(),
         }
+
+
+def _of_database(database: str, follows: Callable[[TableName], bool], table: TableName) -> bool:
+    """Return whether a table of the server is one of the database that is followed."""
+    return table.schema == database and follows(table)
 
 
 def _typed(

@@ -249,8 +249,8 @@ class PostgresFeed(Feed):
         return {"lsn": to_lsn(session.value("SELECT pg_current_wal_flush_lsn()::text"))}
 
     @override
-    def reader(self, tables: frozenset[TableName]) -> Callable[[], LogReader]:
-        return partial(PostgresLog, self.database, self.slot, self.publication, tables)
+    def reader(self, follows: Callable[[TableName], bool]) -> Callable[[], LogReader]:
+        return partial(PostgresLog, self.database, self.slot, self.publication, follows)
 
     # --- snapshots ------------------------------------------------------------------
 

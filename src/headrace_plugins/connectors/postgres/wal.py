@@ -32,7 +32,7 @@ from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.postgresql_catalog import relation_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.database import Session
@@ -69,13 +69,13 @@ class PostgresLog(LogReader):
         database: Where the slot is.
         slot: Its name.
         publication: What says which tables are in it.
-        tables: The tables that are wanted of these; the others are passed over.
+        follows: Whether a table is wanted of these; the others are passed over.
     """
 
     database: Postgresql
     slot: str
     publication: str
-    tables: frozenset[TableName]
+    follows: Callable[[TableName], bool]
 
     _stream: ReplicationStream | None = field(default=None, init=False)
     _session: Session | None = field(default=None, init=False)
@@ -225,7 +225,7 @@ class PostgresLog(LogReader):
             self._held = message
             return True  # its rows so far have another shape
         name = TableName(relation.schema, relation.name)
-        if name not in self.tables:
+        if not self.follows(name):
             self._known[oid] = None
             return False
         shape = self._shape(name, relation)
