@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import unquote, urlsplit
 
+import psutil
 import psycopg
 
 from headrace.settings import Settings, load_settings
@@ -150,6 +151,11 @@ class DebeziumProcess:
         """Raise DebeziumError if it does not run, or by a time of `time.monotonic`."""
         if self._process.poll() is not None or time.monotonic() > by:
             raise DebeziumError("Debezium does not stream. " + self.complaints())
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that it has used."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
 
     def complaints(self) -> str:
         """Return the end of what it has logged."""
