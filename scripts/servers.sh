@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the servers that the tests run, where they are missing: PostgreSQL, MariaDB,
-# logrotate, and with the argument `long` Prometheus, for the tests that take minutes.
+# logrotate, and with the argument `long` Prometheus and the jars of Debezium, for the tests that
+# take minutes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/tools.sh
@@ -60,7 +61,17 @@ fetch_prometheus() {
   rm -r "$folder"
 }
 
+# Its hashes are checked, and what is there already is not fetched again.
+fetch_debezium() {
+  say "checking the jars of Debezium for the tests"
+  PYTHONPATH=. .venv/bin/python -m tests.debezium.engine || fail "could not fetch Debezium." \
+    "Check the network and the mirror that spark_conf names, and run make test-long again."
+}
+
 install_postgresql
 install_mariadb
 install_logrotate
-if [ "${1:-}" = long ]; then fetch_prometheus; fi
+if [ "${1:-}" = long ]; then
+  fetch_prometheus
+  fetch_debezium
+fi
