@@ -1,20 +1,27 @@
 """A poisoned stream: every bad record dead-lettered with its cause, and repaired ones once."""
 
 import json
-from datetime import UTC, datetime
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
+from tests.unit.topics.made_topics import Clock, tending
 
 from headrace.cli.progress import Scoreboard
 from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue
+from headrace.dataplane.dead_letter_queue import claims_of
+from headrace.dataplane.few_letters import MOST_ROWS, FewLetters
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime
 from headrace.runtime.tasks import names_of
 from headrace.sdk import ConfigError, Mark, StateError
 from headrace.sdk.location import Location
-from headrace.topics import LETTERS, Topic, Topics
+from headrace.sdk.sparktypes import to_spark_json
+from headrace.topics import LETTERS, Topic, Topics, UpkeepPolicy
 from headrace.topics.log import DeltaLog
 
 pytestmark = pytest.mark.spark
@@ -189,6 +196,104 @@ def test_letters_are_chosen_by_cause_time_and_name_and_discarded(
     assert [each["id"] for each in box.lines(DeadLetterFilter(), 5)] == [first[1]["id"]]
 
 
+def no_spark() -> Any:
+    pytest.fail("A claim of few letters has asked for Spark.")
+
+
+def claimed_of_a_copy(
+    runtime: Runtime, copy: Path, spark: Callable[[], Any], chosen: DeadLetterFilter
+) -> tuple[Claimed, list[Any]]:
+    """Return what a claim says, and the rows that it holds."""
+    shutil.copytree(runtime.settings.topics_dir.path, copy)
+    folder = Location.of(copy)
+    queue = DeadLetterQueue(spark, Topics(folder).get("poisoned.dlq"), folder)
+    before = claims_of("poisoned.dlq", folder).log.newest()
+    claimed = queue.claim(chosen, None, ["out"])
+    claims = claims_of("poisoned.dlq", folder)
+    paths = [
+        str(copy / "~letters" / "poisoned.dlq" / file.path)
+        for version in range(before + 1, claims.log.newest() + 1)
+        for file in claims.log.commit(version).added
+    ]
+    shape = T.StructType.fromJson(to_spark_json(claims.schema()))
+    rows = runtime.spark.read.schema(shape).parquet(*paths).drop("offset") if paths else None
+    return claimed, sorted(rows.collect(), key=str) if rows else []
+
+
+def test_few_letters_are_claimed_without_spark_as_with_it(
+    runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = Pipe(runtime, tmp_path, 200)
+    pipe.run()
+    (tmp_path / "in" / "b.csv").write_text("id,amount,at\n1,none,2026-01-02T00:00:00Z\n")
+    pipe.run()
+    clock, at_once = Clock(), UpkeepPolicy(compact_after=timedelta(0), compact_files=2)
+    clock.now = datetime.now(UTC)
+    upkeep = tending(runtime.topics, clock, at_once)
+    for _ in range(2):
+        clock.pass_by(timedelta(minutes=30))
+        upkeep.run_once()
+    topic = runtime.topics.get("poisoned.dlq")
+    assert topic.segments()
+    (tmp_path / "in" / "c.csv").write_text("id,amount,at\n2,none,2026-01-02T00:00:00Z\n")
+    pipe.run()
+    letters = pipe.dead_letter_queue().lines(DeadLetterFilter(), 20)
+    fit = [each for each in letters if each["stage"] == "TRANSFORMATION"]
+    assert (len(letters), len(fit)) == (6, 4)
+    queue = DeadLetterQueue(no_spark, topic, runtime.settings.topics_dir)
+    assert queue.discard(DeadLetterFilter(ids=[fit[0]["id"]])) == 1
+    early, late = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
+    whole = fit[0]["exception"]
+    for number, (chosen, claimed) in enumerate(
+        [
+            (DeadLetterFilter(), Claimed(3, 2)),
+            (DeadLetterFilter(connector="poisoned", stage="TRANSFORMATION"), Claimed(3)),
+            (DeadLetterFilter(exception=whole, since=early, until=late), Claimed(3)),
+            (DeadLetterFilter(exception=whole.rpartition(".")[2], ids=()), Claimed(3)),
+            (DeadLetterFilter(ids=[each["id"] for each in fit[:2]]), Claimed(1)),
+            (DeadLetterFilter(connector="other"), Claimed(0)),
+            (DeadLetterFilter(since=late), Claimed(0)),
+        ]
+    ):
+        few = claimed_of_a_copy(runtime, tmp_path / f"few-{number}", no_spark, chosen)
+        with monkeypatch.context() as patched:
+            patched.setattr("headrace.dataplane.few_letters.MOST_ROWS", 0)
+            copy = tmp_path / f"any-{number}"
+            assert claimed_of_a_copy(runtime, copy, lambda: runtime.spark, chosen) == few
+        assert few[0] == claimed
+        assert len(few[1]) == claimed.records
+
+
+def test_letters_that_do_not_fit_into_memory_are_left_to_spark(
+    runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pipe(runtime, tmp_path, 200).run()
+    topic = runtime.topics.get("poisoned.dlq")
+    every = DeadLetterFilter().matches
+    few = FewLetters.read(topic, {}, every)
+    assert few is not None
+    assert few.rows.num_rows == 4
+    monkeypatch.setattr("headrace.dataplane.few_letters._MOST_BYTES", few.rows.nbytes - 1)
+    assert FewLetters.read(topic, {}, every) is None
+    # The ids of closed letters have to fit, too.
+    assert FewLetters.read(topic, {topic.location: MOST_ROWS}, every) is None
+
+
+def test_of_two_that_claim_few_letters_at_once_one_gets_them(runtime, tmp_path: Path) -> None:
+    Pipe(runtime, tmp_path, 200).run()
+    folder = runtime.settings.topics_dir
+    first, second = (
+        DeadLetterQueue(no_spark, Topics(folder).get("poisoned.dlq"), folder) for _ in range(2)
+    )
+    looked = second._next()
+    letters = second._few(DeadLetterFilter(stage="TRANSFORMATION"))
+    assert first.claim(DeadLetterFilter(), None, ["out"]).records == 2
+    assert letters is not None
+    with pytest.raises(StateError, match="Another command works on the letters"):
+        second._claim_streams(letters, ["out"], looked)
+    assert second.claim(DeadLetterFilter(), None, ["out"]) == Claimed(0, 2)
+
+
 def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
     runtime, tmp_path: Path
 ) -> None:
@@ -361,7 +466,7 @@ def test_letters_of_a_topic_that_was_made_anew_are_open(runtime, tmp_path: Path)
     (anew.location.local / file.path).parent.mkdir(parents=True)
     (held / file.path).rename(anew.location.local / file.path)
     anew.append([file], mark, mark.receipt({}), datetime.now(UTC))
-    box = DeadLetterQueue(runtime.spark, anew, Location.of(topics))
+    box = DeadLetterQueue(lambda: runtime.spark, anew, Location.of(topics))
     assert [line["id"] for line in box.lines(DeadLetterFilter(), 5)] == ["1-0"]
     assert box.discard(DeadLetterFilter()) == 1
     assert box.lines(DeadLetterFilter(), 5) == []

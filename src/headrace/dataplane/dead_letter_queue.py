@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
+from headrace.dataplane.few_letters import FewLetters
 from headrace.dataplane.json_sql import CORRUPT, parse_sql, value_sql
 from headrace.dataplane.python_frames import map_in_arrow
 from headrace.dataplane.records import ERROR, NO_ERROR
@@ -35,7 +38,7 @@ from headrace.sdk import (
     check_range,
 )
 from headrace.sdk.arrow import conform, to_arrow
-from headrace.sdk.delta import stage_parquet
+from headrace.sdk.delta import AddedFile, stage_parquet
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import schema_from_json, to_spark_json
 from headrace.sdk.sqltext import literal, sql_type
@@ -162,6 +165,26 @@ class DeadLetterFilter:
             found.append(f"{ID} IN ({', '.join(literal(each) for each in self.ids)})")
         return " AND ".join(found)
 
+    def matches(self, letters: pa.RecordBatch) -> pa.Array:
+        """Return which letters are chosen, as ``sql`` does: it has columns cause and id."""
+        cause = letters.column("cause")
+        found = [pc.is_valid(cause)]
+        for name, value in (("connector", self.connector), ("stage", self.stage)):
+            if value is not None:
+                found.append(pc.equal(pc.struct_field(cause, name), value))
+        if self.exception is not None:
+            named = pc.struct_field(cause, "exception")
+            last = pc.replace_substring_regex(named, r"(?s)^.*[.$]", "")
+            found.append(pc.or_(*(pc.equal(n, self.exception) for n in (named, last))))
+        for is_within, bound in ((pc.greater_equal, self.since), (pc.less, self.until)):
+            if bound is not None:
+                micros = int(bound.timestamp() * 1_000_000)
+                at = pa.scalar(micros, pa.timestamp("us", "UTC"))
+                found.append(is_within(pc.struct_field(cause, "rejected"), at))
+        if self.ids:
+            found.append(pc.is_in(letters.column(ID), value_set=pa.array(self.ids)))
+        return reduce(pc.and_, (pc.fill_null(each, fill_value=False) for each in found))
+
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
@@ -178,6 +201,48 @@ class Claimed:
     unknown: int = 0
 
 
+class _Letters(Protocol):
+    """Open letters that are to be claimed."""
+
+    def groups(self, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """Count the letters by fields of their cause, and by ``unfit``: no record yet."""
+
+    def stage(
+        self, stream: Mapping[str, Any] | None, table: Topic, mark: Mark
+    ) -> list[AddedFile]:
+        """Stage the rows of a claim of letters: of one stream that are fit, or of all."""
+
+
+@dataclass(frozen=True)
+class _FrameLetters:
+    """Any number of letters, in Spark."""
+
+    frame: DataFrame
+
+    def groups(self, by: Sequence[str]) -> list[dict[str, Any]]:
+        # One job over both: each costs as much as all letters of most replays.
+        counted = self.frame.selectExpr("cause.*", "unfit").groupBy(*by, "unfit").count()
+        return [row.asDict() for row in counted.collect()]
+
+    def stage(
+        self, stream: Mapping[str, Any] | None, table: Topic, mark: Mark
+    ) -> list[AddedFile]:
+        letters = self.frame
+        if stream is not None:
+            same = [f"cause.{n} <=> {_sql(v)}" for n, v in stream.items()]
+            letters = letters.where(" AND ".join(["NOT unfit", *same]))
+        rows = letters.selectExpr(
+            "key",
+            "value",
+            f"{original_headers()} AS headers",
+            "timestamp",
+            "monotonically_increasing_id() AS offset",
+            ID,
+            "cause.partition AS partition",
+        )
+        return stage_parquet(fitted(rows, table.schema()), table.location, mark)
+
+
 class DeadLetterQueue:
     """The letters of one topic. A letter is open until it is replayed or discarded.
 
@@ -187,8 +252,16 @@ class DeadLetterQueue:
     not those of a topic that was created again.
     """
 
-    def __init__(self, spark: SparkSession, topic: Topic, folder: Location) -> None:
-        """Look into ``topic``; ``folder`` is that of all topics."""
+    def __init__(
+        self, spark: Callable[[], SparkSession], topic: Topic, folder: Location
+    ) -> None:
+        """Look into ``topic``.
+
+        Args:
+            spark: Gives the session; claims of a few letters do without.
+            topic: The dead-letter topic.
+            folder: That of all topics.
+        """
         if not topic.exists() or topic.schema().field("cause") is None:
             problem = f"{topic.name} is not a dead-letter topic, or holds no letters yet."
             raise TopicNotFoundError(problem, field="TOPIC", fix="See `headrace dlq list`.")
@@ -228,8 +301,8 @@ class DeadLetterQueue:
     def discard(self, chosen: DeadLetterFilter) -> int:
         """Close open letters; return how many. They stay in the topic."""
         at = self._next()
-        claim = {"action": "discard"}
-        return self._claim(self._open(chosen), claim, at)
+        letters = self._few(chosen) or _FrameLetters(self._open(chosen))
+        return self._claim(letters, None, {"action": "discard"}, at)
 
     def claim(
         self, chosen: DeadLetterFilter, repaired: Path | None, sinks: Sequence[str]
@@ -247,12 +320,16 @@ class DeadLetterQueue:
         Raises:
             StateError: A letter belongs to a sink that is not there any more.
         """
-        at, unknown = self._next(), 0
+        at = self._next()
+        few = self._few(chosen) if repaired is None else None
+        if few is not None:
+            return self._claim_streams(few, sinks, at)
+        unknown = 0
         letters = self._open(chosen)
         if repaired is None:
             letters = letters.selectExpr("*", "cause.raw IS NOT NULL AS unfit")
         else:
-            repairs = checked_repairs(self._spark, repaired)
+            repairs = checked_repairs(self._spark(), repaired)
             known = letters.join(repairs, ID, "left_semi").count()
             unknown = repairs.count() - known
             letters = letters.join(repairs, ID).selectExpr(
@@ -265,69 +342,72 @@ class DeadLetterQueue:
             )
         letters = letters.persist()
         try:
-            # One job over both: each costs as much as all letters of most replays.
-            groups = letters.selectExpr("cause.*", "unfit").groupBy(*_STREAM, "unfit").count()
-            counted = groups.collect()
-            unrepaired = sum(group["count"] for group in counted if group["unfit"])
-            found = [group for group in counted if not group["unfit"]]
-            fit = letters.where("NOT unfit")
-            _check_sinks(found, sinks)
-            records = 0
-            for stream in sorted(found, key=str):
-                claim = {name: stream[name] for name in _STREAM}
-                same = " AND ".join(f"cause.{n} <=> {_sql(v)}" for n, v in claim.items())
-                claim |= {"action": "replay", "sink_name": sink_of(claim, sinks)}
-                records += self._claim(fit.where(same), claim, at)
-                at += 1
+            claimed = self._claim_streams(_FrameLetters(letters), sinks, at)
         finally:
             letters.unpersist()
-        return Claimed(records, unrepaired, unknown)
+        return replace(claimed, unknown=unknown)
+
+    def _claim_streams(self, letters: _Letters, sinks: Sequence[str], at: int) -> Claimed:
+        counted = letters.groups(_STREAM)
+        unrepaired = sum(group["count"] for group in counted if group["unfit"])
+        found = [group for group in counted if not group["unfit"]]
+        _check_sinks(found, sinks)
+        records = 0
+        for group in sorted(found, key=str):
+            stream = {name: group[name] for name in _STREAM}
+            sink = sink_of(stream, sinks)
+            claim = stream | {"action": "replay", "sink_name": sink}
+            records += self._claim(letters, stream, claim, at)
+            at += 1
+        return Claimed(records, unrepaired)
+
+    def _few(self, chosen: DeadLetterFilter) -> FewLetters | None:
+        try:
+            return FewLetters.read(self._topic, self._closed(), chosen.matches)
+        except FileNotFoundError:  # a server's upkeep has compacted them meanwhile
+            return None
 
     def _open(self, chosen: DeadLetterFilter) -> DataFrame:
         reader = TopicReader(self._topic, start=parse_start(self._topic, "earliest"))
         end = reader.latest(Position(), ReadLimit())
-        frame = TopicSource(reader, ordered=True).read(self._spark, Position(), end).frame
+        frame = TopicSource(reader, ordered=True).read(self._spark(), Position(), end).frame
         if frame is None:  # none has come yet, or retention has removed them all
             kind = T.StructType.fromJson(to_spark_json(LETTERS))
-            frame = self._spark.createDataFrame([], kind).drop("offset")
+            frame = self._spark().createDataFrame([], kind).drop("offset")
             frame = frame.selectExpr("*", "CAST(NULL AS array<bigint>) AS position")
         letters = frame.where("cause IS NOT NULL").selectExpr(
             "*", f"concat(position[0], '-', position[1]) AS {ID}"
         )
         letters = letters.where(chosen.sql())
-        paths = self._paths()
+        paths = [file.spark_path for file in self._closed()]
         if not paths:
             return letters
-        closed = self._spark.read.schema(f"{ID} STRING").parquet(*paths)
+        closed = self._spark().read.schema(f"{ID} STRING").parquet(*paths)
         return letters.join(closed, ID, "left_anti")
 
-    def _paths(self) -> list[str]:
+    def _closed(self) -> dict[Location, int]:
+        """Return the files with the ids of closed letters, and how many rows each has."""
         log = self._claims.log
         commits = (log.commit(version) for version in range(log.newest() + 1))
         # A topic that was created again gives its letters the names of earlier ones. Claims of
         # before they kept the table are taken to be of this one.
         mine = (c for c in commits if claim_in(c).get("table", self._table) == self._table)
-        return [
-            (self._claims.location / file.path).spark_path for c in mine for file in c.added
-        ]
+        return {self._claims.location / f.path: f.rows for c in mine for f in c.added}
 
     def _next(self) -> int:
         """Return the number that a claim takes that sees all claims until now."""
         self._claims.prepare(_CLAIMED)
         return self._claims.log.newest() + 1
 
-    def _claim(self, letters: DataFrame, claim: Mapping[str, Any], at: int) -> int:
-        rows = letters.selectExpr(
-            "key",
-            "value",
-            f"{original_headers()} AS headers",
-            "timestamp",
-            "monotonically_increasing_id() AS offset",
-            ID,
-            "cause.partition AS partition",
-        )
+    def _claim(
+        self,
+        letters: _Letters,
+        stream: Mapping[str, Any] | None,
+        claim: Mapping[str, Any],
+        at: int,
+    ) -> int:
         mark = Mark("claims", at, time.time_ns())
-        files = stage_parquet(fitted(rows, self._claims.schema()), self._claims.location, mark)
+        files = letters.stage(stream, self._claims, mark)
         count = sum(file.rows for file in files)
         if not count:
             return 0
@@ -363,11 +443,11 @@ def sink_of(cause: Mapping[str, Any], sinks: Sequence[str]) -> str | None:
     return str(name)
 
 
-def _check_sinks(streams: Sequence[Row], sinks: Sequence[str]) -> None:
+def _check_sinks(streams: Sequence[Mapping[str, Any]], sinks: Sequence[str]) -> None:
     gone = 0
     for stream in streams:
         try:
-            sink_of(stream.asDict(), sinks)
+            sink_of(stream, sinks)
         except LookupError:
             gone += stream["count"]
     if gone:

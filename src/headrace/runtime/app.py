@@ -287,7 +287,8 @@ class Runtime(Checks):
             return ()
 
     def dead_letter_queue(self, topic: str) -> DeadLetterQueue:
-        return DeadLetterQueue(self.spark, self.topics.get(topic), self.settings.topics_dir)
+        topics_dir = self.settings.topics_dir
+        return DeadLetterQueue(lambda: self.spark, self.topics.get(topic), topics_dir)
 
     def replay(
         self,
@@ -302,7 +303,7 @@ class Runtime(Checks):
             chosen,
             file,
             events,
-            spark=self.spark,
+            spark=lambda: self.spark,
             assembler=self._assembler,
             topics_dir=self.settings.topics_dir,
             owner=self.owner.name,

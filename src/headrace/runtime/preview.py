@@ -94,7 +94,7 @@ def replay(
     file: Path | None,
     events: Events,
     *,
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     assembler: Assembler,
     topics_dir: Location,
     owner: str,
@@ -122,7 +122,7 @@ def replay(
         store.release(held)
     reader = ReplayReader(name, topics_dir, sinks)
     outcome = resend(
-        plan, reader, events, spark=spark, assembler=assembler, owner=owner, lease=lease
+        plan, reader, events, spark=spark(), assembler=assembler, owner=owner, lease=lease
     )
     return claimed, outcome
 

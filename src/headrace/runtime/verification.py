@@ -269,7 +269,7 @@ class Verifier:
         topic = self.assembler.topics.get(name)
         if not topic.exists():
             return 0
-        groups = DeadLetterQueue(self.spark, topic, self.topics_dir).groups(
+        groups = DeadLetterQueue(lambda: self.spark, topic, self.topics_dir).groups(
             DeadLetterFilter(connector=connector)
         )
         return sum(int(group["letters"]) for group in groups)

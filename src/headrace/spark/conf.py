@@ -125,6 +125,8 @@ def _local(master: str) -> dict[str, str]:
         # Of the default of 200, all but a few would be empty; adaptive execution joins them.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.default.parallelism": str(cores),
+        # Python workers run our interpreter, which has our modules.
+        "spark.python.daemon.module": "headrace.python_daemon",
     }
 
 

@@ -113,6 +113,7 @@ def close_session(timeout: timedelta = STOP_TIMEOUT) -> None:
             return
         opened, _open = _open, None
         context = opened.spark.sparkContext
+        _stop_accumulators(context)
         if opened.is_alive:
             _stopped(opened.spark, timeout)
         # Else PySpark would ask the JVM; this way only what runs in this process is stopped.
@@ -140,6 +141,18 @@ def _interrupts_unchanged() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
+
+
+def _stop_accumulators(context: SparkContext) -> None:
+    """Tell PySpark's server of accumulators to end, and let the context not wait for it.
+
+    It looks twice a second, or once where the JVM has called it, and nobody needs it any more.
+    """
+    server = context._accumulatorServer  # noqa: SLF001 - PySpark shows no other way to it
+    setattr(context, "_accumulatorServer", None)  # noqa: B010 - its types have it as never None
+    threading.Thread(
+        target=server.shutdown, name="headrace-spark-accumulators", daemon=True
+    ).start()
 
 
 def _stopped(spark: SparkSession, timeout: timedelta) -> None:

@@ -72,6 +72,43 @@ def test_python_workers_run_this_interpreter(spark: "SparkSession") -> None:
     assert [row.python for row in rows] == [sys.executable]
 
 
+def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyspark
+
+    of_ours = "headrace.dataplane" in sys.modules
+    parent = " ".join(psutil.Process(os.getppid()).cmdline())
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict(
+            {"file": [pyspark.__file__], "of_ours": [of_ours], "parent": [parent]}
+        )
+
+
+def test_python_workers_begin_with_what_their_daemon_has_imported(
+    spark: "SparkSession",
+) -> None:
+    """What pickle takes by its name would be imported by the first task of a worker."""
+    import pyspark
+
+    columns = "file string, of_ours boolean, parent string"
+    [row] = spark.range(1).mapInArrow(imported, columns).collect()
+    assert (row.file, row.of_ours) == (pyspark.__file__, True)
+    assert "headrace.python_daemon" in row.parent
+
+
+def test_a_daemon_of_the_user_starts_the_workers(tmp_path: Path) -> None:
+    code = """
+def parents(batches):
+    import os, psutil, pyarrow
+    for _ in batches:
+        command = psutil.Process(os.getppid()).cmdline()
+        yield pyarrow.RecordBatch.from_pydict({"p": [command[command.index("-m") + 1]]})
+
+spark = opened(spark_conf={"spark.python.daemon.module": "pyspark.daemon"})
+print(spark.range(1).mapInArrow(parents, "p string").collect()[0].p)
+"""
+    assert output(code, home=tmp_path) == ["pyspark.daemon"]
+
+
 def test_a_timestamp_without_a_zone_is_utc(spark: "SparkSession") -> None:
     [row] = spark.sql("SELECT unix_timestamp('1970-01-01 00:00:01') AS at").collect()
     assert row["at"] == 1

@@ -55,6 +55,15 @@ def test_a_cluster_is_given_the_jars_and_a_local_spark_needs_no_copy() -> None:
     assert "spark.jars" not in conf()
 
 
+def test_workers_elsewhere_are_started_by_sparks_own_daemon() -> None:
+    """Their interpreter may be another, which has no module of ours."""
+    module = "spark.python.daemon.module"
+    assert conf()[module] == "headrace.python_daemon"
+    assert module not in conf(master="spark://host:7077")
+    assert module not in conf(master="local-cluster[1,1,1024]")
+    assert conf({module: "mine"})[module] == "mine"
+
+
 def test_the_number_of_shuffle_partitions_follows_the_local_threads() -> None:
     assert conf(master="local[3]")["spark.sql.shuffle.partitions"] == "6"
     cores = os.cpu_count() or 1

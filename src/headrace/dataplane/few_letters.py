@@ -1,0 +1,142 @@
+"""Open letters that fit into memory, read by Arrow.
+
+A replay or a discard is most often of a few, for which Spark's first jobs take seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.sdk import Mark, Position, ReadLimit
+from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.delta import AddedFile, staged_files, staging_folder
+from headrace.sdk.folders import write_part
+from headrace.sdk.location import Location
+from headrace.topics import LETTERS, Topic, TopicReader, letter_headers, parse_start
+from headrace.topics.segments import PART, VERSION, TopicFile, stored_schema
+
+MOST_ROWS = 20_000
+"""Letters of the topic and ids of its claims, open or not: more of them are Spark's."""
+_MOST_BYTES = 64 * 2**20
+_BATCH_ROWS = 64
+"""A letter may hold megabytes, so only few are read before their size is looked at."""
+
+
+@dataclass(frozen=True)
+class FewLetters:
+    """The chosen letters of one topic that no claim has closed.
+
+    Args:
+        rows: The columns of ``LETTERS``, and ``id``.
+    """
+
+    rows: pa.Table
+
+    @classmethod
+    def read(
+        cls,
+        topic: Topic,
+        closed: Mapping[Location, int],
+        chosen: Callable[[pa.RecordBatch], pa.Array],
+    ) -> Self | None:
+        """Read the open letters; None where they, or those to look through, are too many.
+
+        Args:
+            topic: The dead-letter topic.
+            closed: The files with the ids of closed letters, and how many rows each has.
+            chosen: Says which letters of a batch are wanted.
+        """
+        reader = TopicReader(topic, start=parse_start(topic, "earliest"))
+        start = Position()
+        end = reader.latest(start, ReadLimit())
+        if reader.count(start, end) + sum(closed.values()) > MOST_ROWS:
+            return None
+        gone = _ids(closed)
+        schema = to_arrow(stored_schema(LETTERS))
+        kept, size_bytes = [], 0
+        for file in reader.files(start, end):
+            path = topic.location / file.file.path
+            for read in reader.rows(start, end).read(path, schema.names, _BATCH_ROWS):
+                batch = _named(conform(read, schema), file)
+                is_open = pc.invert(pc.is_in(batch.column("id"), value_set=gone))
+                batch = batch.filter(pc.and_(is_open, chosen(batch)))
+                size_bytes += batch.nbytes
+                if size_bytes > _MOST_BYTES:
+                    return None
+                kept.append(batch)
+        if not kept:
+            kept = [_named(pa.RecordBatch.from_pylist([], schema), None)]
+        return cls(pa.Table.from_batches(kept))
+
+    def groups(self, by: Sequence[str]) -> list[dict[str, Any]]:
+        """Count the letters by fields of their cause, and by ``unfit``: no record yet."""
+        return [
+            {**dict(zip(by, values, strict=True)), "unfit": unfit, "count": count}
+            for (unfit, values), count in Counter(self._keys(by)).items()
+        ]
+
+    def stage(
+        self, stream: Mapping[str, Any] | None, table: Topic, mark: Mark
+    ) -> list[AddedFile]:
+        """Stage the rows of a claim of letters: of one stream that are fit, or of all."""
+        rows = self.rows
+        if stream is not None:
+            wanted = (False, tuple(stream.values()))
+            rows = rows.filter(pa.array([k == wanted for k in self._keys(list(stream))]))
+        schema = to_arrow(table.schema())
+        found = (each for each in _claimed(rows).to_batches() if each.num_rows)
+        batches = (conform(each, schema) for each in found)
+        write_part(table.location / staging_folder(mark), "snappy", 0, batches)
+        return staged_files(table.location, mark)
+
+    def _keys(self, by: Sequence[str]) -> Iterator[tuple[bool, tuple[Any, ...]]]:
+        cause = self.rows.column("cause")
+        parts = [pc.struct_field(cause, name).to_pylist() for name in by]
+        unfit = pc.is_valid(pc.struct_field(cause, "raw")).to_pylist()
+        return zip(unfit, zip(*parts, strict=True), strict=True)
+
+
+def _ids(closed: Mapping[Location, int]) -> pa.ChunkedArray:
+    ids: list[pa.Array] = []
+    for path in closed:
+        with path.open_input() as source:
+            ids += pq.read_table(source, columns=["id"]).column("id").chunks
+    return pa.chunked_array(ids, pa.string())
+
+
+def _named(rows: pa.RecordBatch, file: TopicFile | None) -> pa.RecordBatch:
+    """Give letters their ids, see ``ID``."""
+    version = rows.column(VERSION)
+    if file is not None:
+        version = pc.fill_null(version, file.version)
+    numbers = [pc.cast(each, pa.string()) for each in (version, rows.column("offset"))]
+    named = rows.append_column("id", pc.binary_join_element_wise(*numbers, "-"))
+    return named.drop_columns([VERSION, PART])
+
+
+def _claimed(letters: pa.Table) -> pa.Table:
+    added = letter_headers().keys()
+    headers = [
+        each and [h for h in each if h is None or h["key"] not in added]
+        for each in letters.column("headers").to_pylist()
+    ]
+    kind = letters.schema.field("headers").type
+    partition = pc.struct_field(letters.column("cause"), "partition")
+    return pa.table(
+        {
+            "key": letters.column("key"),
+            "value": letters.column("value"),
+            "headers": pa.array(headers, kind),
+            "timestamp": letters.column("timestamp"),
+            "offset": pa.array(range(letters.num_rows), pa.int64()),
+            "id": letters.column("id"),
+            "partition": partition,
+        }
+    )
