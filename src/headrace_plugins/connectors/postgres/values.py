@@ -47,9 +47,10 @@ class LogTexts:
                 arrays, rejected, left = _values(columns, structs.flatten(), nulls=nulls)
                 reasons += rejected
                 missing = structs.is_null() if left is None else structs.is_null().take(left)
-                values = pa.StructArray.from_arrays(
-                    arrays, fields=list(_struct(columns)), mask=missing
-                )
+                kind = _struct(columns)
+                # Times of day are parsed as Arrow's own.
+                fitted = [a.cast(field.type) for a, field in zip(arrays, kind, strict=True)]
+                values = pa.StructArray.from_arrays(fitted, fields=list(kind), mask=missing)
             rows = rows if left is None else rows.take(left)
             rows = rows.set_column(rows.schema.get_field_index(name), name, values)
         return rows, reasons
