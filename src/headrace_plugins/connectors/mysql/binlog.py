@@ -221,21 +221,20 @@ class BinlogReader(LogReader):
         little is called. Returns where the other one is.
         """
         data, checksum = self._dump.data, _CHECKSUM_BYTES if self._has_checksums else 0
-        length, handled = len(data), _USUAL
+        length = len(data)
         with memoryview(data) as view:
             while not self._is_full and place + _LEAST_BYTES <= length:
                 head, status, ts, kind, sender, size, log_pos, _ = _PACKET.unpack_from(
                     data, place
                 )
                 end = place + _LENGTH_BYTES + (head & 0xFFFFFF)
-                if kind not in handled or end > length or status or not log_pos:
+                if kind not in _USUAL or end > length or status or not log_pos:
                     break
                 stop = end - checksum
-                if (
-                    checksum
-                    and zlib.crc32(view[place + 5 : stop]) != _CRC.unpack_from(data, stop)[0]
-                ):
-                    break  # what is not among these tells
+                if checksum:
+                    [found] = _CRC.unpack_from(data, stop)
+                    if zlib.crc32(view[place + _LENGTH_BYTES + 1 : stop]) != found:
+                        break  # whoever takes the others tells
                 pos = (self._pos & _HIGH) | log_pos
                 if pos < self._pos:
                     pos += 1 << 32
@@ -412,23 +411,9 @@ class BinlogReader(LogReader):
         rows = data[begin + len(head) : end]
         if kind in events.COMPRESSED_ROWS:
             rows = events.decompressed(bytes(rows))
-        if (
-            aside.put(
-                rows,
-                (
-                    bound,
-                    op,
-                    self._ts_us,
-                    self._file,
-                    self._begin,
-                    self._first_row,
-                    server_id,
-                    self._gtid,
-                    self._thread,
-                ),
-            )
-            >= _PIECE_BYTES
-        ):
+        at = (self._ts_us, self._file, self._begin, self._first_row)
+        facts = (bound, op, *at, server_id, self._gtid, self._thread)
+        if aside.put(rows, facts) >= _PIECE_BYTES:
             self._is_full = True
 
     def _truncate(self, table: TableName) -> None:
