@@ -42,6 +42,7 @@ _PACKET, _CRC = struct.Struct("<IBIBIIIH"), struct.Struct("<I")
 """A packet's length and number, its status, and an event's header."""
 _LENGTH_BYTES, _LEAST_BYTES = 4, 24
 _USUAL = {events.XID, events.MARIADB_GTID, events.TABLE_MAP, *events.ROWS}
+_MOST_POS = 0xFFFFFFFF
 _CHECKSUM_BYTES = 4
 _NO_TABLE = 0xFFFFFF
 """The number of the table of an event that has no rows."""
@@ -67,8 +68,8 @@ class BinlogReader(LogReader):
         heartbeat: How often the server tells that it is there when nothing happens.
         server_id: What the server knows the reader by, which no replica may have; a number
             above 1073741824 is drawn if there is none.
-        by_gtid: Whether to begin behind the place's ``gtid``, as after a failover to another
-            server, which has other files.
+        by_gtid: Whether to begin behind the place's ``gtid``, if it has one, as after a
+            failover to another server, which has other files.
     """
 
     def __init__(
@@ -95,16 +96,22 @@ class BinlogReader(LogReader):
         self._tables: dict[int, Bound | None] = {}
         self._by_map: dict[bytes, Bound | None] = {}
         self._last: dict[TableName, Bound] = {}
-        self._is_placed = not self._by_gtid  # or the server says first where that is
         self._aside = RowsEvents()
         self._has_checksums = self._is_full = self._was_split = False
         self._end: tuple[str, int] | None = None
         self._told = (self._file, self._pos)
         self._end_us: int | None = None
         self._close()
-        self._dump.open(
-            self._file, self._pos, str(self._gtids or "") if self._by_gtid else None
-        )
+        is_far = self._pos > _MOST_POS
+        if is_far and self._gtids is None:
+            raise DataLostError(
+                problem=f"No reader can begin at {self._file}:{self._pos}, as the protocol has "
+                "32 bits for a place.",
+                fix=_SNAPSHOT,
+            )
+        goes_by_gtid = self._gtids is not None and (self._by_gtid or is_far)
+        self._is_placed = not goes_by_gtid  # or the server says first where that is
+        self._dump.open(self._file, self._pos, str(self._gtids) if goes_by_gtid else None)
         self._shapes = Shapes(self._database, mariadb=self._dump.mariadb)
 
     @override
