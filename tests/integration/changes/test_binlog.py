@@ -445,6 +445,24 @@ def test_a_reader_can_begin_behind_a_gtid(url: str) -> None:
     assert found[-1].end["gtid"] == end["gtid"]
 
 
+def test_a_place_without_a_gtid_is_its_file_and_pos(url: str) -> None:
+    place = place_of(url)
+    run(url, TABLE, "INSERT INTO t VALUES (1, 'a')")
+    bare = {name: place[name] for name in ("file", "pos")}
+    found = pieces(url, bare, by_gtid=True)
+    assert rows_of(found) == [("c", None, (1, "a"))]
+    assert found[-1].end is not None
+    assert set(found[-1].end) == {"file", "pos"}
+
+
+def test_a_place_too_far_for_the_protocol_is_that_of_its_gtid(url: str) -> None:
+    place = {**place_of(url), "pos": 1 << 33}
+    run(url, TABLE, "INSERT INTO t VALUES (1, 'a')")
+    assert rows_of(pieces(url, place)) == [("c", None, (1, "a"))]
+    with pytest.raises(DataLostError, match="32 bits"):
+        pieces(url, {name: place[name] for name in ("file", "pos")})
+
+
 def test_two_readers_follow_one_server(url: str) -> None:
     place = place_of(url)
     run(url, TABLE)

@@ -42,6 +42,7 @@ _PACKET, _CRC = struct.Struct("<IBIBIIIH"), struct.Struct("<I")
 """A packet's length and number, its status, and an event's header."""
 _LENGTH_BYTES, _LEAST_BYTES = 4, 24
 _USUAL = {events.XID, events.MARIADB_GTID, events.TABLE_MAP, *events.ROWS}
+_MOST_POS = 0xFFFFFFFF
 _CHECKSUM_BYTES = 4
 _NO_TABLE = 0xFFFFFF
 """The number of the table of an event that has no rows."""
@@ -67,8 +68,8 @@ class BinlogReader(LogReader):
         heartbeat: How often the server tells that it is there when nothing happens.
         server_id: What the server knows the reader by, which no replica may have; a number
             above 1073741824 is drawn if there is none.
-        by_gtid: Whether to begin behind the place's ``gtid``, as after a failover to another
-            server, which has other files.
+        by_gtid: Whether to begin behind the place's ``gtid``, if it has one, as after a
+            failover to another server, which has other files.
     """
 
     def __init__(
@@ -95,16 +96,22 @@ class BinlogReader(LogReader):
         self._tables: dict[int, Bound | None] = {}
         self._by_map: dict[bytes, Bound | None] = {}
         self._last: dict[TableName, Bound] = {}
-        self._is_placed = not self._by_gtid  # or the server says first where that is
         self._aside = RowsEvents()
         self._has_checksums = self._is_full = self._was_split = False
         self._end: tuple[str, int] | None = None
         self._told = (self._file, self._pos)
         self._end_us: int | None = None
         self._close()
-        self._dump.open(
-            self._file, self._pos, str(self._gtids or "") if self._by_gtid else None
-        )
+        is_far = self._pos > _MOST_POS
+        if is_far and self._gtids is None:
+            raise DataLostError(
+                problem=f"No reader can begin at {self._file}:{self._pos}, as the protocol has "
+                "32 bits for a place.",
+                fix=_SNAPSHOT,
+            )
+        goes_by_gtid = self._gtids is not None and (self._by_gtid or is_far)
+        self._is_placed = not goes_by_gtid  # or the server says first where that is
+        self._dump.open(self._file, self._pos, str(self._gtids) if goes_by_gtid else None)
         self._shapes = Shapes(self._database, mariadb=self._dump.mariadb)
 
     @override
@@ -221,21 +228,20 @@ class BinlogReader(LogReader):
         little is called. Returns where the other one is.
         """
         data, checksum = self._dump.data, _CHECKSUM_BYTES if self._has_checksums else 0
-        length, handled = len(data), _USUAL
+        length = len(data)
         with memoryview(data) as view:
             while not self._is_full and place + _LEAST_BYTES <= length:
                 head, status, ts, kind, sender, size, log_pos, _ = _PACKET.unpack_from(
                     data, place
                 )
                 end = place + _LENGTH_BYTES + (head & 0xFFFFFF)
-                if kind not in handled or end > length or status or not log_pos:
+                if kind not in _USUAL or end > length or status or not log_pos:
                     break
                 stop = end - checksum
-                if (
-                    checksum
-                    and zlib.crc32(view[place + 5 : stop]) != _CRC.unpack_from(data, stop)[0]
-                ):
-                    break  # what is not among these tells
+                if checksum:
+                    [found] = _CRC.unpack_from(data, stop)
+                    if zlib.crc32(view[place + _LENGTH_BYTES + 1 : stop]) != found:
+                        break  # whoever takes the others tells
                 pos = (self._pos & _HIGH) | log_pos
                 if pos < self._pos:
                     pos += 1 << 32
@@ -412,23 +418,9 @@ class BinlogReader(LogReader):
         rows = data[begin + len(head) : end]
         if kind in events.COMPRESSED_ROWS:
             rows = events.decompressed(bytes(rows))
-        if (
-            aside.put(
-                rows,
-                (
-                    bound,
-                    op,
-                    self._ts_us,
-                    self._file,
-                    self._begin,
-                    self._first_row,
-                    server_id,
-                    self._gtid,
-                    self._thread,
-                ),
-            )
-            >= _PIECE_BYTES
-        ):
+        at = (self._ts_us, self._file, self._begin, self._first_row)
+        facts = (bound, op, *at, server_id, self._gtid, self._thread)
+        if aside.put(rows, facts) >= _PIECE_BYTES:
             self._is_full = True
 
     def _truncate(self, table: TableName) -> None:

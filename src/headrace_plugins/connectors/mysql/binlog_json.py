@@ -94,7 +94,7 @@ def _double(value: float) -> str:
     if not value:
         text, point = "0", 1
     minus = "-" if sign else ""
-    if _LEAST_POINT <= point <= _MOST_POINT:
+    if point >= _LEAST_POINT and (point <= _MOST_POINT or len(text) > point):
         whole, rest = text[: max(point, 0)].ljust(point, "0"), text[max(point, 0) :]
         return f"{minus}{whole or '0'}.{'0' * -point + rest or '0'}"
     rest = f".{text[1:]}" if len(text) > 1 else ""

@@ -158,12 +158,12 @@ def _null_bits(block: Block, place: Numbers, count: int) -> Flags:
 def decoded(
     block: Block, starts: Numbers, fields: Sequence[Field], names: Sequence[str]
 ) -> pa.StructArray:
-    """Return rows by where they start."""
+    """Return rows by where they start, with those of the columns that have names."""
     null_bytes = (len(fields) + 7) // 8
     nulls = _null_bits(block, starts, null_bytes)
     has_null: Flags = np.any(nulls, axis=0)
     place, arrays = starts + null_bytes, list[pa.Array]()
-    for index, field in enumerate(fields):
+    for index, field in enumerate(fields[: len(names)]):
         mask = nulls[:, index] if has_null[index] else None
         size: Any = field.width
         if field.counted:

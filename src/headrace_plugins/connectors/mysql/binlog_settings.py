@@ -24,8 +24,7 @@ _LEAST_SECONDS = 86_400
 _VARIABLES = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'binlog_format', "
     "'binlog_row_image', 'binlog_row_metadata', 'binlog_row_value_options', "
-    "'log_bin_compress', 'expire_logs_days', 'binlog_expire_logs_seconds', 'server_id', "
-    "'gtid_mode')"
+    "'log_bin_compress', 'expire_logs_days', 'binlog_expire_logs_seconds', 'server_id')"
 )
 _SNAPSHOT = (
     "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"

@@ -115,7 +115,7 @@ class Bound:
     Args:
         shape: What the table looks like.
         log: What the log says of it.
-        fields: How each of its columns is in a row.
+        fields: How each column is in a row: those of the shape, and then any that are hidden.
     """
 
     shape: Shape
@@ -167,11 +167,17 @@ class Shapes:
             table = self._database.table(session, log.table)
             self._load_collations(session)
             columns = self._columns(session, log, table)
+            hidden = [
+                self._logged(session, str(found.name), found, None)
+                for found in log.columns[len(columns) :]
+            ]
             charsets = self._charsets(session, log)
             key = self._key(log, columns, table)
             fields = [
                 self._field(session, column, found, charset)
-                for column, found, charset in zip(columns, log.columns, charsets, strict=True)
+                for column, found, charset in zip(
+                    [*columns, *hidden], log.columns, charsets, strict=True
+                )
             ]
         kept = [
             replace(column, schema=column.schema.replaced(optional=column.name not in key))
@@ -200,11 +206,13 @@ class Shapes:
     def _columns(
         self, session: Session, log: TableMap, table: Table | None
     ) -> Sequence[Column]:
-        names = [column.name for column in log.columns]
+        # MySQL puts last what it has made for indexes of expressions.
+        shown = [each for each in log.columns if not (each.name or "").startswith(_HIDDEN)]
+        names = [column.name for column in shown]
         if table is not None and len(table.columns) == len(names):
             agree = all(
                 found.name in {None, column.name} and _agrees(column, found)
-                for column, found in zip(table.columns, log.columns, strict=True)
+                for column, found in zip(table.columns, shown, strict=True)
             )
             if agree:
                 return table.columns
@@ -216,7 +224,7 @@ class Shapes:
                 fix=f"{METADATA} Then begin with a new snapshot, as it is for later rows only.",
             )
         usual = session.value(_USUAL, [log.table.schema])
-        return [self._logged(session, str(found.name), found, usual) for found in log.columns]
+        return [self._logged(session, str(found.name), found, usual) for found in shown]
 
     def _logged(
         self, session: Session, name: str, log: BinlogColumn, usual: str | None
@@ -250,6 +258,8 @@ class Shapes:
             return f"{var}{'binary' if is_binary else 'char'}({meta // most})"
         if code == events.BIT:
             return f"bit({_bit_count(meta)})"
+        if code not in _PLAIN_TYPES:
+            raise _unreadable(str(log.name), code)
         plain = _PLAIN_TYPES[code]
         return f"{plain}({meta})" if code in {17, 18, 19} and meta else plain
 
@@ -299,11 +309,7 @@ class Shapes:
             if code in {events.VARCHAR_COMPRESSED, events.BLOB_COMPRESSED}:
                 change = _both(_bytes_by_value(_expanded), change)
             return rows.counted(width, change)
-        raise ConfigError(
-            problem=f"The column {column.name} of type {column.type} has values in the binary "
-            f"log that cannot be read (type {code}).",
-            fix="Leave the table out, with table.exclude.list.",
-        )
+        raise _unreadable(column.name, code)
 
     def _char(
         self, session: Session, column: Column, log: BinlogColumn, charset: str | None
@@ -430,6 +436,14 @@ _MAKERS: Mapping[int, Callable[[int], rows.Field]] = {
     12: lambda _: rows.old_date_time(),
     11: lambda _: rows.old_time_of_day(),
 }
+
+
+def _unreadable(name: str, code: int) -> ConfigError:
+    return ConfigError(
+        problem=f"The binary log has values of the column {name} that cannot be read: they are "
+        f"of type {code}.",
+        fix="Leave the table out, with table.exclude.list.",
+    )
 
 
 def _bit_count(meta: int) -> int:

@@ -1,0 +1,73 @@
+"""Events that MySQL alone writes, and statements of which the log tells."""
+
+import struct
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from headrace_plugins.connectors.mysql import binlog_events as events
+from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.errors import DatabaseError
+
+SERVER = UUID("5aa72a7f-44a8-11ea-947f-0242ac190002")
+
+
+def test_a_gtid_of_mysql_has_the_time_of_the_commit_since_8_0() -> None:
+    body = b"\0" + SERVER.bytes + struct.pack("<qBqq", 258, 2, 118, 119)
+    old = events.gtid(events.GTID, body, 1)
+    assert old == (f"{SERVER}:258", False, None)
+    moment = 1_583_812_517_644_225
+    stamped = body + moment.to_bytes(7, "little") + b"\xfc\xc5\x03"
+    assert events.gtid(events.GTID, stamped, 1).ts_us == moment
+    # Where it was committed on another server first, a bit says that its own time follows.
+    copied = body + (moment | 1 << 55).to_bytes(7, "little") + bytes(7) + b"\xfc\xc5\x03"
+    assert events.gtid(events.GTID, copied, 1).ts_us == moment
+    assert events.gtid(events.ANONYMOUS_GTID, stamped, 1) == (None, False, moment)
+
+
+@pytest.mark.parametrize("method", [0, 255])
+def test_a_compressed_transaction_is_its_events(method: int) -> None:
+    inner = b"events" * 1000
+    data = inner if method else pa.compress(inner, "zstd", asbytes=True)
+    size = b"\xfd" + len(inner).to_bytes(3, "little")
+    method_text = b"\xfc\xff\x00" if method else b"\x00"
+    head = bytes([2, len(method_text)]) + method_text + b"\x03\x04" + size + b"\0"
+    assert events.payload(head + data) == inner
+
+
+def test_an_unknown_compression_is_refused() -> None:
+    with pytest.raises(DatabaseError, match="method 7"):
+        events.payload(b"\x02\x01\x07\x00")
+    with pytest.raises(DatabaseError, match="method 1"):
+        events.decompressed(b"\x11\x05")
+
+
+def test_rows_of_the_second_version_have_more_in_front() -> None:
+    assert events.rows_begin(23, b"\1\0\2", 0) == 2
+    assert events.rows_begin(30, b"\1\0\2\0", 0) == 4
+    assert events.rows_begin(31, b"\1\0\5\0abc", 0) == 7
+
+
+@pytest.mark.parametrize(
+    ("statement", "table"),
+    [
+        ("TRUNCATE t", TableName("own", "t")),
+        ("truncate\n table `a``b`.`c d`", TableName("a`b", "c d")),
+        ("TRUNCATE TABLE `other`.t", TableName("other", "t")),
+        ("TRUNCATETABLE", None),
+        ("DROP TABLE t /* TRUNCATE t */", None),
+        ("ALTER TABLE t TRUNCATE PARTITION p", None),
+    ],
+)
+def test_a_statement_that_empties_a_table_is_known(
+    statement: str, table: TableName | None
+) -> None:
+    assert events.truncated(statement, "own") == table
+    commented = events.without_comments(f"/* a */ -- b\n# c\n {statement}")
+    assert events.truncated(commented, "own") == table
+
+
+def test_names_in_a_statement_have_their_schemas() -> None:
+    found = events.names_in("INSERT INTO other . `t 1` SELECT a FROM u", "own")
+    assert {TableName("other", "t 1"), TableName("own", "u")} <= found
