@@ -7,6 +7,8 @@ Differences by design, which `differences` does not report:
   Only the columns of the key are compared.
 - A value that the log has not got is a placeholder in Debezium, which `canonical` knows; the
   other side reads it from the table, as it is by then.
+- In a transaction that adds, drops or renames columns between changes of their table, all of
+  these changes have the columns of before and after, which are null where there were none.
 - ``ts_ms``, ``lsn`` and what else is in ``source``, unless it is asked for.
 
 What is found to be by design later is added here, and to `DESIGNED`.
@@ -58,10 +60,12 @@ class Difference:
     op: str | None = None
 
 
+_IN_ONE_TRANSACTION = "a transaction that changes columns has those of before and after, null"
 DESIGNED: dict[str, Callable[[Difference], bool]] = {
     "a value that the log has not got is read from the table, or left out": lambda found: (
         found.theirs is UNCHANGED
     ),
+    _IN_ONE_TRANSACTION: lambda found: found.theirs == _ABSENT and found.ours is None,
 }
 """Differences by design, each by a sentence."""
 

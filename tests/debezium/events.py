@@ -153,6 +153,16 @@ def _decimal(unscaled: str, scale: int) -> Decimal | str:
     return _EXACT.scaleb(Decimal(number), -scale)
 
 
+def array_items(text: str) -> list[str | None]:
+    """Return the items of an array of one dimension, as PostgreSQL writes it."""
+    # https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+    found = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)', text)
+    return [
+        None if plain == "NULL" else plain or re.sub(r"\\(.)", r"\1", quoted)
+        for quoted, plain in found
+    ]
+
+
 def canonical(kind: Kind, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
     """Return the one form of a value of a kind.
 
@@ -165,7 +175,10 @@ def canonical(kind: Kind, value: Any) -> Any:  # noqa: PLR0911 - one for each ki
     match kind.name:
         case "list":
             item = kind.item or Kind("text")
-            return [canonical(item, each) for each in value]
+            items = array_items(value) if isinstance(value, str) else value
+            return [canonical(item, each) for each in items]
+        case "bool" if isinstance(value, str):
+            return value.startswith("t")
         case "int":
             return int(value)
         case "decimal":

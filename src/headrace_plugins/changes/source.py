@@ -338,13 +338,17 @@ class ChangeTask(StreamFrameSource):
                 break
             if end is not None and most is not None and rows + entry.rows > most:
                 break
-            # A batch ends before a table gets other columns, which the targets follow.
-            if end is not None and any(
-                shapes.get(run.shape.table, run.shape) != run.shape for run in entry.runs
-            ):
+            # A batch ends before a table gets other columns, which the targets follow; and a
+            # transaction that changes them itself is a batch of its own.
+            seen = {**shapes}
+            changes = any(
+                seen.setdefault(run.shape.table, run.shape) != run.shape for run in entry.runs
+            )
+            if changes and end is not None:
                 break
-            shapes |= {run.shape.table: run.shape for run in entry.runs}
-            rows, end = rows + entry.rows, entry.end
+            shapes, rows, end = seen, rows + entry.rows, entry.end
+            if changes:
+                break
         return end
 
     def _idle_place(

@@ -133,6 +133,15 @@ class RowMessages:
         self.messages.append(message[:HEAD] + b"T" + bytes(5) + none)
         self.transactions.append(transaction)
 
+    def split(self, transaction: Transaction | None) -> tuple[RowMessages, RowMessages]:
+        """Return what is not of a transaction, the last one, and what is."""
+        there = enumerate(self.transactions)
+        first = next((n for n, each in there if each is transaction), len(self.messages))
+        return (
+            RowMessages(self.columns, self.messages[:first], self.transactions[:first]),
+            RowMessages(self.columns, self.messages[first:], self.transactions[first:]),
+        )
+
     def decoded(self) -> DecodedRows:
         """Return the changes as columns."""
         block = b"".join(self.messages)

@@ -248,13 +248,21 @@ class PostgresLog(LogReader):
         return self._session
 
     def _piece(self) -> Piece:
+        """Return what waits: first whole transactions, and then what has come of this one."""
+        waiting = [each for each in self._known.values() if each and each.rows.messages]
+        begun = self._transaction
+        has_whole = begun is not None and any(
+            each.rows.transactions[0] is not begun for each in waiting
+        )
         runs = []
-        for followed in self._known.values():
-            if followed is not None and followed.rows.messages:
-                rows, followed.rows = followed.rows, RowMessages(followed.rows.columns)
-                runs.append(self._run(followed, rows.decoded()))
-        self._bytes = 0
-        if self._transaction is not None:
+        for each in waiting:
+            rows, each.rows = each.rows, RowMessages(each.rows.columns)
+            if has_whole:
+                rows, each.rows = rows.split(begun)
+            if rows.messages:
+                runs.append(self._run(each, rows.decoded()))
+        self._bytes = sum(len(m) for each in waiting for m in each.rows.messages)
+        if begun is not None and not has_whole:
             return Piece(runs, None)
         return Piece(runs, {"lsn": self._end}, self._ts_us)
 
