@@ -62,6 +62,8 @@ _IDLE_BYTES = 16 << 20
 _NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
 """How long an idle task waits for what may have been committed, and for its first look."""
 _LOOK_SECONDS = 0.1
+_GATHER_SECONDS, _MANY_ROWS, _FAR_BYTES = 2.0, 200_000, 8 << 20
+"""For how long, and up to how many rows, a batch gathers while so much of the log is to come."""
 
 
 def partition_of(name: TableName | str) -> Mapping[str, str]:
@@ -317,15 +319,20 @@ class ChangeTask(StreamFrameSource):
                 return rest
 
     def _await(self, process: LogProcess, goal: Offset, seconds: float) -> None:
-        """Wait for changes, or until it is certain that there are none before a place."""
-        by = time.monotonic() + seconds
-        while not process.entries() and self._feed.order(process.place) < self._feed.order(
-            goal
-        ):
-            left = by - time.monotonic()
-            if left <= 0 or self.context.stopping():
+        """Wait for changes, or until it is certain that there are none before a place.
+
+        Where much is to come, as after a pause, a batch waits a little to get more of it.
+        """
+        began, feed = time.monotonic(), self._feed
+        while feed.order(process.place) < feed.order(goal) and not self.context.stopping():
+            entries, waited = process.entries(), time.monotonic() - began
+            behind = feed.between_bytes(process.place, goal) or 0
+            rows = sum(entry.rows for entry in entries)
+            if entries and (behind < _FAR_BYTES or rows >= _MANY_ROWS):
                 return
-            process.wait(min(left, _LOOK_SECONDS))
+            if waited >= (_GATHER_SECONDS if entries else seconds):
+                return
+            process.wait(_LOOK_SECONDS)
 
     def _taken(
         self, entries: Sequence[Entry], most: int | None, until: Offset | None
