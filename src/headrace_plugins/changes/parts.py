@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.parts import Part
 
     Typed: TypeAlias = Callable[
-        [tuple[Column, ...], list[pa.Array]], tuple[list[pa.Array], Rejected, pa.Array | None]
+        [tuple[Column, ...], list[pa.Array], bool],
+        tuple[list[pa.Array], Rejected, pa.Array | None],
     ]
     """Makes values of the columns' schemas of what the log has, and says which are none: their
-    texts with the reasons, and the numbers of the rows that are left; None for all."""
+    texts with the reasons, and the numbers of the rows that are left; None for all. If it is
+    told so, those that are none are null."""
     Keeps: TypeAlias = Callable[[pa.RecordBatch], pa.Array | None]
     """Says which changes are kept, of a run's rows; None for all."""
 
@@ -65,26 +67,36 @@ class LogPart(ChangePart):
         self, run: SpooledRun, rows: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, Rejected]:
         columns = run.shape.columns
-        both = [rows.column("before"), rows.column("after")]
-        there = [each for each in both if each.null_count < len(each)]
-        arrays = [array for each in there for array in each.flatten()]
-        values, rejected, left = self.typed(columns * len(there), arrays)
+        before, after = rows.column("before"), rows.column("after")
+        # A value before that is none rejects nothing: the change would stay undone.
+        befores = self._values(columns, before, nulls=True)[0]
+        afters, rejected, left = self._values(columns, after, nulls=False)
+        before = _struct(columns, befores, before)
         if left is not None:
-            rows = rows.take(left)
-        fields = [pa.field(c.name, to_arrow_type(c.schema)) for c in columns]
-        made = []
-        for struct, was in zip(
-            (rows.column("before"), rows.column("after")), both, strict=True
-        ):
-            if was.null_count == len(was):
-                made.append(pa.nulls(len(struct), pa.struct(fields)))
-                continue
-            own, values = values[: len(columns)], values[len(columns) :]
-            made.append(pa.StructArray.from_arrays(own, fields=fields, mask=struct.is_null()))
+            rows, before, after = (each.take(left) for each in (rows, before, after))
+        after = _struct(columns, afters, after)
         details = {name: rows.column(name) for name in self.envelope.details}
-        before, after = made
         op, ts_us = rows.column("op"), rows.column("ts_us")
         return self.envelope.records(op, before, after, ts_us, details), rejected
+
+    def _values(
+        self, columns: tuple[Column, ...], texts: pa.Array, *, nulls: bool
+    ) -> tuple[list[pa.Array], Rejected, pa.Array | None]:
+        if texts.null_count == len(texts):
+            return [], (), None
+        return self.typed(columns, texts.flatten(), nulls)
+
+
+def _struct(
+    columns: tuple[Column, ...], values: list[pa.Array], texts: pa.Array
+) -> pa.StructArray:
+    """Return values as rows, which are null where the texts are."""
+    fields = [pa.field(each.name, to_arrow_type(each.schema)) for each in columns]
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), pa.struct(fields))
+    # Times of day are parsed as Arrow's own.
+    fitted = [each.cast(field.type) for each, field in zip(values, fields, strict=True)]
+    return pa.StructArray.from_arrays(fitted, fields=fields, mask=texts.is_null())
 
 
 @dataclass(frozen=True)

@@ -31,15 +31,19 @@ class LogTexts:
     nulls: bool = False
 
     def __call__(
-        self, columns: tuple[Column, ...], arrays: list[pa.Array]
+        self,
+        columns: tuple[Column, ...],
+        arrays: list[pa.Array],
+        nulls: bool = False,  # noqa: FBT001, FBT002 - see Typed
     ) -> tuple[list[pa.Array], Rejected, pa.Array | None]:
         """Return the values, the rows that are none with the reasons, and which are left."""
+        nulls = nulls or self.nulls
         texts = [_plain(array, column) for array, column in zip(arrays, columns, strict=True)]
-        batch, rejected = TextColumns(columns, self.nulls, zone="+00").parse(texts)
+        batch, rejected = TextColumns(columns, nulls, zone="+00").parse(texts)
         if not rejected:
             return batch.columns, (), None
         rows = pa.array([str(row) for row in range(len(texts[0]))])
-        parser = TextColumns((*columns, _ROW), self.nulls, zone="+00")
+        parser = TextColumns((*columns, _ROW), nulls, zone="+00")
         batch, rejected = parser.parse([*texts, rows])
         *values, left = batch.columns
         return values, rejected, left

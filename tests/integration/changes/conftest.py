@@ -1,0 +1,29 @@
+"""A database of its own for each test, and sources that follow it and stop with the test."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.changes.change_reading import Following
+from tests.postgresql_server import PostgresqlServer
+
+
+@pytest.fixture
+def url(postgresql: PostgresqlServer) -> Iterator[str]:
+    """The URL of a database; its slots go with it."""
+    with postgresql.database() as made:
+        yield made
+
+
+@pytest.fixture
+def follow(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[Callable[..., Following]]:
+    """Start a source: of the database of a URL, with keys that have underscores for dots."""
+    started: list[Following] = []
+
+    def start(url: str, **texts: str) -> Following:
+        started.append(Following(url, tmp_path, **texts))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.task.stop()
