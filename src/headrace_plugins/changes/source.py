@@ -63,7 +63,7 @@ _NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
 """How long an idle task waits for what may have been committed, and for its first look."""
 _LOOK_SECONDS = 0.1
 _GATHER_SECONDS, _MANY_ROWS, _FAR_BYTES = 2.0, 200_000, 8 << 20
-"""For how long, and up to how many rows, a batch gathers while so much of the log is to come."""
+"""For how long, and up to how many rows, a batch gathers while so many bytes are to come."""
 
 
 def partition_of(name: TableName | str) -> Mapping[str, str]:

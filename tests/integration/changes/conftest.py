@@ -1,9 +1,12 @@
-"""Servers whose logs are followed."""
+"""Servers whose logs are followed, and sources that stop with their test."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from tests.integration.changes.change_reading import Following
 from tests.mariadb_server import MariadbServer
+from tests.postgresql_server import PostgresqlServer
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +19,24 @@ def binlog_server(_no_leaked_process: None) -> Iterator[MariadbServer]:
         binlog_row_metadata="FULL",
     ) as server:
         yield server
+
+
+@pytest.fixture
+def url(postgresql: PostgresqlServer) -> Iterator[str]:
+    """The URL of a database; its slots go with it."""
+    with postgresql.database() as made:
+        yield made
+
+
+@pytest.fixture
+def follow(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[Callable[..., Following]]:
+    """Start a source: of the database of a URL, with keys that have underscores for dots."""
+    started: list[Following] = []
+
+    def start(url: str, **texts: str) -> Following:
+        started.append(Following(url, tmp_path, **texts))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.task.stop()

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.sdk import HeadraceError, RetriableError
 from headrace_plugins.changes.log import LogReader, Piece, Run, Shape
 from headrace_plugins.connectors.postgres.pgoutput import (
     DELETE_MESSAGE,
@@ -24,15 +23,15 @@ from headrace_plugins.connectors.postgres.pgoutput import (
     RowMessages,
     Transaction,
     commit_end,
-    patched,
     truncated,
 )
 from headrace_plugins.connectors.postgres.replication import ReplicationStream
+from headrace_plugins.connectors.postgres.toast import Toast
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.postgresql_catalog import relation_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.database import Session
@@ -48,8 +47,6 @@ _STATUS_SECONDS = 1.0
 _BEGIN, _COMMIT, _RELATION = b"BCR"
 _ROWS = {INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE}
 [_KEEPALIVE] = b"k"
-UNAVAILABLE = "__debezium_unavailable_value"
-"""What Debezium has for a value that the log does not have; in a text that may not be null."""
 
 
 @dataclass
@@ -178,7 +175,7 @@ class PostgresLog(LogReader):
             return self._bytes >= _PIECE_BYTES
         if kind == _BEGIN:
             begun = Transaction.begun(message)
-            is_cut = self._cut is not None and self._end < self._cut <= begun.lsn
+            is_cut = self._cut is not None and self._end <= self._cut <= begun.lsn
             if is_cut:
                 self._cut = None
                 if self._bytes:
@@ -270,7 +267,9 @@ class PostgresLog(LogReader):
 
     def _run(self, followed: _Followed, rows: DecodedRows) -> Run:
         if rows.unchanged:
-            self._complete(followed, rows)
+            session = self._asking()
+            Toast(self.database, session, followed.relation, followed.shape).complete(rows)
+            session.rollback()
         names = [each.name for each in followed.relation.columns]
         fields = [pa.field(name, pa.string()) for name in names]
         after = pa.StructArray.from_arrays(
@@ -294,73 +293,3 @@ class PostgresLog(LogReader):
             }
         )
         return Run(followed.shape, batch)
-
-    def _complete(self, followed: _Followed, rows: DecodedRows) -> None:
-        """Fill in what an update has left alone, and so is not sent as it is stored apart.
-
-        Where the log has the whole row before, it is there. Else the table is asked what it
-        has now: if that was changed meanwhile, a later change has it, and comes after this one.
-        """
-        columns = followed.relation.columns
-        for number, unsent in rows.unchanged.items():
-            if followed.relation.identity == "f" and rows.before is not None:
-                known = rows.before[number].take(pa.array(np.nonzero(unsent)[0]))
-                rows.after[number] = patched(
-                    rows.after[number], np.nonzero(unsent)[0], known.to_pylist()
-                )
-        if followed.relation.identity == "f":
-            return
-        lacking = np.nonzero(np.logical_or.reduce(list(rows.unchanged.values())))[0]
-        names = [each.name for each in columns]
-        keys = [names.index(name) for name in followed.shape.key]
-        if not keys:
-            return
-        wanted = list(rows.unchanged)
-        texts = [rows.after[k].take(pa.array(lacking)).to_pylist() for k in keys]
-        found = self._present(followed, keys, wanted, texts)
-        for position, number in enumerate(wanted):
-            unsent = rows.unchanged[number]
-            none = (None,) * len(wanted)
-            values = [
-                found.get(place, none)[position]
-                for place, row in enumerate(lacking)
-                if unsent[row]
-            ]
-            required = not followed.shape.columns[number].schema.optional
-            shown = [UNAVAILABLE if v is None and required else v for v in values]
-            rows.after[number] = patched(rows.after[number], np.nonzero(unsent)[0], shown)
-
-    def _present(
-        self,
-        followed: _Followed,
-        keys: Sequence[int],
-        wanted: Sequence[int],
-        texts: Sequence[Sequence[str]],
-    ) -> Mapping[int, tuple[str | None, ...]]:
-        """Return the texts of columns that rows have now, by the place of their keys."""
-        columns, quote = followed.shape.columns, self.database.quote
-        names = [quote(each.name).replace("%", "%%") for each in columns]
-        # Casts to text would write some values otherwise than the log does.
-        values = [
-            f"CASE WHEN t.{names[w]} IS NOT NULL THEN concat(t.{names[w]}) END" for w in wanted
-        ]
-        given = ", ".join("%s::text[]" for _ in keys)
-        aliases = ", ".join(f"k{n}" for n in range(len(keys)))
-        matches = " AND ".join(
-            f"t.{names[k]} = CAST(q.k{n} AS {columns[k].type})" for n, k in enumerate(keys)
-        )
-        table = self.database.path(followed.shape.table).replace("%", "%%")
-        session = self._asking()
-        try:
-            rows = session.rows(
-                f"SELECT q.place, {', '.join(values)} FROM unnest({given}) "  # noqa: S608 - quoted
-                f"WITH ORDINALITY AS q({aliases}, place) JOIN {table} t ON {matches}",
-                [list(each) for each in texts],
-            )
-        except RetriableError:
-            raise
-        except HeadraceError:
-            return {}  # the table or the column has gone since, which the log tells later
-        finally:
-            session.rollback()
-        return {int(place) - 1: tuple(found) for place, *found in rows}

@@ -1,0 +1,252 @@
+"""Tables are read, and what changes them meanwhile is neither lost nor doubled."""
+
+# ruff: noqa: S608 - tests write their own SQL
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from tests.integration.changes.change_reading import Following, rows, run, transact
+
+pytestmark = pytest.mark.service
+Follow = Callable[..., Following]
+KEYED = (
+    "CREATE TABLE t (id bigint PRIMARY KEY, v int)",
+    "INSERT INTO t SELECT n, n FROM generate_series(1, 1000) n",
+    "ANALYZE t",
+)
+KEYLESS = (
+    "CREATE TABLE t (id bigint, v int)",
+    "ALTER TABLE t REPLICA IDENTITY FULL",
+    "INSERT INTO t SELECT n, n FROM generate_series(1, 1000) n",
+)
+SMALL = {"snapshot_batch_rows": "100"}
+
+
+def of_table(url: str) -> list[dict[str, Any]]:
+    return [{"id": a, "v": b} for a, b in rows(url, "SELECT id, v FROM t ORDER BY id")]
+
+
+def compare(following: Following) -> None:
+    """Check that a replica has what the table has."""
+    expected = of_table(following.url)
+    if following.replica.tables["t"]:
+        assert following.replica.rows("t") == expected
+    else:
+        texts = Counter(f'{{"id": {row["id"]}, "v": {row["v"]}}}' for row in expected)
+        assert following.replica.counts("t") == dict(texts)
+
+
+@pytest.mark.parametrize("statements", [KEYED, KEYLESS])
+def test_a_snapshot_is_the_table(url: str, follow: Follow, statements: tuple[str, ...]) -> None:
+    run(url, *statements)
+    following = follow(url)
+    found = following.new()
+    assert [record["op"] for _, record in found] == ["r"] * 1000
+    compare(following)
+
+
+@pytest.mark.parametrize("statements", [KEYED, KEYLESS])
+def test_changes_while_it_is_planned_and_read_come_once(
+    url: str, follow: Follow, statements: tuple[str, ...]
+) -> None:
+    run(url, *statements)
+    following = follow(url)
+    end = following.plan()
+    transact(
+        url,
+        "INSERT INTO t VALUES (2000, 1)",
+        "UPDATE t SET v = -v WHERE id = 5",
+        "DELETE FROM t WHERE id = 6",
+    )
+    first = following.read(end)
+    following.commit(end)
+    assert len(first) == 1000
+    assert [op for op, _, _ in following.changes()] == ["c", "u", "d"]
+    compare(following)
+
+
+@pytest.mark.parametrize("statements", [KEYED, KEYLESS])
+def test_a_transaction_that_is_open_at_the_snapshot_comes_in_the_log(
+    url: str, follow: Follow, statements: tuple[str, ...]
+) -> None:
+    run(url, *statements)
+    following = follow(url)
+    begun = following.task.feed()
+    with psycopg.connect(url) as open_one:
+        # The slot first: it waits for all that is open.
+        run(url, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+        run(url, "CREATE PUBLICATION s FOR TABLE t")
+        open_one.execute("INSERT INTO t VALUES (2000, 1)")
+        run(url, "INSERT INTO t VALUES (2001, 1)")  # which the snapshot has
+        end = following.plan()
+        open_one.commit()
+    assert begun.slot == "s"
+    read = following.read(end)
+    following.commit(end)
+    assert len(read) == 1001
+    assert [after["id"] for _, _, after in following.changes()] == [2000]
+    compare(following)
+
+
+def test_a_large_table_is_read_in_batches(url: str, follow: Follow) -> None:
+    run(url, *KEYED)
+    following = follow(url, **SMALL)
+    sizes = []
+    while (batch := following.batch()) is not None:
+        sizes.append(len(batch))
+    assert sum(sizes) == 1000
+    assert len([size for size in sizes if size]) == 10
+    compare(following)
+
+
+def test_it_goes_on_between_batches_after_a_restart(url: str, follow: Follow) -> None:
+    run(url, *KEYED)
+    following = follow(url, **SMALL)
+    for n in range(12):
+        following.batch()
+        run(
+            url,
+            f"UPDATE t SET v = v + 1000 WHERE id % 20 = {n}",
+            f"DELETE FROM t WHERE id % 100 = {n}",
+            f"INSERT INTO t VALUES ({2000 + n}, 1), ({-n}, 1)",
+            f"UPDATE t SET id = id + 5000 WHERE id % 50 = {n}",
+        )
+        following.restart()
+    following.new()
+    compare(following)
+
+
+def test_a_batch_that_runs_again_ends_with_the_same_rows(url: str, follow: Follow) -> None:
+    run(url, *KEYED)
+    following = follow(url, **SMALL)
+    for n in range(12):
+        end = following.plan()
+        following.read(end)
+        run(
+            url,
+            f"UPDATE t SET v = v + 1000 WHERE id % 20 = {n}",
+            f"DELETE FROM t WHERE id % 100 = {n}",
+            f"UPDATE t SET id = id + 5000 WHERE id % 50 = {n}",
+        )
+        following.restart()
+        following.read(end)
+        following.commit(end)
+    following.new()
+    compare(following)
+
+
+def test_batches_of_the_log_that_run_again_are_the_same(url: str, follow: Follow) -> None:
+    run(url, *KEYED)
+    following = follow(url)
+    following.new()
+    for n in range(30):
+        run(url, f"INSERT INTO t VALUES ({2000 + n}, 1), ({3000 + n}, 1)")
+    end = following.plan(rows=4)
+    first = following.read(end)
+    following.restart()
+    run(url, "INSERT INTO t VALUES (9000, 1)")
+    assert following.read(end) == first
+    following.commit(end)
+    following.new(rows=4)
+    compare(following)
+
+
+# --- writers all the time ---------------------------------------------------------------
+
+
+@contextmanager
+def writers(url: str, seed: int, *, count: int = 3, key: bool = True) -> Iterator[None]:
+    """Change rows of a table for as long as this lasts, with some transactions undone."""
+    stopping = threading.Event()
+    failures: list[Exception] = []
+
+    def write(number: int) -> None:
+        drawn = random.Random(seed * 100 + number)  # noqa: S311 - not for secrets
+        with psycopg.connect(url) as database:
+            while not stopping.is_set():
+                for _ in range(drawn.randint(1, 5)):
+                    _write(database, drawn, number, key=key)
+                    stopping.wait(drawn.random() / 500)
+                if drawn.random() < 0.2:
+                    database.rollback()
+                else:
+                    database.commit()
+
+    def guarded(number: int) -> None:
+        try:
+            write(number)
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def _write(database: Any, drawn: random.Random, number: int, *, key: bool) -> None:
+    # Each writer has rows of its own, so that none waits for another.
+    own = drawn.randrange(number, 1200, 3)
+    kind = drawn.random()
+    if kind < 0.4:
+        database.execute("UPDATE t SET v = v + 1 WHERE id = %s", [own])
+    elif kind < 0.6:
+        database.execute("DELETE FROM t WHERE id = %s", [own])
+    elif kind < 0.7:
+        moved = drawn.randrange(number, 1200, 3)
+        database.execute(
+            "UPDATE t SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM t WHERE id = %s)",
+            [moved, own, moved],
+        )
+    elif key:
+        database.execute(
+            "INSERT INTO t VALUES (%s, 0) ON CONFLICT (id) DO UPDATE SET v = -t.v", [own]
+        )
+    else:
+        database.execute("INSERT INTO t VALUES (%s, 0)", [own])
+
+
+@pytest.mark.parametrize(("seed", "restarts"), [(0, False), (1, True), (2, True)])
+def test_a_replica_is_the_table_whatever_writers_do(
+    url: str, follow: Follow, seed: int, restarts: bool
+) -> None:
+    run(url, *KEYED)
+    following = follow(url, **SMALL)
+    drawn = random.Random(seed)  # noqa: S311 - not for secrets
+    with writers(url, seed):
+        for _ in range(25):
+            end = following.plan(rows=drawn.choice([20, 100, 1000]))
+            following.read(end)
+            if restarts and drawn.random() < 0.3:
+                following.restart()
+                following.read(end)
+            following.commit(end)
+    following.new()
+    compare(following)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_row_without_a_key_is_lost_or_doubled(url: str, follow: Follow, seed: int) -> None:
+    run(url, *KEYLESS)
+    following = follow(url)
+    drawn = random.Random(seed)  # noqa: S311 - not for secrets
+    with writers(url, seed, key=False):
+        for _ in range(15):
+            following.batch(rows=drawn.choice([20, 100, 1000]))
+            if following.position.offset({"table": "public.t"}) and drawn.random() < 0.3:
+                following.restart()
+    following.new()
+    compare(following)
