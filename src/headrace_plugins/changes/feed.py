@@ -66,11 +66,12 @@ class Feed(ABC):
         """Raise ConfigError where these tables cannot be followed. It changes nothing."""
 
     @abstractmethod
-    def begin(self, session: Session, tables: Sequence[Table]) -> Offset:
+    def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
         """See to it that the log is kept from now on for these tables; return its place.
 
         All that is committed behind the place can be read. Done again after a crash it changes
-        nothing. Raises ConfigError with the statement that is missing.
+        nothing, but ``anew`` lets go of what was kept before, as it cannot be read. Raises
+        ConfigError with the statement that is missing.
         """
 
     @abstractmethod

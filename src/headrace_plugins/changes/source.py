@@ -126,16 +126,19 @@ class ChangeTask(StreamFrameSource):
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        place = start.offset(self._feed.partition)
         try:
-            self._look(place)
+            return self._latest(start, limit)
         except DataLostError:
             if self.settings.snapshot_mode is not SnapshotMode.WHEN_NEEDED:
                 raise
             log.warning("the log has lost changes; all tables are read again", exc_info=True)
             self._stop_reading()
             self._begun = None
-            return Position.of(self._feed.partition, self._first())
+            return Position.of(self._feed.partition, self._first(anew=True))
+
+    def _latest(self, start: Position, limit: ReadLimit) -> Position:
+        place = start.offset(self._feed.partition)
+        self._look(place)
         is_first = place is None
         place = place or self._first()
         if limit.until is None and limit.rows is None:
@@ -152,10 +155,11 @@ class ChangeTask(StreamFrameSource):
             return start  # nothing of the log is taken before all tables are read
         return self._log_end(start, place, limit)
 
-    def _first(self) -> Offset:
+    def _first(self, *, anew: bool = False) -> Offset:
         """Return where the log begins for a task that has no position yet."""
         if self._begun is None:
-            place = self._feed.begin(self._asking(), list(self._tables.values()))
+            tables = list(self._tables.values())
+            place = self._feed.begin(self._asking(), tables, anew=anew)
             self._writers.clear()
             is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
             self._begun = {**place, _INITIAL: True} if is_read else place
@@ -184,11 +188,11 @@ class ChangeTask(StreamFrameSource):
         found = tables_of(self.settings, self._database, session)
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
+        self._tables = tables
         if place is not None:
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
-        self._tables = tables
         self._looked = time.monotonic()
 
     def _unread(

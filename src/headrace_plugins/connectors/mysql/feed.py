@@ -108,7 +108,7 @@ class MysqlFeed(Feed):
                 )
 
     @override
-    def begin(self, session: Session, tables: Sequence[Table]) -> Offset:
+    def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
         self.require(session, tables)
         return current_place(session)
 

@@ -91,28 +91,37 @@ class PostgresFeed(Feed):
     # --- the slot and the publication -----------------------------------------------
 
     @override
-    def begin(self, session: Session, tables: Sequence[Table]) -> Offset:
-        self._publish(session, tables)
-        found = session.rows(_SLOT, [self.slot])
-        if found:
-            self._check_slot(*found[0][:2])
-            if found[0][3] == "lost":
-                # Nothing was read by it, and nothing will be.
-                session.execute("SELECT pg_drop_replication_slot(%s)", [self.slot])
+    def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
+        place: str | None = None
+        for plugin, is_here, _, status, confirmed, _ in session.rows(_SLOT, [self.slot]):
+            self._check_slot(plugin, is_here)
+            place = confirmed
+            if anew or status == "lost":
+                # Nothing behind it was read, and nothing can be.
+                session.rows("SELECT pg_drop_replication_slot(%s)", [self.slot])
                 session.commit()
-                found = []
-        if found:
-            place = to_lsn(found[0][4])
-        else:
-            session.commit()
-            place = to_lsn(
-                session.value(
-                    "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
-                    [self.slot],
+                place = None
+            elif not self._is_published(session):
+                raise ConfigError(
+                    problem=f"The replication slot {self.slot} is there and the publication "
+                    f"{self.publication} is not: the server cannot tell what was in it.",
+                    fix=f"SELECT pg_drop_replication_slot({self.database.literal(self.slot)});"
+                    " or name the publication that belongs to the slot.",
+                    field="publication.name",
                 )
+        self._publish(session, tables)
+        session.commit()
+        if place is None:
+            place = session.value(
+                "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
+                [self.slot],
             )
             session.commit()
-        return {"lsn": place, "system": self._system(session)}
+        return {"lsn": to_lsn(str(place)), "system": self._system(session)}
+
+    def _is_published(self, session: Session) -> bool:
+        query = "SELECT FROM pg_catalog.pg_publication WHERE pubname = %s"
+        return bool(session.rows(query, [self.publication]))
 
     @override
     def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
