@@ -10,19 +10,24 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 import psycopg
+import pymysql
 import pytest
 from deltalake import DeltaTable
+from tests.database_server import DatabaseServer
 from tests.mariadb_server import MariadbServer, connect
 from tests.postgresql_server import PostgresqlServer
+from typing_extensions import override
 
 pytestmark = pytest.mark.usefixtures("quick_java")
 
@@ -43,9 +48,10 @@ name: bank
 poll.interval.ms: 200
 errors.retry.timeout: -1
 source:
-  connector: postgres
+  connector: {kind}
   connection.url: {source}
   snapshot.batch.rows: 20000
+  table.include.list: pgbench_*
 transforms:
   - {{type: Unwrap}}
 sinks:
@@ -60,8 +66,10 @@ sinks:
 class Bank:
     """pgbench on a source, and a connector that follows it into three targets."""
 
+    kind: ClassVar[str] = "postgres"
+
     folder: Path
-    source: PostgresqlServer
+    source: DatabaseServer
     target: PostgresqlServer
     mariadb: MariadbServer
     mariadb_url: str
@@ -71,20 +79,25 @@ class Bank:
     _pgbench: subprocess.Popen[bytes] | None = None
 
     def prepare(self) -> None:
-        """Make pgbench's tables; its history gets a key."""
+        """Make the tables of the source, and say what follows them."""
         self.source.execute("CREATE DATABASE bank")
         self.target.execute("CREATE DATABASE bank")
-        self._run_pgbench("--initialize", "--quiet", "--scale=1")
-        with psycopg.connect(self.source.url("bank"), autocommit=True) as database:
-            database.execute("ALTER TABLE pgbench_history ADD id bigserial PRIMARY KEY")
+        self.make_tables()
         (self.folder / "bank.yaml").write_text(
             _CONNECTOR.format(
+                kind=self.kind,
                 source=self.source.url("bank"),
                 postgresql=self.target.url("bank"),
                 mariadb=self.mariadb_url,
                 lake=self.folder / "lake",
             )
         )
+
+    def make_tables(self) -> None:
+        """Make pgbench's tables; its history gets a key."""
+        self._run_pgbench("--initialize", "--quiet", "--scale=1")
+        with psycopg.connect(self.source.url("bank"), autocommit=True) as database:
+            database.execute("ALTER TABLE pgbench_history ADD id bigserial PRIMARY KEY")
 
     def _run_pgbench(self, *options: str) -> None:
         command = [_program(), *options, self.source.url("bank")]
@@ -198,12 +211,13 @@ class Bank:
         columns = TABLES[table]
         query = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {columns[0]}"
         found: dict[str, list[tuple[object, ...]]] = {}
-        for title, server in (("source", self.source), ("PostgreSQL", self.target)):
-            with psycopg.connect(server.url("bank")) as database:
-                found[title] = [self._plain(row) for row in database.execute(query)]
-        with connect(self.mariadb_url) as other, other.cursor() as cursor:
-            cursor.execute(query)
-            found["MariaDB"] = [self._plain(row) for row in cursor.fetchall()]
+        urls = {
+            "source": self.source.url("bank"),
+            "PostgreSQL": self.target.url("bank"),
+            "MariaDB": self.mariadb_url,
+        }
+        for title, url in urls.items():
+            found[title] = [self._plain(row) for row in _rows(url, query)]
         lake = DeltaTable(self.folder / "lake" / table).to_pyarrow_table(columns=list(columns))
         rows = lake.sort_by(columns[0]).to_pylist()
         found["Delta"] = [self._plain(tuple(row.values())) for row in rows]
@@ -221,6 +235,69 @@ class Bank:
             for v in row
         )
         return tuple(plain)
+
+
+_MARIADB_TABLES = ["\nCREATE TABLE pgbench_accounts (aid INT PRIMARY KEY, bid INT, abalance INT, filler CHAR(84))", "\nCREATE TABLE pgbench_branches (bid INT PRIMARY KEY, bbalance INT, filler CHAR(88))", "\nCREATE TABLE pgbench_tellers (tid INT PRIMARY KEY, bid INT, tbalance INT, filler CHAR(84))", "\nCREATE TABLE pgbench_history (id BIGINT AUTO_INCREMENT PRIMARY KEY, tid INT, bid INT, aid INT,\n  delta INT, mtime DATETIME(6), filler CHAR(22))", "\nINSERT INTO pgbench_accounts SELECT seq, 1, 0, 'x' FROM seq_1_to_100000", "\nINSERT INTO pgbench_branches VALUES (1, 0, 'x')", "\nINSERT INTO pgbench_tellers SELECT seq, 1, 0, 'x' FROM seq_1_to_10"]
+_MARIADB_WORK = ["\nSET @delta = %s, @teller = %s, @account = %s", "\nUPDATE pgbench_accounts SET abalance = abalance + @delta WHERE aid = @account", "\nUPDATE pgbench_tellers SET tbalance = tbalance + @delta WHERE tid = @teller", "\nUPDATE pgbench_branches SET bbalance = bbalance + @delta", "\nINSERT INTO pgbench_history (tid, bid, aid, delta, mtime)\n  VALUES (@teller, 1, @account, @delta, now(6))", "\nDELETE FROM pgbench_accounts WHERE aid = @account - 1 AND mod(@delta, 10) = 0", "\nUPDATE pgbench_accounts SET aid = aid + 1000000\n  WHERE aid = @account AND mod(@delta, 10) = 1"]
+
+
+class MariadbBank(Bank):
+    """The same tables in MariaDB, and clients that do what pgbench does, and more."""
+
+    kind = "mysql"
+
+    @override
+    def make_tables(self) -> None:
+        for statement in _MARIADB_TABLES:
+            with connect(self.source.url("bank")) as database, database.cursor() as cursor:
+                cursor.execute(statement)
+                database.commit()
+
+    @override
+    @contextmanager
+    def clients(self) -> Iterator[None]:
+        over = threading.Event()
+        threads = [threading.Thread(target=self._work, args=(n, over)) for n in range(8)]
+        for each in threads:
+            each.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for each in threads:
+                each.join()
+
+    @override
+    def keep_clients(self) -> None:
+        """Do nothing: they connect again."""
+
+    def _work(self, number: int, over: threading.Event) -> None:
+        chance = random.Random(SEED + number)  # noqa: S311 - no secret
+        while not over.is_set():
+            with (
+                suppress(pymysql.Error, OSError),
+                connect(self.source.url("bank")) as database,
+                database.cursor() as cursor,
+            ):
+                while not over.is_set():
+                    account, delta = chance.randint(1, 100_000), chance.randint(-5000, 5000)
+                    teller = chance.randint(1, 10)
+                    first, *others = _MARIADB_WORK
+                    cursor.execute(first, (delta, teller, account))
+                    for statement in others:
+                        cursor.execute(statement)
+                    database.commit()
+                    time.sleep(0.02)
+            time.sleep(0.1)
+
+
+def _rows(url: str, query: str) -> list[tuple[object, ...]]:
+    if url.startswith("postgresql"):
+        with psycopg.connect(url) as database:
+            return database.execute(query.encode()).fetchall()
+    with connect(url) as other, other.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
 
 
 def _program() -> str:
@@ -254,16 +331,22 @@ def _go_through(bank: Bank, seconds: float) -> None:
             )
 
 
-@pytest.fixture
+@pytest.fixture(params=["postgresql", "mariadb"])
 def bank(
     tmp_path: Path, mariadb: MariadbServer, request: pytest.FixtureRequest
 ) -> Iterator[Bank]:
-    with (
-        PostgresqlServer.running() as source,
-        PostgresqlServer.running() as target,
-        mariadb.database() as url,
-    ):
-        yield Bank(tmp_path, source, target, mariadb, url, random.Random(SEED))  # noqa: S311 - no secret
+    chance = random.Random(SEED)  # noqa: S311 - no secret
+    with ExitStack() as until:
+        target = until.enter_context(PostgresqlServer.running())
+        url = until.enter_context(mariadb.database())
+        if request.param == "postgresql":
+            source = until.enter_context(PostgresqlServer.running())
+            yield Bank(tmp_path, source, target, mariadb, url, chance)
+        else:
+            settings = {"log_bin": "log", "server_id": "1", "binlog_format": "ROW"}
+            logging = MariadbServer.running(**settings, binlog_row_metadata="FULL")
+            other = until.enter_context(logging)
+            yield MariadbBank(tmp_path, other, target, mariadb, url, chance)
 
 
 def test_changes_arrive_once_whatever_is_killed(bank: Bank) -> None:
@@ -271,6 +354,6 @@ def test_changes_arrive_once_whatever_is_killed(bank: Bank) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(SECONDS + 900)
+@pytest.mark.timeout(2 * SECONDS + 900)
 def test_changes_arrive_once_whatever_is_killed_for_long(bank: Bank) -> None:
     _go_through(bank, SECONDS)
