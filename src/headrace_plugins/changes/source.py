@@ -60,6 +60,8 @@ _IDLE_BYTES = 16 << 20
 _NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
 """How long an idle task waits for what may have been committed, and for its first look."""
 _LOOK_SECONDS = 0.1
+_WRITERS_SECONDS = 2.0
+"""How long a look waits for those who write a new table to end."""
 
 
 def partition_of(name: TableName | str) -> Mapping[str, str]:
@@ -71,8 +73,9 @@ class ChangeTask(StreamFrameSource):
     """Follows the tables of one database, a stream each.
 
     The first batch stores where the log begins; then tables are read, as many batches as it
-    takes; then the log is followed. What a snapshot has seen is passed over in the log. A
-    table that comes later is read between batches of the log, while the others go on.
+    takes; then the log is followed. What a snapshot has seen is passed over in the log, and so
+    is all of a table that is still to be read. A table that comes later is read between batches
+    of the log, while the others go on.
 
     Whatever a batch reads of a table is not older than what the batches before it have given,
     and each change behind it comes later: so a target that upserts ends with what the source
@@ -124,7 +127,7 @@ class ChangeTask(StreamFrameSource):
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         place = start.offset(self._feed.partition)
         try:
-            self._look(place)
+            self._look(start)
         except DataLostError:
             if self.settings.snapshot_mode is not SnapshotMode.WHEN_NEEDED:
                 raise
@@ -150,7 +153,7 @@ class ChangeTask(StreamFrameSource):
         """Return where the log begins for a task that has no position yet."""
         if self._begun is None:
             place = self._feed.begin(self._asking(), list(self._tables.values()))
-            self._writers.clear()
+            self._writers = dict.fromkeys(self._tables, frozenset[str]())
             is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
             self._begun = {**place, _INITIAL: True} if is_read else place
         return self._begun
@@ -169,27 +172,36 @@ class ChangeTask(StreamFrameSource):
                     end = end.moved(partition_of(name), {"round": 1})
         return end
 
-    def _look(self, place: Offset | None) -> None:
+    def _look(self, start: Position) -> None:
         """Look which tables there are, now and then, and whether the log has them."""
         due = self._looked + self.settings.table_poll_interval_ms / 1000
         if time.monotonic() < due and self._tables:
             return
-        session = self._asking()
+        session, place = self._asking(), start.offset(self._feed.partition)
         found = tables_of(self.settings, self._database, session)
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
+        if set(tables) != set(self._tables):
+            self._stop_reading()
+        self._tables = tables
         if place is not None:
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
-                # Who writes a table since before the log has it is not in the log, nor yet in
-                # a snapshot.
-                for name in added:
-                    self._writers[name] = self._database.writers(session, tables[name].name)
-        if set(tables) != set(self._tables):
-            self._stop_reading()
-        self._tables = tables
+            for name in tables:
+                if name not in self._writers and start.offset(partition_of(name)) is None:
+                    self._writers[name] = self._writers_of(name)
+            by = time.monotonic() + _WRITERS_SECONDS
+            while any(map(self._is_written_by_others, tables)) and time.monotonic() < by:
+                time.sleep(_LOOK_SECONDS)
         self._looked = time.monotonic()
+
+    def _writers_of(self, name: str) -> frozenset[str]:
+        """Return who writes a table now, since before the log has it perhaps.
+
+        What such a transaction has written is not in the log, nor yet in a snapshot.
+        """
+        return self._database.writers(self._asking(), self._tables[name].name)
 
     def _unread(self, start: Position, until: Position | None) -> list[str]:
         """Return the tables that are still to be read."""
@@ -207,7 +219,7 @@ class ChangeTask(StreamFrameSource):
         writers = self._writers.get(name)
         if not writers:
             return False
-        left = writers & self._database.writers(self._asking(), self._tables[name].name)
+        left = writers & self._writers_of(name)
         self._writers[name] = left
         return bool(left)
 
@@ -368,7 +380,11 @@ class ChangeTask(StreamFrameSource):
     ) -> Sequence[StreamRows]:
         partition = self._feed.partition
         before, place = start.offset(partition), end.offset(partition)
-        self._look(before)
+        if before and place and _INITIAL in place and place != before:
+            # All begins anew: there is nothing to read yet, nor a log from the start on.
+            self._look(end)
+            return []
+        self._look(start)
         tables = [each["table"] for each in end.changed(start) if "table" in each]
         check_range(start, end, [partition, *map(partition_of, tables)])
         before = before or (None if place is None else self._first())
@@ -381,7 +397,10 @@ class ChangeTask(StreamFrameSource):
         ):
             entries = self._reading(before, place).reached(place)
             for table, runs in _by_table(entries).items():
-                seen = (start.offset(partition_of(table)) or {}).get(_SEEN)
+                offset = start.offset(partition_of(table))
+                if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
+                    continue  # the table is still to be read, with all that is there by now
+                seen = (offset or {}).get(_SEEN)
                 schemas = [
                     row_schema(self._database.kind, shape)
                     for shape in dict.fromkeys(run.shape for run in runs)
@@ -418,8 +437,16 @@ class ChangeTask(StreamFrameSource):
             row = reduce(evolve, rows)
             schema = self._envelope(table, row, key).schema
             arrow = ArrowParts(schema, found, methodcaller("read"), type(self).__qualname__)
-            streams.append(StreamRows(self._selection.stream(table), arrow))
+            goes_on = self._continues(start, table)
+            stream = self._selection.stream(table)
+            streams.append(StreamRows(stream, arrow, continues=goes_on))
         return streams
+
+    def _continues(self, start: Position, table: TableName) -> bool:
+        """Return whether batches before this one have something of a table."""
+        if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
+            return start.offset(self._feed.partition) is not None
+        return start.offset(partition_of(table)) is not None
 
     def _envelope(self, table: TableName, row: Schema, key: tuple[str, ...]) -> Envelope:
         return Envelope(row, key, self._feed.facts(table), self._feed.details)

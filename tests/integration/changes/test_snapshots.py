@@ -77,16 +77,14 @@ def test_a_transaction_that_is_open_at_the_snapshot_comes_in_the_log(
 ) -> None:
     run(url, *statements)
     following = follow(url)
-    begun = following.task.feed()
     with psycopg.connect(url) as open_one:
         # The slot first: it waits for all that is open.
-        run(url, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-        run(url, "CREATE PUBLICATION s FOR TABLE t")
+        following.task._look(following.position)
+        following.task._first()
         open_one.execute("INSERT INTO t VALUES (2000, 1)")
         run(url, "INSERT INTO t VALUES (2001, 1)")  # which the snapshot has
         end = following.plan()
         open_one.commit()
-    assert begun.slot == "s"
     read = following.read(end)
     following.commit(end)
     assert len(read) == 1001
@@ -103,6 +101,20 @@ def test_a_large_table_is_read_in_batches(url: str, follow: Follow) -> None:
     assert sum(sizes) == 1000
     assert len([size for size in sizes if size]) == 10
     compare(following)
+
+
+def test_batches_say_whether_they_go_on_with_a_table(url: str, follow: Follow) -> None:
+    run(url, *KEYED)
+    following = follow(url, **SMALL)
+    found = []
+    for _ in range(12):
+        end = following.plan()
+        found += [each.continues for each in following.streams(end)]
+        following.commit(end)
+    run(url, "UPDATE t SET v = 1 WHERE id = 1")
+    end = following.plan()
+    assert [each.continues for each in following.streams(end)] == [True]
+    assert found == [False, *[True] * 9]
 
 
 def test_it_goes_on_between_batches_after_a_restart(url: str, follow: Follow) -> None:

@@ -133,6 +133,16 @@ class RowMessages:
         self.messages.append(message[:HEAD] + b"T" + bytes(5) + none)
         self.transactions.append(transaction)
 
+    def before(self, transaction: Transaction) -> tuple[RowMessages, RowMessages]:
+        """Return those before a transaction, and its own, which are the last."""
+        count = len(self.messages)
+        while count and self.transactions[count - 1] is transaction:
+            count -= 1
+        return (
+            RowMessages(self.columns, self.messages[:count], self.transactions[:count]),
+            RowMessages(self.columns, self.messages[count:], self.transactions[count:]),
+        )
+
     def decoded(self) -> DecodedRows:
         """Return the changes as columns."""
         block = b"".join(self.messages)

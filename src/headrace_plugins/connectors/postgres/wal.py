@@ -143,7 +143,7 @@ class PostgresLog(LogReader):
                 if (found := self._keepalive(message)) is not None:
                     return found
             elif self._take(message):
-                return self._piece()
+                return self._whole() or self._piece()
 
     @property
     def _is_whole(self) -> bool:
@@ -241,6 +241,21 @@ class PostgresLog(LogReader):
     def _asking(self) -> Session:
         self._session = self.database.idle(self._session)
         return self._session
+
+    def _whole(self) -> Piece | None:
+        """Return what waits of the transactions before one that gives a table another shape."""
+        if self._held is None or self._transaction is None:
+            return None
+        runs, left = [], 0
+        for followed in self._known.values():
+            if followed is None:
+                continue
+            ended, followed.rows = followed.rows.before(self._transaction)
+            left += sum(map(len, followed.rows.messages))
+            if ended.messages:
+                runs.append(self._run(followed, ended.decoded()))
+        self._bytes = left
+        return Piece(runs, {"lsn": self._end}, self._ts_us) if runs else None
 
     def _piece(self) -> Piece:
         runs = []
