@@ -237,8 +237,25 @@ class Bank:
         return tuple(plain)
 
 
-_MARIADB_TABLES = ["\nCREATE TABLE pgbench_accounts (aid INT PRIMARY KEY, bid INT, abalance INT, filler CHAR(84))", "\nCREATE TABLE pgbench_branches (bid INT PRIMARY KEY, bbalance INT, filler CHAR(88))", "\nCREATE TABLE pgbench_tellers (tid INT PRIMARY KEY, bid INT, tbalance INT, filler CHAR(84))", "\nCREATE TABLE pgbench_history (id BIGINT AUTO_INCREMENT PRIMARY KEY, tid INT, bid INT, aid INT,\n  delta INT, mtime DATETIME(6), filler CHAR(22))", "\nINSERT INTO pgbench_accounts SELECT seq, 1, 0, 'x' FROM seq_1_to_100000", "\nINSERT INTO pgbench_branches VALUES (1, 0, 'x')", "\nINSERT INTO pgbench_tellers SELECT seq, 1, 0, 'x' FROM seq_1_to_10"]
-_MARIADB_WORK = ["\nSET @delta = %s, @teller = %s, @account = %s", "\nUPDATE pgbench_accounts SET abalance = abalance + @delta WHERE aid = @account", "\nUPDATE pgbench_tellers SET tbalance = tbalance + @delta WHERE tid = @teller", "\nUPDATE pgbench_branches SET bbalance = bbalance + @delta", "\nINSERT INTO pgbench_history (tid, bid, aid, delta, mtime)\n  VALUES (@teller, 1, @account, @delta, now(6))", "\nDELETE FROM pgbench_accounts WHERE aid = @account - 1 AND mod(@delta, 10) = 0", "\nUPDATE pgbench_accounts SET aid = aid + 1000000\n  WHERE aid = @account AND mod(@delta, 10) = 1"]
+_MARIADB_TABLES = """
+CREATE TABLE pgbench_accounts (aid INT PRIMARY KEY, bid INT, abalance INT, filler CHAR(84));
+CREATE TABLE pgbench_branches (bid INT PRIMARY KEY, bbalance INT, filler CHAR(88));
+CREATE TABLE pgbench_tellers (tid INT PRIMARY KEY, bid INT, tbalance INT, filler CHAR(84));
+CREATE TABLE pgbench_history (id BIGINT AUTO_INCREMENT PRIMARY KEY, tid INT, bid INT, aid INT,
+  delta INT, mtime DATETIME(6), filler CHAR(22));
+INSERT INTO pgbench_accounts SELECT seq, 1, 0, 'x' FROM seq_1_to_100000;
+INSERT INTO pgbench_branches VALUES (1, 0, 'x');
+INSERT INTO pgbench_tellers SELECT seq, 1, 0, 'x' FROM seq_1_to_10"""
+_MARIADB_WORK = """
+SET @delta = %s, @teller = %s, @account = %s;
+UPDATE pgbench_accounts SET abalance = abalance + @delta WHERE aid = @account;
+UPDATE pgbench_tellers SET tbalance = tbalance + @delta WHERE tid = @teller;
+UPDATE pgbench_branches SET bbalance = bbalance + @delta;
+INSERT INTO pgbench_history (tid, bid, aid, delta, mtime)
+  VALUES (@teller, 1, @account, @delta, now(6));
+DELETE FROM pgbench_accounts WHERE aid = @account - 1 AND mod(@delta, 10) = 0;
+UPDATE pgbench_accounts SET aid = aid + 1000000
+  WHERE aid = @account AND mod(@delta, 10) = 1"""
 
 
 class MariadbBank(Bank):
@@ -248,7 +265,7 @@ class MariadbBank(Bank):
 
     @override
     def make_tables(self) -> None:
-        for statement in _MARIADB_TABLES:
+        for statement in _MARIADB_TABLES.split(";"):
             with connect(self.source.url("bank")) as database, database.cursor() as cursor:
                 cursor.execute(statement)
                 database.commit()
@@ -282,7 +299,7 @@ class MariadbBank(Bank):
                 while not over.is_set():
                     account, delta = chance.randint(1, 100_000), chance.randint(-5000, 5000)
                     teller = chance.randint(1, 10)
-                    first, *others = _MARIADB_WORK
+                    first, *others = _MARIADB_WORK.split(";")
                     cursor.execute(first, (delta, teller, account))
                     for statement in others:
                         cursor.execute(statement)

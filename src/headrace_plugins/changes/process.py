@@ -52,11 +52,12 @@ class LogProcess:
         self._base: Offset = {}
         self._cut: Offset | None = None
         self._confirmed: Offset | None = None
-        self._used_bytes = 0
+        self._used_bytes, self._used_file = 0, ""
         self._size = 0
         self._changed = threading.Condition()
         # What the thread that listens to the process changes.
         self._entries: deque[Entry] = deque()
+        self._starts: deque[Offset] = deque()
         self._place: Offset = {}
         self._ready = False
         self._error: Exception | None = None
@@ -68,20 +69,32 @@ class LogProcess:
             after: Where the next batch begins.
             cut: A place where one ends that was planned before; None for none.
         """
-        if self._process is not None and self._order(after) == self._order(self._base):
-            with self._changed:
-                ends = [self._cut, *(entry.end for entry in self._entries)]
-            if cut is None or any(e and self._order(e) == self._order(cut) for e in ends):
-                return
+        goes_on = self._process is not None and self._order(after) == self._order(self._base)
+        if goes_on and (cut is None or self._ends_at(cut)):
+            return
         self.stop()
         self._start(after, cut)
+
+    def _ends_at(self, cut: Offset) -> bool:
+        """Return whether no entry lies on both sides of a place, nor ever will."""
+        at = self._order(cut)
+        if self._cut is not None and self._order(self._cut) == at:
+            return True
+        with self._changed:
+            spans = zip(self._starts, self._entries, strict=True)
+            is_within = any(
+                self._order(start) < at < self._order(entry.end) for start, entry in spans
+            )
+            return at <= self._order(self._place) and not is_within
 
     def _start(self, after: Offset, cut: Offset | None) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         self._base, self._place, self._cut = after, after, cut
-        self._used_bytes, self._error, self._ready = 0, None, False
+        self._used_bytes, self._used_file = 0, ""
+        self._error, self._ready = None, False
         self._entries.clear()
+        self._starts.clear()
         with (self._folder / "reader.log").open("wb") as trace:
             process = subprocess.Popen(
                 [sys.executable, "-m", "headrace_plugins.changes.child"],
@@ -114,9 +127,10 @@ class LogProcess:
         if isinstance(message, Exception):
             self._error = message
         elif isinstance(message, Entry):
-            self._place = message.end
             if message.runs:
                 self._entries.append(message)
+                self._starts.append(self._place)
+            self._place = message.end
         else:
             self._ready = True
 
@@ -215,14 +229,15 @@ class LogProcess:
             at = self._order(place)
             while self._entries and self._order(self._entries[0].end) <= at:
                 entry = self._entries.popleft()
+                self._starts.popleft()
                 self._used_bytes += entry.size_bytes
+                self._used_file = entry.runs[-1].file
             if at >= self._order(self._base):
                 self._base = place
-            kept = {run.file for entry in self._entries for run in entry.runs}
+            first = min([self._used_file, *(r.file for e in self._entries for r in e.runs)])
         self._tell(Confirmed(place, self._used_bytes))
-        # The newest file may still grow, and a smaller name is an older file.
-        files = sorted(self._folder.glob("*.arrow"))
-        first = min(kept, default=str(files[-1]) if files else "")
-        for file in files[:-1]:
+        # Names grow with the log. Behind what was used last there may be files of a transaction
+        # that goes on, and is told of at its end.
+        for file in self._folder.glob("*.arrow"):
             if str(file) < first:
                 file.unlink(missing_ok=True)

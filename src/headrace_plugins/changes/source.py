@@ -64,6 +64,8 @@ _NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
 _LOOK_SECONDS = 0.1
 _GATHER_SECONDS, _MANY_ROWS, _FAR_BYTES = 2.0, 200_000, 8 << 20
 """For how long, and up to how many rows, a batch gathers while so many bytes are to come."""
+_WRITERS_SECONDS = 2.0
+"""How long a look waits for those who write a new table to end."""
 
 
 def partition_of(name: TableName | str) -> Mapping[str, str]:
@@ -75,8 +77,9 @@ class ChangeTask(StreamFrameSource):
     """Follows the tables of one database, a stream each.
 
     The first batch stores where the log begins; then tables are read, as many batches as it
-    takes; then the log is followed. What a snapshot has seen is passed over in the log. A
-    table that comes later is read between batches of the log, while the others go on.
+    takes; then the log is followed. What a snapshot has seen is passed over in the log, and so
+    is all of a table that is still to be read. A table that comes later is read between batches
+    of the log, while the others go on.
 
     Whatever a batch reads of a table is not older than what the batches before it have given,
     and each change behind it comes later: so a target that upserts ends with what the source
@@ -138,7 +141,7 @@ class ChangeTask(StreamFrameSource):
 
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
         place = start.offset(self._feed.partition)
-        self._look(place)
+        self._look(start)
         is_first = place is None
         place = place or self._first()
         if limit.until is None and limit.rows is None:
@@ -160,7 +163,7 @@ class ChangeTask(StreamFrameSource):
         if self._begun is None:
             tables = list(self._tables.values())
             place = self._feed.begin(self._asking(), tables, anew=anew)
-            self._writers.clear()
+            self._writers = dict.fromkeys(self._tables, frozenset[str]())
             is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
             self._begun = {**place, _INITIAL: True} if is_read else place
         return self._begun
@@ -179,12 +182,12 @@ class ChangeTask(StreamFrameSource):
                     end = end.moved(partition_of(name), {"round": 1})
         return end
 
-    def _look(self, place: Offset | None) -> None:
+    def _look(self, start: Position) -> None:
         """Look which tables there are, now and then, and whether the log has them."""
         due = self._looked + self.settings.table_poll_interval_ms / 1000
         if time.monotonic() < due and self._tables:
             return
-        session = self._asking()
+        session, place = self._asking(), start.offset(self._feed.partition)
         found = tables_of(self.settings, self._database, session)
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
@@ -193,7 +196,20 @@ class ChangeTask(StreamFrameSource):
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
+            for name in tables:
+                if name not in self._writers and start.offset(partition_of(name)) is None:
+                    self._writers[name] = self._writers_of(name)
+            by = time.monotonic() + _WRITERS_SECONDS
+            while any(map(self._is_written_by_others, tables)) and time.monotonic() < by:
+                time.sleep(_LOOK_SECONDS)
         self._looked = time.monotonic()
+
+    def _writers_of(self, name: str) -> frozenset[str]:
+        """Return who writes a table now, since before the log has it perhaps.
+
+        What such a transaction has written is not in the log, nor yet in a snapshot.
+        """
+        return self._database.writers(self._asking(), self._tables[name].name)
 
     def _unread(
         self, start: Position, until: Position | None
@@ -222,20 +238,12 @@ class ChangeTask(StreamFrameSource):
         return free or ([] if not found else None)
 
     def _is_written_by_others(self, name: str) -> bool:
-        """Return whether somebody may still write a table since before the log has had it.
-
-        What such a transaction has written is not in the log, and not yet in a snapshot.
-        """
-        table = self._tables[name].name
         writers = self._writers.get(name)
-        if writers is None:
-            writers = self._database.writers(self._asking(), table)
-        elif writers:
-            writers &= self._database.writers(self._asking(), table)
-        if writers and name not in self._writers:
-            log.info("waiting for transactions that write a table", table=name)
-        self._writers[name] = writers
-        return bool(writers)
+        if not writers:
+            return False
+        left = writers & self._writers_of(name)
+        self._writers[name] = left
+        return bool(left)
 
     def _is_caught_up(self, place: Offset) -> bool:
         process = self._reading(place, None)
@@ -282,16 +290,24 @@ class ChangeTask(StreamFrameSource):
                 raise
             if found is None:
                 continue
-            # What the first rows have is passed over; the others have it too.
-            seen = {_SEEN: snapshot.seen, _UNTIL: dict(snapshot.upto)}
-            if offset is not None and _SEEN in offset:
-                seen = {key: offset[key] for key in (_SEEN, _UNTIL)}
-            end = end.moved(partition, {**found[0], **seen})
+            end = end.moved(partition, {**found[0], **self._beside(start, partition)})
             left -= found[1]
             if left <= 0:
                 break
         session.rollback()
         return end
+
+    def _beside(self, start: Position, partition: Mapping[str, str]) -> Offset:
+        """Return what the offset of a table that is read has beside where that stands."""
+        snapshot, known = self._snapshot, start.offset(partition)
+        assert snapshot is not None
+        if known is None:
+            # What the first rows have is passed over in the log; the others have it too.
+            return {_SEEN: snapshot.seen, _UNTIL: dict(snapshot.upto)}
+        if known.get("round") == 0:
+            # The target has rows that the log has yet to delete, also what a snapshot saw go.
+            return {_UNTIL: dict(snapshot.upto)}
+        return {key: known[key] for key in (_SEEN, _UNTIL) if key in known}
 
     def _take_snapshot(self) -> None:
         self._holding.close()
@@ -413,7 +429,11 @@ class ChangeTask(StreamFrameSource):
     ) -> Sequence[StreamRows]:
         partition = self._feed.partition
         before, place = start.offset(partition), end.offset(partition)
-        self._look(before)
+        if before and place and _INITIAL in place and place != before:
+            # All begins anew: there is nothing to read yet, nor a log from the start on.
+            self._look(end)
+            return []
+        self._look(start)
         tables = [each for each in end.changed(start) if set(each) <= {"table", _WHERE}]
         check_range(start, end, [partition, *tables])
         before = before or (None if place is None else self._first())
@@ -426,7 +446,10 @@ class ChangeTask(StreamFrameSource):
         ):
             entries = self._reading(before, place).reached(place)
             for table, runs in _by_table(entries).items():
-                seen = (start.offset(partition_of(table)) or {}).get(_SEEN)
+                offset = start.offset(partition_of(table))
+                if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
+                    continue  # the table is still to be read, with all that is there by now
+                seen = (offset or {}).get(_SEEN)
                 schemas = [
                     row_schema(self._database.kind, shape)
                     for shape in dict.fromkeys(run.shape for run in runs)
@@ -460,8 +483,16 @@ class ChangeTask(StreamFrameSource):
             row = reduce(evolve, rows)
             schema = self._envelope(table, row, key).schema
             arrow = ArrowParts(schema, found, methodcaller("read"), type(self).__qualname__)
-            streams.append(StreamRows(self._selection.stream(table), arrow))
+            goes_on = self._continues(start, table)
+            stream = self._selection.stream(table)
+            streams.append(StreamRows(stream, arrow, continues=goes_on))
         return streams
+
+    def _continues(self, start: Position, table: TableName) -> bool:
+        """Return whether batches before this one have something of a table."""
+        if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
+            return start.offset(self._feed.partition) is not None
+        return start.offset(partition_of(table)) is not None
 
     def _envelope(self, table: TableName, row: Schema, key: tuple[str, ...]) -> Envelope:
         return Envelope(row, key, self._feed.facts(table), self._feed.details)

@@ -171,7 +171,7 @@ class Following:
 
     def _has_reached(self, goal: int) -> bool:
         process = self.task._process
-        if process is None:
+        if process is None or not process.is_ready:
             return False
         return process.place.get("lsn", 0) >= goal and not process.entries()
 

@@ -13,6 +13,8 @@ import psycopg
 import pytest
 from tests.integration.changes.change_reading import Following, rows, run, transact
 
+from headrace.sdk import RetriableError
+
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]
 KEYED = (
@@ -94,7 +96,8 @@ def test_a_snapshot_waits_for_who_may_have_written_before_the_log_has_the_table(
     following = follow(url)
     with psycopg.connect(url) as open_one:
         open_one.execute("INSERT INTO t VALUES (2000, 1)")
-        assert following.batch() is None
+        with pytest.raises(RetriableError, match="before it was published"):
+            following.batch()
         open_one.commit()
     assert len(following.batch() or ()) == 1001
     following.changes()
@@ -110,6 +113,20 @@ def test_a_large_table_is_read_in_batches(url: str, follow: Follow) -> None:
     assert sum(sizes) == 1000
     assert len([size for size in sizes if size]) == 10
     compare(following)
+
+
+def test_batches_say_whether_they_go_on_with_a_table(url: str, follow: Follow) -> None:
+    run(url, *KEYED)
+    following = follow(url, **SMALL)
+    found = []
+    for _ in range(12):
+        end = following.plan()
+        found += [each.continues for each in following.streams(end)]
+        following.commit(end)
+    run(url, "UPDATE t SET v = 1 WHERE id = 1")
+    end = following.plan()
+    assert [each.continues for each in following.streams(end)] == [True]
+    assert found == [False, *[True] * 9]
 
 
 def test_it_goes_on_between_batches_after_a_restart(url: str, follow: Follow) -> None:

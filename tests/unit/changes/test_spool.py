@@ -152,9 +152,10 @@ def test_a_batch_ends_before_a_table_gets_other_columns(
     assert taken([[second], [other, second], [first]]) == 2
 
 
-def test_a_transaction_with_both_shapes_of_a_table_is_not_divided(
+def test_a_transaction_with_both_shapes_of_a_table_is_a_batch_of_its_own(
     taken: Callable[..., int | None],
 ) -> None:
     first, second = placed(5), placed(5, "t", "v", "w")
-    assert taken([[first, second], [second], [first]]) == 2
+    assert taken([[first, second], [second], [first]]) == 1
+    assert taken([[first], [first, second], [second]]) == 1
     assert taken([[first], [first, second], [second]]) == 1

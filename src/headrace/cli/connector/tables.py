@@ -107,15 +107,10 @@ def resync(
         invocation_of(context).client() as client,
         stopped(client, terminal, name, timeout, stop=True),
     ):
-        if where is None:
-            _forget(client, name, tables, required=True)
-        else:
-            known = _offsets(client, name)
-            names = [_known(known, table) or table for table in tables]
-            asked = [
-                OffsetInfo({"table": each, "where": where}, {"round": 0}) for each in names
-            ]
-            client.set_offsets(name, asked)
+        names = _required(client, name, tables)
+        more = {} if where is None else {"where": where}
+        asked = [OffsetInfo({"table": each, **more}, {"round": 0}) for each in names]
+        client.set_offsets(name, asked)
     _tell(context, name, [f"{name}: reads {table} again" for table in tables])
 
 
@@ -127,24 +122,29 @@ def _offsets(client: Client, name: str) -> dict[str, dict[str, object]]:
     }
 
 
-def _forget(
-    client: Client, name: str, tables: Sequence[str], *, required: bool = False
-) -> None:
-    """Let a stopped connector know nothing of tables."""
-    from headrace.client import OffsetInfo
+def _required(client: Client, name: str, tables: Sequence[str]) -> list[str]:
+    """Return what offsets call tables. Raises ConfigError for one that was not read."""
     from headrace.sdk import ConfigError
 
     known = _offsets(client, name)
     found = {table: _known(known, table) for table in tables}
-    unknown = [table for table, there in found.items() if there is None]
-    if required and unknown:
-        raise ConfigError(
-            problem=f"{name} has not read {unknown[0]}.",
-            fix=f"It has read: {', '.join(known) or 'no table'}.",
-            field="TABLE",
-        )
-    gone = [OffsetInfo({"table": table}, None) for table in found.values() if table is not None]
-    if gone:
+    for table, there in found.items():
+        if there is None:
+            raise ConfigError(
+                problem=f"{name} has not read {table}.",
+                fix=f"It has read: {', '.join(known) or 'no table'}.",
+                field="TABLE",
+            )
+    return [each for each in found.values() if each is not None]
+
+
+def _forget(client: Client, name: str, tables: Sequence[str]) -> None:
+    """Let a stopped connector know nothing of tables."""
+    from headrace.client import OffsetInfo
+
+    known = _offsets(client, name)
+    found = [_known(known, table) for table in tables]
+    if gone := [OffsetInfo({"table": table}, None) for table in found if table is not None]:
         client.set_offsets(name, gone)
 
 

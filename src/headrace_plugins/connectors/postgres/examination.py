@@ -107,6 +107,10 @@ def _publication(
     feed: PostgresFeed, session: Session, tables: Sequence[Table]
 ) -> Iterator[Finding]:
     requirement = f"the publication {feed.publication}"
+    options = feed.incomplete(session, tables)
+    if options is not None:
+        yield Finding(requirement, Verdict.FAILED, "It leaves changes out.", f"{options};")
+        return
     statement = feed.missing(session, tables)
     if statement is None:
         yield Finding(requirement, Verdict.OK, "has all tables")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, DataLostError, Schema
+from headrace.sdk import ConfigError, DataLostError, RetriableError, Schema
 from headrace_plugins.changes.feed import Feed, Snapshot
 from headrace_plugins.connectors.postgres.replication import RESNAPSHOT, lsn_text, to_lsn
 from headrace_plugins.connectors.postgres.settings import PublicationMode
@@ -37,7 +37,31 @@ SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
   AND (c.relreplident = 'n' OR (c.relreplident = 'd' AND NOT EXISTS (
-    SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)))"""
+    SELECT FROM pg_catalog.pg_index i
+    WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)))"""
+_OTHER_INDEX = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
+JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisreplident
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+  AND c.relreplident = 'i' AND NOT k.indkey::int2[] <@ i.indkey::int2[]"""
+_PUBLICATION = """
+SELECT puballtables, pubviaroot, pubinsert AND pubupdate AND pubdelete AND pubtruncate
+FROM pg_catalog.pg_publication WHERE pubname = %s"""
+_PARTITIONED = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+  AND c.relkind = 'p'"""
+_PAGE_BYTES = 1024
+"""Of which a page of the log is a multiple, whatever its size is."""
+_LOOK_SECONDS, _WRITERS_SECONDS = 0.1, 2.0
+_PAGE_LOOKS, _PAGE_SECONDS = 20, 0.05
+_COMMITTED = """
+SELECT x::text FROM pg_snapshot_xip(pg_current_snapshot()) x
+WHERE pg_xact_status(x) = 'committed'"""
+_RUNNING = "SELECT x::text FROM pg_snapshot_xip(pg_current_snapshot()) x"
 _UNFIT = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -96,19 +120,14 @@ class PostgresFeed(Feed):
         for plugin, is_here, _, status, confirmed, _ in session.rows(_SLOT, [self.slot]):
             self._check_slot(plugin, is_here)
             place = confirmed
-            if anew or status == "lost":
-                # Nothing behind it was read, and nothing can be.
+            is_published = session.rows(_PUBLICATION, [self.publication])
+            # Nothing was read by it, and nothing will be: its log has been removed, or begins
+            # before the publication, and pgoutput reads no such log.
+            if anew or status == "lost" or not is_published:
+                self.require(session, tables)
                 session.rows("SELECT pg_drop_replication_slot(%s)", [self.slot])
                 session.commit()
                 place = None
-            elif not self._is_published(session):
-                raise ConfigError(
-                    problem=f"The replication slot {self.slot} is there and the publication "
-                    f"{self.publication} is not: the server cannot tell what was in it.",
-                    fix=f"SELECT pg_drop_replication_slot({self.database.literal(self.slot)});"
-                    " or name the publication that belongs to the slot.",
-                    field="publication.name",
-                )
         self._publish(session, tables)
         session.commit()
         if place is None:
@@ -117,11 +136,10 @@ class PostgresFeed(Feed):
                 [self.slot],
             )
             session.commit()
+        else:
+            # Where a slot is created, the server waits for them itself.
+            self._await_writers(session, tables)
         return {"lsn": to_lsn(str(place)), "system": self._system(session)}
-
-    def _is_published(self, session: Session) -> bool:
-        query = "SELECT FROM pg_catalog.pg_publication WHERE pubname = %s"
-        return bool(session.rows(query, [self.publication]))
 
     @override
     def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
@@ -154,7 +172,32 @@ class PostgresFeed(Feed):
                 "by another, and what lies between is lost.",
                 fix=RESNAPSHOT,
             )
+        if int(self.now(session)["lsn"]) < int(place["lsn"]):
+            raise DataLostError(
+                problem=f"The log of {title} ends before the stored position "
+                f"{lsn_text(int(place['lsn']))}: the server was set back to a backup.",
+                fix=RESNAPSHOT,
+            )
         self._publish(session, tables)
+
+    def _await_writers(self, session: Session, tables: Sequence[Table]) -> None:
+        """Wait for those who write tables, since before these were published perhaps.
+
+        What they have written is not in the log, nor yet in a snapshot.
+        """
+        by = time.monotonic() + _WRITERS_SECONDS
+        for table in tables:
+            writers = self.database.writers(session, table.name)
+            while writers:
+                if time.monotonic() > by:
+                    raise RetriableError(
+                        problem=f"A transaction is open that may have written {table.name} "
+                        "before it was published; what it wrote would be in no log.",
+                        fix="Commit it, or end its session.",
+                    )
+                session.rollback()
+                time.sleep(_LOOK_SECONDS)
+                writers &= self.database.writers(session, table.name)
 
     def _check_slot(self, plugin: str, is_here: bool) -> None:  # noqa: FBT001 - a column
         if plugin != "pgoutput" or not is_here:
@@ -175,6 +218,7 @@ class PostgresFeed(Feed):
                 fix="ALTER SYSTEM SET wal_level = logical; then restart the server.",
                 field="connection.url",
             )
+        self._require_all_changes(session, tables)
         statement = self.missing(session, tables)
         if statement is None:
             return
@@ -186,13 +230,35 @@ class PostgresFeed(Feed):
                 field="publication.name",
             )
 
+    def _require_all_changes(self, session: Session, tables: Sequence[Table]) -> None:
+        """Raise ConfigError where a publication, or a table in it, leaves something out."""
+        self._require_keys(session, tables)
+        statement = self.incomplete(session, tables)
+        if statement is not None:
+            raise ConfigError(
+                problem=f"The publication {self.publication} leaves changes out.",
+                fix=f"{statement};",
+                field="publication.name",
+            )
+
+    def incomplete(self, session: Session, tables: Sequence[Table]) -> str | None:
+        """Return the statement that lets a publication have all changes; None if it has."""
+        found = session.rows(_PUBLICATION, [self.publication])
+        if not found:
+            return None
+        _, via_root, has_all = found[0]
+        options = [] if has_all else ["publish = 'insert, update, delete, truncate'"]
+        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
+        # Changes would come under the names of the parts, which nobody follows.
+        if not via_root and session.rows(_PARTITIONED, names):
+            options.append("publish_via_partition_root = true")
+        name = self.database.quote(self.publication)
+        return f"ALTER PUBLICATION {name} SET ({', '.join(options)})" if options else None
+
     def missing(self, session: Session, tables: Sequence[Table]) -> str | None:
         """Return the statement that gives the publication what it lacks; None for nothing."""
         name = self.database.quote(self.publication)
-        found = session.rows(
-            "SELECT puballtables FROM pg_catalog.pg_publication WHERE pubname = %s",
-            [self.publication],
-        )
+        found = session.rows(_PUBLICATION, [self.publication])
         published = {
             TableName(*row)
             for row in session.rows(
@@ -228,6 +294,19 @@ class PostgresFeed(Feed):
             ) from error
         session.commit()
 
+    def _require_keys(self, session: Session, tables: Sequence[Table]) -> None:
+        """Raise ConfigError for a table of whose deletions the log does not have the key."""
+        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
+        for row in session.rows(_OTHER_INDEX, names):
+            path = self.database.path(TableName(*row))
+            raise ConfigError(
+                problem=f"{TableName(*row)} has an index as its replica identity that lacks "
+                "columns of the primary key.",
+                fix=f"ALTER TABLE {path} REPLICA IDENTITY DEFAULT; or leave it out by "
+                "table.exclude.list.",
+                field="table.exclude.list",
+            )
+
     def require_followable(self, session: Session, tables: Sequence[Table]) -> None:
         """Raise ConfigError for a table that no publication may have, or better has not."""
         names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
@@ -248,6 +327,7 @@ class PostgresFeed(Feed):
                 "table.exclude.list.",
                 field="table.exclude.list",
             )
+        self._require_keys(session, tables)
 
     @staticmethod
     def _system(session: Session) -> str:
@@ -255,7 +335,15 @@ class PostgresFeed(Feed):
 
     @override
     def now(self, session: Session) -> Offset:
-        return {"lsn": to_lsn(session.value("SELECT pg_current_wal_flush_lsn()::text"))}
+        place = 0
+        for _ in range(_PAGE_LOOKS):
+            place = to_lsn(session.value("SELECT pg_current_wal_flush_lsn()::text"))
+            # Up to the end of a page it may be flushed within a record. A commit that lies on
+            # both sides of a place would be taken for one before it: its rest comes at once.
+            if place % _PAGE_BYTES:
+                break
+            time.sleep(_PAGE_SECONDS)
+        return {"lsn": place}
 
     @override
     def reader(self, follows: Callable[[TableName], bool]) -> Callable[[], LogReader]:
@@ -267,6 +355,14 @@ class PostgresFeed(Feed):
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         with self.database.session() as session, self.database.session() as looking:
+            # The log has a transaction as soon as it is flushed, and snapshots a moment later,
+            # or long after where it waits for a standby: no snapshot may be behind the log.
+            late = {x for (x,) in looking.rows(_COMMITTED)}
+            while late:
+                looking.rollback()
+                time.sleep(_LOOK_SECONDS / 10)
+                late &= {x for (x,) in looking.rows(_RUNNING)}
+            looking.rollback()
             begin_snapshot(session.connection)
             [(name, seen)] = session.rows(
                 "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"

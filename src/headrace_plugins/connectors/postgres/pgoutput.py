@@ -133,13 +133,14 @@ class RowMessages:
         self.messages.append(message[:HEAD] + b"T" + bytes(5) + none)
         self.transactions.append(transaction)
 
-    def split(self, transaction: Transaction | None) -> tuple[RowMessages, RowMessages]:
-        """Return what is not of a transaction, the last one, and what is."""
-        there = enumerate(self.transactions)
-        first = next((n for n, each in there if each is transaction), len(self.messages))
+    def before(self, transaction: Transaction) -> tuple[RowMessages, RowMessages]:
+        """Return those before a transaction, and its own, which are the last."""
+        count = len(self.messages)
+        while count and self.transactions[count - 1] is transaction:
+            count -= 1
         return (
-            RowMessages(self.columns, self.messages[:first], self.transactions[:first]),
-            RowMessages(self.columns, self.messages[first:], self.transactions[first:]),
+            RowMessages(self.columns, self.messages[:count], self.transactions[:count]),
+            RowMessages(self.columns, self.messages[count:], self.transactions[count:]),
         )
 
     def decoded(self) -> DecodedRows:

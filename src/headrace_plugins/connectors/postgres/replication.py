@@ -56,6 +56,7 @@ class ReplicationStream:
         from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - an extra
 
         self._database, self._slot, self._pq, self._error = database, slot, pq, Error
+        self._publication = f'publication "{publication}"'
         parameters = {**database.parameters, "replication": "database"}
         text = make_conninfo("", **{k: v for k, v in parameters.items() if v is not None})
         with database.errors():
@@ -109,6 +110,13 @@ class ReplicationStream:
         title = self._database.address.title
         # 42704: there is no such slot. 55000: it was invalidated. 58P01: a file of the log has
         # gone.
+        if state == "42704" and self._publication in text:
+            raise DataLostError(
+                problem=f"{title}: {text}. It was made anew behind the stored position, and "
+                "what lies before that cannot be read.",
+                fix="SELECT pg_drop_replication_slot("
+                f"{self._database.literal(self._slot)}); {RESNAPSHOT}",
+            ) from error
         if state in {"42704", "58P01"} or (state == "55000" and self._slot in text):
             raise DataLostError(
                 problem=f"{title}: {text}. What comes after the stored position is lost.",

@@ -254,8 +254,8 @@ class PostgresLog(LogReader):
         runs = []
         for each in waiting:
             rows, each.rows = each.rows, RowMessages(each.rows.columns)
-            if has_whole:
-                rows, each.rows = rows.split(begun)
+            if has_whole and begun is not None:
+                rows, each.rows = rows.before(begun)
             if rows.messages:
                 runs.append(self._run(each, rows.decoded()))
         self._bytes = sum(len(m) for each in waiting for m in each.rows.messages)

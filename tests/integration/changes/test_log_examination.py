@@ -1,0 +1,221 @@
+"""What ``headrace doctor`` finds of a database whose changes are to be followed."""
+
+from collections.abc import Iterator, Mapping
+
+import psycopg
+import pytest
+from tests.integration.changes.change_reading import run
+from tests.postgresql_server import PostgresqlServer
+
+from headrace.sdk import ConfigError
+from headrace.sdk.connector import Finding, Verdict
+from headrace_plugins.connectors.postgres import PostgresSource
+
+pytestmark = pytest.mark.service
+TABLE = "CREATE TABLE t (id bigint PRIMARY KEY, v int)"
+SLOT = "SELECT pg_create_logical_replication_slot('s', 'pgoutput')"
+PUBLICATION = "CREATE PUBLICATION s FOR TABLE t"
+
+
+def examined(url: str, **texts: str) -> Mapping[str, Finding]:
+    props = {"connection.url": url, "slot.name": "s", "name": "c"}
+    props |= {key.replace("_", "."): text for key, text in texts.items()}
+    config = PostgresSource.config_def().parse(props)
+    return {found.requirement: found for found in PostgresSource.examine(config)}
+
+
+def errors(url: str, **texts: str) -> list[ConfigError]:
+    props = {"connection.url": url, "slot.name": "s", "name": "c"}
+    props |= {key.replace("_", "."): text for key, text in texts.items()}
+    return list(PostgresSource.check(PostgresSource.config_def().parse(props)))
+
+
+def statement(finding: Finding) -> str:
+    """Return the first statement of what is to be done."""
+    return finding.fix[finding.fix.index("ALTER ") :].partition(";")[0]
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresqlServer]:
+    """A server of the test's own, which is not set for following."""
+    with PostgresqlServer.running(wal_level="replica", max_replication_slots="1") as made:
+        yield made
+
+
+def test_nothing_is_wrong_with_a_database_that_can_be_followed(url: str) -> None:
+    run(url, TABLE)
+    found = examined(url)
+    assert {each.verdict for each in found.values()} == {Verdict.OK}
+    assert found["the replication slot s"].found == "is created at the start"
+    assert found["the publication s"].found == "is made at the start"
+    assert not errors(url)
+    run(url, PUBLICATION, SLOT)
+    found = examined(url)
+    assert {n for n, each in found.items() if each.verdict is not Verdict.OK} == {
+        "a limit of what slots keep"
+    }
+
+
+def test_a_server_without_logical_decoding_is_set_up_by_what_it_says(
+    server: PostgresqlServer,
+) -> None:
+    with server.database() as url:
+        run(url, TABLE)
+        found = examined(url)["wal_level = logical"]
+        assert (found.verdict, found.found) == (Verdict.FAILED, "replica")
+        assert [each.problem for each in errors(url)] == ["wal_level is replica."]
+        assert found.fix.startswith("ALTER SYSTEM SET wal_level = logical;")
+        # Settings of the command line, as this server has, go before those of ALTER SYSTEM.
+        server.settings = {"wal_level": "logical", "max_replication_slots": "1"}
+        with server.paused():
+            pass
+        assert examined(url)["wal_level = logical"].verdict is Verdict.OK
+
+        requirement = "a free place of max_replication_slots"
+        run(url, "SELECT pg_create_physical_replication_slot('other')")
+        found = examined(url)[requirement]
+        assert (found.verdict, found.found) == (Verdict.FAILED, "0 free")
+        assert "ALTER SYSTEM SET max_replication_slots = 20" in found.fix
+        server.settings = {"wal_level": "logical", "max_replication_slots": "20"}
+        with server.paused():
+            pass
+        assert examined(url)[requirement].verdict is Verdict.OK
+        run(url, "SELECT pg_drop_replication_slot('other')")
+
+
+@pytest.fixture
+def user(postgresql: PostgresqlServer, url: str) -> Iterator[str]:
+    """The URL of a user who owns nothing, but may read the table."""
+    run(url, TABLE, 'CREATE ROLE "other user" LOGIN', 'GRANT SELECT ON t TO "other user"')
+    yield url.replace("postgres@", "other%20user@")
+    run(url, 'DROP OWNED BY "other user"', 'DROP ROLE "other user"')
+
+
+def test_a_user_gets_the_rights_that_it_lacks(url: str, user: str) -> None:
+    found = examined(user)
+    requirement = "the right to replicate"
+    assert (found[requirement].verdict, found[requirement].found) == (
+        Verdict.FAILED,
+        "other user",
+    )
+    run(url, statement(found[requirement]))
+    found = examined(user)
+    assert found[requirement].verdict is Verdict.OK
+
+    requirement = "the publication s"
+    assert found[requirement].verdict is Verdict.FAILED
+    assert "does not own public.t" in found[requirement].found
+    _, _, made = found[requirement].fix.partition("run: ")
+    run(url, made)
+    assert examined(user)[requirement].found == "has all tables"
+
+
+def test_who_owns_the_tables_may_have_to_be_allowed_a_publication(url: str, user: str) -> None:
+    run(url, 'ALTER TABLE t OWNER TO "other user"')
+    found = examined(user)["the publication s"]
+    assert (found.verdict, found.found) == (Verdict.FAILED, "The user may not make it.")
+    run(url, found.fix)
+    found = examined(user)["the publication s"]
+    assert (found.verdict, found.found) == (Verdict.OK, "is made at the start")
+
+
+def test_tables_whose_rows_the_log_does_not_tell_apart(url: str) -> None:
+    run(url, TABLE, 'CREATE TABLE "no Key" (id int)')
+    found = examined(url)["rows of public.no Key in the log"]
+    assert found.verdict is Verdict.FAILED
+    assert "rows that the log tells apart" not in examined(url)
+    assert [each.field for each in errors(url)] == ["table.exclude.list"]
+    run(url, statement(found))
+    assert examined(url)["rows that the log tells apart"].verdict is Verdict.OK
+    assert not errors(url)
+
+
+def test_a_publication_that_lacks_tables_where_others_make_it(url: str) -> None:
+    run(url, TABLE, "CREATE TABLE u (id int PRIMARY KEY)", PUBLICATION)
+    texts = {"publication_autocreate_mode": "disabled"}
+    found = examined(url, **texts)["the publication s"]
+    assert (found.verdict, found.found) == (Verdict.FAILED, "It lacks tables.")
+    assert [each.fix for each in errors(url, **texts)] == [found.fix]
+    run(url, found.fix)
+    assert examined(url, **texts)["the publication s"].verdict is Verdict.OK
+    assert not errors(url, **texts)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        f"{PUBLICATION} WITH (publish = 'insert')",
+        "CREATE PUBLICATION s FOR ALL TABLES WITH (publish = 'insert, update, delete')",
+    ],
+)
+def test_a_publication_that_leaves_changes_out(url: str, made: str) -> None:
+    run(url, TABLE, made)
+    found = examined(url)["the publication s"]
+    assert (found.verdict, found.found) == (Verdict.FAILED, "It leaves changes out.")
+    run(url, statement(found))
+    assert examined(url)["the publication s"].verdict is Verdict.OK
+
+
+def test_a_publication_that_tells_of_parts_only(url: str) -> None:
+    run(
+        url,
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t DEFAULT",
+        PUBLICATION,
+    )
+    found = examined(url)["the publication s"]
+    assert found.verdict is Verdict.FAILED
+    run(url, statement(found))
+    assert examined(url)["the publication s"].verdict is Verdict.OK
+
+
+def test_an_index_that_lacks_the_key(url: str) -> None:
+    run(
+        url,
+        "CREATE TABLE t (id int PRIMARY KEY, name text NOT NULL UNIQUE)",
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX t_name_key",
+    )
+    found = examined(url)["rows of public.t in the log"]
+    assert found.verdict is Verdict.FAILED
+    run(url, statement(found))
+    assert examined(url)["rows that the log tells apart"].verdict is Verdict.OK
+
+
+def test_a_transaction_that_is_open_for_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace_plugins.connectors.postgres.examination._LONG_SECONDS", 1)
+    run(url, TABLE)
+    requirement = "no transaction that is open for long"
+    with psycopg.connect(url) as open_one:
+        open_one.execute("INSERT INTO t VALUES (1)")
+        open_one.execute("SELECT pg_sleep(1.6)")
+        found = examined(url)[requirement]
+        assert found.verdict is Verdict.WARNING
+        assert found.found.startswith("the oldest is open for")
+    assert examined(url)[requirement].verdict is Verdict.OK
+
+
+def test_a_slot_that_keeps_much_of_the_log(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace_plugins.connectors.postgres.examination._MUCH_BYTES", 1000)
+    run(url, TABLE, PUBLICATION, SLOT, "INSERT INTO t SELECT generate_series(1, 1000)")
+    requirement = "the replication slot s"
+    found = examined(url)[requirement]
+    assert found.verdict is Verdict.WARNING
+    assert "not in use" in found.found
+    run(url, "SELECT" + found.fix.partition("SELECT")[2])
+    assert examined(url)[requirement].verdict is Verdict.OK
+
+
+def test_a_slot_that_the_server_gave_up() -> None:
+    running = PostgresqlServer.running(max_slot_wal_keep_size="1MB")
+    with running as server, server.database() as url:
+        run(url, TABLE, PUBLICATION, SLOT)
+        found = examined(url)["a limit of what slots keep"]
+        assert found.verdict is Verdict.OK
+        assert found.found.startswith("1MB, ")
+        for _ in range(4):
+            run(url, "SELECT pg_logical_emit_message(false, 'x', '')")
+            run(url, "SELECT pg_switch_wal()")
+        run(url, "CHECKPOINT")
+        found = examined(url)["the replication slot s"]
+        assert found.verdict is Verdict.FAILED
+        assert "has removed the log" in found.found
