@@ -119,7 +119,7 @@ def test_tables_and_their_changes_are_in_another_database(
             source,
             "INSERT INTO lines VALUES ('late', 2, NULL, 'x')",
             "TRUNCATE orders",
-            "INSERT INTO orders VALUES (7, 'today', 1.50, repeat('x', 9000)), (8)",
+            "INSERT INTO orders VALUES (7, 'today', 1.50, repeat('x', 9000))",
             "UPDATE orders SET price = 2",
         )
         headrace("run", "--once", file)

@@ -45,7 +45,8 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
 JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisreplident
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
-  AND c.relreplident = 'i' AND NOT k.indkey::int2[] <@ i.indkey::int2[]"""
+  AND c.relreplident = 'i'
+  AND NOT (k.indkey::int2[])[0:k.indnkeyatts - 1] <@ i.indkey::int2[]"""
 _PUBLICATION = """
 SELECT puballtables, pubviaroot, pubinsert AND pubupdate AND pubdelete AND pubtruncate
 FROM pg_catalog.pg_publication WHERE pubname = %s"""
@@ -56,8 +57,9 @@ WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
   AND c.relkind = 'p'"""
 _PAGE_BYTES = 1024
 """Of which a page of the log is a multiple, whatever its size is."""
+_PAGE_SECONDS = 1.0
+"""How long the end of a page is not taken for the end of the log."""
 _LOOK_SECONDS, _WRITERS_SECONDS = 0.1, 2.0
-_PAGE_LOOKS, _PAGE_SECONDS = 20, 0.05
 _COMMITTED = """
 SELECT x::text FROM pg_snapshot_xip(pg_current_snapshot()) x
 WHERE pg_xact_status(x) = 'committed'"""
@@ -335,14 +337,13 @@ class PostgresFeed(Feed):
 
     @override
     def now(self, session: Session) -> Offset:
-        place = 0
-        for _ in range(_PAGE_LOOKS):
-            place = to_lsn(session.value("SELECT pg_current_wal_flush_lsn()::text"))
-            # Up to the end of a page it may be flushed within a record. A commit that lies on
-            # both sides of a place would be taken for one before it: its rest comes at once.
-            if place % _PAGE_BYTES:
-                break
-            time.sleep(_PAGE_SECONDS)
+        # Up to the end of a page it may be flushed within a record. A commit that lies on both
+        # sides of a place would be taken for one before it: its rest comes at once.
+        query = "SELECT pg_current_wal_flush_lsn()::text"
+        place, by = to_lsn(session.value(query)), time.monotonic() + _PAGE_SECONDS
+        while place % _PAGE_BYTES == 0 and time.monotonic() < by:
+            time.sleep(_PAGE_SECONDS / 20)
+            place = to_lsn(session.value(query))
         return {"lsn": place}
 
     @override
