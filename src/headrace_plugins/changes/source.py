@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import reduce
 from operator import methodcaller
@@ -37,7 +37,7 @@ from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.parts import Part, divided
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -121,10 +121,22 @@ class ChangeTask(StreamFrameSource):
         self._session = self._database.idle(self._session)
         return self._session
 
+    def _rest(self) -> None:
+        """End the transaction that looking has begun: its locks are in the way of others."""
+        if self._session is not None:
+            with suppress(HeadraceError):  # the next look says what is wrong
+                self._session.rollback()
+
     # --- planning -------------------------------------------------------------------
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
+        try:
+            return self._latest(start, limit)
+        finally:
+            self._rest()
+
+    def _latest(self, start: Position, limit: ReadLimit) -> Position:
         place = start.offset(self._feed.partition)
         try:
             self._look(start)
@@ -188,13 +200,20 @@ class ChangeTask(StreamFrameSource):
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
-            for name in tables:
-                if name not in self._writers and start.offset(partition_of(name)) is None:
-                    self._writers[name] = self._writers_of(name)
-            by = time.monotonic() + _WRITERS_SECONDS
-            while any(map(self._is_written_by_others, tables)) and time.monotonic() < by:
-                time.sleep(_LOOK_SECONDS)
+            self._await_writers(
+                name
+                for name in tables
+                if name not in self._writers and start.offset(partition_of(name)) is None
+            )
         self._looked = time.monotonic()
+
+    def _await_writers(self, names: Iterable[str]) -> None:
+        """Learn who writes new tables, and wait a moment for them to end."""
+        new = {name: self._writers_of(name) for name in names}
+        self._writers |= new
+        by = time.monotonic() + _WRITERS_SECONDS
+        while any(map(self._is_written_by_others, new)) and time.monotonic() < by:
+            time.sleep(_LOOK_SECONDS)
 
     def _writers_of(self, name: str) -> frozenset[str]:
         """Return who writes a table now, since before the log has it perhaps.
@@ -269,7 +288,6 @@ class ChangeTask(StreamFrameSource):
             left -= found[1]
             if left <= 0:
                 break
-        session.rollback()
         return end
 
     def _take_snapshot(self) -> None:
@@ -378,6 +396,14 @@ class ChangeTask(StreamFrameSource):
     def streams(
         self, spark: SparkSession, start: Position, end: Position
     ) -> Sequence[StreamRows]:
+        try:
+            return self._streams(spark, start, end)
+        finally:
+            self._rest()
+
+    def _streams(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> Sequence[StreamRows]:
         partition = self._feed.partition
         before, place = start.offset(partition), end.offset(partition)
         if before and place and _INITIAL in place and place != before:
@@ -454,11 +480,12 @@ class ChangeTask(StreamFrameSource):
     def _snapshot_parts(
         self, spark: SparkSession, name: str, start: Position, end: Position
     ) -> tuple[Schema, list[ChangePart]]:
-        if self._snapshot is None:  # of an earlier life: what is read now is newer
+        table, partition = self._tables[name], partition_of(name)
+        # Of an earlier life, or lost since the batch was planned: what is read now is newer.
+        if self._snapshot is None or self._snapshot.has_lost(table.name):
             self._take_snapshot()
         snapshot, settings = self._snapshot, self.settings
         assert snapshot is not None
-        table, partition = self._tables[name], partition_of(name)
         rows = self._rows_of(table)
         span = _cursor(rows).range(rows, start.offset(partition), end.offset(partition) or {})
         conditions = divided(
@@ -527,6 +554,7 @@ class ChangeTask(StreamFrameSource):
         end = None if until is None else until.offset(self._feed.partition)
         if end is None:
             end = self._feed.now(self._asking())
+            self._rest()
         return Lag(size_bytes=self._feed.between_bytes(place, end))
 
     @override
