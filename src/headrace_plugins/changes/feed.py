@@ -28,6 +28,8 @@ class Snapshot:
         upto: A place in the log behind all that it has.
         ts_us: When it was taken, in microseconds since 1970.
         details: What ``source`` says of its rows, see ``Feed.details``.
+        has_lost: Whether a table cannot be read as of it any more, as its rows were written
+            anew or the connection that holds the snapshot has gone.
     """
 
     name: str | None
@@ -35,6 +37,7 @@ class Snapshot:
     upto: Offset
     ts_us: int
     details: Mapping[str, int | str | None]
+    has_lost: Callable[[TableName], bool]
 
 
 class Feed(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import reduce
 from operator import methodcaller
@@ -37,7 +37,7 @@ from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.parts import Part, divided
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -125,6 +125,12 @@ class ChangeTask(StreamFrameSource):
         self._session = self._database.idle(self._session)
         return self._session
 
+    def _rest(self) -> None:
+        """End the transaction that looking has begun: its locks are in the way of others."""
+        if self._session is not None:
+            with suppress(HeadraceError):  # the next look says what is wrong
+                self._session.rollback()
+
     # --- planning -------------------------------------------------------------------
 
     @override
@@ -138,6 +144,8 @@ class ChangeTask(StreamFrameSource):
             self._stop_reading()
             self._begun = None
             return Position.of(self._feed.partition, self._first(anew=True))
+        finally:
+            self._rest()
 
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
         place = start.offset(self._feed.partition)
@@ -196,13 +204,20 @@ class ChangeTask(StreamFrameSource):
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
-            for name in tables:
-                if name not in self._writers and start.offset(partition_of(name)) is None:
-                    self._writers[name] = self._writers_of(name)
-            by = time.monotonic() + _WRITERS_SECONDS
-            while any(map(self._is_written_by_others, tables)) and time.monotonic() < by:
-                time.sleep(_LOOK_SECONDS)
+            self._await_writers(
+                name
+                for name in tables
+                if name not in self._writers and start.offset(partition_of(name)) is None
+            )
         self._looked = time.monotonic()
+
+    def _await_writers(self, names: Iterable[str]) -> None:
+        """Learn who writes new tables, and wait a moment for them to end."""
+        new = {name: self._writers_of(name) for name in names}
+        self._writers |= new
+        by = time.monotonic() + _WRITERS_SECONDS
+        while any(map(self._is_written_by_others, new)) and time.monotonic() < by:
+            time.sleep(_LOOK_SECONDS)
 
     def _writers_of(self, name: str) -> frozenset[str]:
         """Return who writes a table now, since before the log has it perhaps.
@@ -294,7 +309,6 @@ class ChangeTask(StreamFrameSource):
             left -= found[1]
             if left <= 0:
                 break
-        session.rollback()
         return end
 
     def _beside(self, start: Position, partition: Mapping[str, str]) -> Offset:
@@ -427,6 +441,14 @@ class ChangeTask(StreamFrameSource):
     def streams(
         self, spark: SparkSession, start: Position, end: Position
     ) -> Sequence[StreamRows]:
+        try:
+            return self._streams(spark, start, end)
+        finally:
+            self._rest()
+
+    def _streams(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> Sequence[StreamRows]:
         partition = self._feed.partition
         before, place = start.offset(partition), end.offset(partition)
         if before and place and _INITIAL in place and place != before:
@@ -504,11 +526,12 @@ class ChangeTask(StreamFrameSource):
         start: Position,
         end: Position,
     ) -> tuple[Schema, list[ChangePart]]:
-        if self._snapshot is None:  # of an earlier life: what is read now is newer
+        table = self._tables[partition["table"]]
+        # Of an earlier life, or lost since the batch was planned: what is read now is newer.
+        if self._snapshot is None or self._snapshot.has_lost(table.name):
             self._take_snapshot()
         snapshot, settings = self._snapshot, self.settings
         assert snapshot is not None
-        table = self._tables[partition["table"]]
         rows, before = self._rows_of(table), _begun_offset(start.offset(partition))
         span = _cursor(rows, partition).range(rows, before, end.offset(partition) or {})
         if _WHERE in partition:
@@ -580,6 +603,7 @@ class ChangeTask(StreamFrameSource):
         end = None if until is None else until.offset(self._feed.partition)
         if end is None:
             end = self._feed.now(self._asking())
+            self._rest()
         return Lag(size_bytes=self._feed.between_bytes(place, end))
 
     @override

@@ -6,14 +6,15 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 import pytest
 from tests.integration.changes.change_reading import Following, rows, run, transact
 
-from headrace.sdk import RetriableError
+from headrace.sdk import HeadraceError, RetriableError
+from headrace.sdk.sources import ArrowParts
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]
@@ -37,7 +38,7 @@ def of_table(url: str) -> list[dict[str, Any]]:
 def compare(following: Following) -> None:
     """Check that a replica has what the table has."""
     expected = of_table(following.url)
-    if following.replica.tables["t"]:
+    if following.replica.tables["t"] or not expected:
         assert following.replica.rows("t") == expected
     else:
         texts = Counter(f'{{"id": {row["id"]}, "v": {row["v"]}}}' for row in expected)
@@ -127,6 +128,55 @@ def test_batches_say_whether_they_go_on_with_a_table(url: str, follow: Follow) -
     end = following.plan()
     assert [each.continues for each in following.streams(end)] == [True]
     assert found == [False, *[True] * 9]
+
+
+def test_a_table_that_is_read_is_not_locked_between_batches(url: str, follow: Follow) -> None:
+    run(url, *KEYED)
+    following = follow(url, **SMALL)
+    for _ in range(3):
+        end = following.plan()
+        following.read(end)
+        run(url, "SET lock_timeout = '5s'; ALTER TABLE t SET (fillfactor = 90)")
+        following.commit(end)
+    run(url, "SET lock_timeout = '5s'; TRUNCATE t")
+    following.new()
+    compare(following)
+
+
+_OURS = "FROM pg_stat_activity WHERE application_name = 'headrace'"
+REWRITES = {
+    "truncated": ["TRUNCATE t", "INSERT INTO t VALUES (500, 1), (3000, 1)"],
+    "rewritten": ["ALTER TABLE t ALTER COLUMN v TYPE bigint", "UPDATE t SET v = -v"],
+    "made anew": ["DROP TABLE t", *KEYED[:2], "DELETE FROM t WHERE id % 2 = 0"],
+    "disconnected": [
+        f"SELECT pg_terminate_backend(pid) {_OURS}",
+        "UPDATE t SET v = -v",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", REWRITES)
+def test_a_batch_is_read_again_of_a_table_that_was_written_anew(
+    url: str, follow: Follow, kind: str
+) -> None:
+    run(url, *KEYED)
+    following = follow(url, **SMALL)
+    for _ in range(3):
+        following.batch()
+    end = following.plan()
+    streams = following.streams(end)
+    run(url, *REWRITES[kind])
+    rows = streams[0].rows
+    assert isinstance(rows, ArrowParts)
+    with pytest.raises(HeadraceError):
+        list(rows.read(rows.parts[0]))
+    with suppress(RetriableError):  # of a session that was ended
+        following.streams(end)
+    following.read(end)
+    following.commit(end)
+    following.new()
+    if kind != "made anew":  # that is not in the log
+        compare(following)
 
 
 def test_it_goes_on_between_batches_after_a_restart(url: str, follow: Follow) -> None:

@@ -158,7 +158,7 @@ class MysqlFeed(Feed):
             "file": str(place["file"]),
             "pos": int(place["pos"]),
         }
-        yield Snapshot(None, None, place, time.time_ns() // 1000, details)
+        yield Snapshot(None, None, place, time.time_ns() // 1000, details, lambda _: False)
 
     @override
     def keeps(self, seen: Any) -> Keeps | None:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, DataLostError, RetriableError, Schema
+from headrace.sdk import (
+    ConfigError,
+    DataLostError,
+    HeadraceError,
+    RetriableError,
+    Schema,
+)
 from headrace_plugins.changes.feed import Feed, Snapshot
 from headrace_plugins.connectors.postgres.replication import RESNAPSHOT, lsn_text, to_lsn
 from headrace_plugins.connectors.postgres.settings import PublicationMode
@@ -64,6 +70,13 @@ _COMMITTED = """
 SELECT x::text FROM pg_snapshot_xip(pg_current_snapshot()) x
 WHERE pg_xact_status(x) = 'committed'"""
 _RUNNING = "SELECT x::text FROM pg_snapshot_xip(pg_current_snapshot()) x"
+_REWRITTEN = """
+SELECT EXISTS (SELECT FROM (
+    SELECT %s::regclass AS oid UNION SELECT relid FROM pg_partition_tree(%s::regclass)) t
+  LEFT JOIN pg_catalog.pg_class c ON c.oid = t.oid
+  WHERE c.oid IS NULL OR (c.relkind = 'r'
+    AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid)))"""
+"""The catalog is as of the snapshot, and what the function says is as of now."""
 _UNFIT = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -371,7 +384,15 @@ class PostgresFeed(Feed):
             upto = to_lsn(looking.value("SELECT pg_current_wal_insert_lsn()::text"))
             looking.close()
             details = {"txId": None, "lsn": upto}
-            yield Snapshot(name, seen, {"lsn": upto}, time.time_ns() // 1000, details)
+
+            def has_lost(table: TableName) -> bool:
+                try:
+                    return bool(session.value(_REWRITTEN, [self.database.path(table)] * 2))
+                except HeadraceError:
+                    return True
+
+            now = time.time_ns() // 1000
+            yield Snapshot(name, seen, {"lsn": upto}, now, details, has_lost)
 
     @override
     def keeps(self, seen: Any) -> Keeps | None:
