@@ -104,6 +104,8 @@ class ChangeTask(StreamFrameSource):
         self._begun: Offset | None = None
         self._holding = ExitStack()
         self._snapshot: Snapshot | None = None
+        self._unknown: list[str] = []
+        """Tables that count as read, and that the log does not have."""
         self._writers: dict[str, frozenset[str]] = {}
         """By the name of a new table, who may still write it without its being in the log."""
 
@@ -147,6 +149,13 @@ class ChangeTask(StreamFrameSource):
             self._stop_reading()
             self._begun = None
             return Position.of(self._feed.partition, self._first())
+        if self._unknown:
+            # Made anew, or left out by others: what they held by then is not in the log.
+            log.warning("tables are read again", tables=self._unknown)
+            for name in self._unknown:
+                self._writers.pop(name, None)
+                start = start.without(partition_of(name))
+            return start
         if place is None:
             place = self._first()
             if not self._feed.keeps_start:
@@ -196,6 +205,10 @@ class ChangeTask(StreamFrameSource):
         if set(tables) != set(self._tables):
             self._stop_reading()
         self._tables = tables
+        left_out = [str(each) for each in self._feed.left_out(session, found)]
+        self._unknown = [n for n in left_out if start.offset(partition_of(n)) is not None]
+        if self._unknown:
+            return  # that they were read is forgotten first
         if place is not None:
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
@@ -443,7 +456,8 @@ class ChangeTask(StreamFrameSource):
         changed = [
             name
             for name in tables
-            if _is_other(start.offset(partition_of(name)), end.offset(partition_of(name)))
+            if end.offset(partition_of(name)) is not None
+            and _is_other(start.offset(partition_of(name)), end.offset(partition_of(name)))
         ]
         for name in changed:
             if name not in self._tables:
