@@ -84,6 +84,10 @@ class Feed(ABC):
         Raises DataLostError where it has not.
         """
 
+    def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
+        """Return the tables that the log has nothing of until ``check``. It changes nothing."""
+        return ()
+
     @abstractmethod
     def now(self, session: Session) -> Offset:
         """Return the place behind all that is committed now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     says which rows have none, and why."""
     Keeps: TypeAlias = Callable[[pa.RecordBatch], pa.Array | None]
     """Says which changes are kept, of a run's rows; None for all."""
+
+_PART_ROWS = 50_000
+"""Fewer changes than these are read by one Spark partition."""
 
 
 class ChangePart(ABC):
@@ -88,3 +91,18 @@ class SnapshotPart(ChangePart):
     def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
         for rows, rejected in self.part.read():
             yield self.envelope.read_rows(rows, self.ts_us, self.details), rejected
+
+
+def grouped(runs: Sequence[SpooledRun], count: int) -> list[tuple[SpooledRun, ...]]:
+    """Divide runs, in their order, into groups of about as many rows."""
+    total = sum(run.rows for run in runs)
+    size = max(_PART_ROWS, -(-total // count))
+    groups: list[list[SpooledRun]] = [[]]
+    rows = 0
+    for run in runs:
+        if rows >= size and len(groups) < count:
+            groups.append([])
+            rows = 0
+        groups[-1].append(run)
+        rows += run.rows
+    return [tuple(group) for group in groups]

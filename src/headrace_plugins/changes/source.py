@@ -28,7 +28,7 @@ from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
 from headrace_plugins.changes.connector import selection_of, tables_of
 from headrace_plugins.changes.envelope import Envelope, row_schema
 from headrace_plugins.changes.log import Shape
-from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart
+from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart, grouped
 from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.settings import ChangeSettings, InvalidValues, SnapshotMode
 from headrace_plugins.databases.catalog import Table, TableName
@@ -55,8 +55,6 @@ _SEEN, _UNTIL = "seen", "until"
 """In the offset of a table: what its snapshot has of the log, and the place behind that."""
 _WHERE = "where"
 """In the partition of rows of a table that were asked for: their condition in SQL."""
-_PART_ROWS = 50_000
-"""Fewer changes than these are read by one Spark partition."""
 _IDLE_BYTES = 16 << 20
 """So much of the log that is not ours moves the position on at once."""
 _NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
@@ -108,6 +106,8 @@ class ChangeTask(StreamFrameSource):
         self._begun: Offset | None = None
         self._holding = ExitStack()
         self._snapshot: Snapshot | None = None
+        self._unknown: list[str] = []
+        """Tables that count as read, and that the log does not have."""
         self._writers: dict[str, frozenset[str]] = {}
         """By the name of a table, who may write it since before the log has had it."""
 
@@ -150,6 +150,13 @@ class ChangeTask(StreamFrameSource):
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
         place = start.offset(self._feed.partition)
         self._look(start)
+        if self._unknown:
+            # Made anew, or left out by others: what they held by then is not in the log.
+            log.warning("tables are read again", tables=self._unknown)
+            for name in self._unknown:
+                self._writers.pop(name, None)
+                start = start.without(partition_of(name))
+            return start
         is_first = place is None
         place = place or self._first()
         if limit.until is None and limit.rows is None:
@@ -200,6 +207,10 @@ class ChangeTask(StreamFrameSource):
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
         self._tables = tables
+        left_out = [str(each) for each in self._feed.left_out(session, found)]
+        self._unknown = [n for n in left_out if start.offset(partition_of(n)) is not None]
+        if self._unknown:
+            return  # that they were read is forgotten first
         if place is not None:
             self._feed.check(session, found, place)
             if self._looked > 0 and added:
@@ -482,7 +493,7 @@ class ChangeTask(StreamFrameSource):
                     [row],
                     [
                         LogPart(group, envelope, self._feed.typed, self._feed.keeps(seen))
-                        for group in _groups(runs, parallel)
+                        for group in grouped(runs, parallel)
                     ],
                 )
         for each in tables:
@@ -648,18 +659,3 @@ def _by_table(entries: Sequence[Entry]) -> dict[TableName, list[SpooledRun]]:
         for run in entry.runs:
             found.setdefault(run.shape.table, []).append(run)
     return found
-
-
-def _groups(runs: Sequence[SpooledRun], count: int) -> list[tuple[SpooledRun, ...]]:
-    """Divide runs, in their order, into groups of about as many rows."""
-    total = sum(run.rows for run in runs)
-    size = max(_PART_ROWS, -(-total // count))
-    groups: list[list[SpooledRun]] = [[]]
-    rows = 0
-    for run in runs:
-        if rows >= size:
-            groups.append([])
-            rows = 0
-        groups[-1].append(run)
-        rows += run.rows
-    return [tuple(group) for group in groups]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.integration.changes.change_reading import Following, rows, run
+from tests.integration.changes.change_reading import Following, run
 
 from headrace.sdk import RetriableError
 from headrace_plugins.changes.process import LogProcess
@@ -141,7 +141,7 @@ def test_it_reads_ahead_no_more_than_is_allowed(url: str, follow: Follow) -> Non
     following.new()
     assert len(following.replica.rows("t")) == 30_000
     # It did not lose its connection by waiting.
-    assert rows(url, "SELECT active FROM pg_replication_slots") == [(True,)]
+    assert following.slot["active"]
 
 
 @pytest.mark.long

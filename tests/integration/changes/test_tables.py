@@ -327,6 +327,30 @@ def test_a_table_that_is_made_again_has_its_new_rows(url: str, follow: Follow) -
     assert after == {"id": 5, "w": "x"}
 
 
+@pytest.mark.parametrize("away", [False, True])
+def test_a_table_that_takes_the_place_of_another_is_read(
+    url: str, follow: Follow, away: bool
+) -> None:
+    following = followed(url, follow, table_include_list="t")
+    if away:
+        following.task.stop()
+    run(
+        url,
+        "CREATE TABLE new (LIKE t INCLUDING ALL)",
+        "INSERT INTO new SELECT n, -n FROM generate_series(1, 5) n",
+        "ALTER TABLE t RENAME TO old",
+        "ALTER TABLE new RENAME TO t",
+        "UPDATE old SET v = 7",
+    )
+    if away:
+        following.restart()
+    for _ in range(3):
+        following.new()
+    run(url, "UPDATE t SET v = v - 1 WHERE id = 5")
+    following.new()
+    assert following.replica.rows("t") == of_table(url)
+
+
 def test_a_partitioned_table_is_one_table(url: str, follow: Follow) -> None:
     following = followed(
         url,

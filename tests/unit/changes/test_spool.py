@@ -14,7 +14,7 @@ from headrace.sdk import Schema
 from headrace.sdk.errors import StorageUnavailableError
 from headrace_plugins.changes import spool
 from headrace_plugins.changes.log import Run, Shape
-from headrace_plugins.changes.source import _groups
+from headrace_plugins.changes.parts import grouped
 from headrace_plugins.changes.spool import Entry, SpooledRun, SpoolWriter
 from headrace_plugins.connectors.postgres import PostgresSource
 from headrace_plugins.connectors.postgres.source import PostgresTask
@@ -85,18 +85,18 @@ def test_a_folder_that_takes_nothing_is_told_of(tmp_path: Path) -> None:
 
 def test_few_changes_are_one_part() -> None:
     runs = [placed(100)] * 5
-    assert _groups(runs, 8) == [tuple(runs)]
+    assert grouped(runs, 8) == [tuple(runs)]
 
 
 def test_many_changes_are_as_many_parts_as_are_wanted() -> None:
-    found = _groups([placed(25_000)] * 16, 4)
+    found = grouped([placed(25_000)] * 16, 4)
     assert [len(group) for group in found] == [4, 4, 4, 4]
 
 
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=30), st.integers(1, 16))
 def test_parts_have_all_runs_in_their_order(rows: list[int], count: int) -> None:
     runs = [placed(number) for number in rows]
-    found = _groups(runs, count)
+    found = grouped(runs, count)
     assert [each for group in found for each in group] == runs
     assert all(found)
     assert len(found) <= max(1, count)

@@ -274,15 +274,7 @@ class PostgresFeed(Feed):
         """Return the statement that gives the publication what it lacks; None for nothing."""
         name = self.database.quote(self.publication)
         found = session.rows(_PUBLICATION, [self.publication])
-        published = {
-            TableName(*row)
-            for row in session.rows(
-                "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables "
-                "WHERE pubname = %s",
-                [self.publication],
-            )
-        }
-        wanted = [each.name for each in tables if each.name not in published]
+        wanted = self.left_out(session, tables)
         listed = ", ".join(self.database.path(each) for each in wanted)
         if not found:
             what = f"TABLE {listed}"
@@ -291,6 +283,15 @@ class PostgresFeed(Feed):
             options = "publish_via_partition_root = true"
             return f"CREATE PUBLICATION {name} FOR {what} WITH ({options})"
         return f"ALTER PUBLICATION {name} ADD TABLE {listed}" if wanted else None
+
+    @override
+    def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
+        query = (
+            "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables "
+            "WHERE pubname = %s"
+        )
+        published = {TableName(*row) for row in session.rows(query, [self.publication])}
+        return [each.name for each in tables if each.name not in published]
 
     def _publish(self, session: Session, tables: Sequence[Table]) -> None:
         """See to it that the publication has the tables."""
