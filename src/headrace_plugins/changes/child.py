@@ -38,7 +38,9 @@ class Order:
         after: The place to begin behind.
         cut: A place where an entry has to end; None for none.
         folder: Where the files go.
-        most_bytes: How much may lie there that is not confirmed; a transaction may be more.
+        most_bytes: How much may lie there that is not confirmed; a transaction may be more, and
+            what a batch has that was planned before.
+        order: Makes of a place what grows with the log.
     """
 
     make: Callable[[], LogReader]
@@ -46,6 +48,7 @@ class Order:
     cut: Offset | None
     folder: str
     most_bytes: int
+    order: Callable[[Offset], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class _Child:
         self._reader = order.make()
         self._spool = SpoolWriter(Path(order.folder))
         self._written = self._used = 0
+        self._is_before_cut = order.cut is not None
         self.confirmed: queue.SimpleQueue[Confirmed] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -109,7 +113,7 @@ class _Child:
 
     def _step(self) -> None:
         """Read a piece, with all of its last transaction, and tell of it."""
-        if self._written - self._used > self._order.most_bytes:
+        if self._written - self._used > self._order.most_bytes and not self._is_before_cut:
             self._reader.idle()
             time.sleep(_WAIT_SECONDS / 4)
             return
@@ -122,6 +126,8 @@ class _Child:
                     runs.append(self._spool.write(run))
                     self._written += runs[-1].size_bytes
                 if piece.end is not None:
+                    cut, order = self._order.cut, self._order.order
+                    self._is_before_cut = cut is not None and order(piece.end) < order(cut)
                     tell(self._to, Entry(runs, piece.end, piece.ts_us))
                     return
             self._confirm()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -55,6 +56,29 @@ def tables_of(settings: ChangeSettings, database: Database, session: Session) ->
             field="table.include.list",
         )
     return found
+
+
+def check_condition(text: str) -> None:
+    """Raise ConfigError for a condition in SQL that could end what it is put into.
+
+    Quotes and parentheses have to be closed, and a comment, another statement, or a text with
+    escapes, whose end is not plain to see, is refused.
+    """
+    depth, rest = 0, re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "", text)
+    for sign in rest:
+        depth += (sign == "(") - (sign == ")")
+        if depth < 0:
+            break
+    if depth or _UNSAFE.search(rest) or "\\" in text or not text.strip():
+        raise ConfigError(
+            problem=f"Invalid condition {text!r}.",
+            fix="Write one condition in SQL, such as id > 5 AND status = 'open', without "
+            "comments, semicolons and backslashes.",
+            field="offsets",
+        )
+
+
+_UNSAFE = re.compile(r"""[;#$'"`]|--|/\*""")
 
 
 class ChangeSource(SourceConnector):
@@ -146,6 +170,8 @@ class ChangeSource(SourceConnector):
             names = set(partition)
             is_table = names == {"table"} and not set(offset) - _TABLE_OFFSET
             is_asked = names == {"table", "where"} and dict(offset) == {"round": 0}
+            if is_asked:
+                check_condition(partition["where"])
             if not isinstance(offset.get("round"), int) or not (is_table or is_asked):
                 raise ConfigError(
                     problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",

@@ -103,7 +103,9 @@ class LogProcess:
                 stderr=trace,
             )
         self._process = process
-        self._tell(Order(self._make, after, cut, str(self._folder), self._most_bytes))
+        self._tell(
+            Order(self._make, after, cut, str(self._folder), self._most_bytes, self._order)
+        )
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         self.confirm(self._confirmed)
 

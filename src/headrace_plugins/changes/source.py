@@ -14,18 +14,19 @@ import structlog
 from typing_extensions import override
 
 from headrace.sdk import (
-    ConfigError,
     DataLostError,
     HeadraceError,
     Lag,
     Position,
     ReadLimit,
     RetriableError,
+    SourceError,
+    StateError,
     check_range,
 )
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
-from headrace_plugins.changes.connector import selection_of, tables_of
+from headrace_plugins.changes.connector import check_condition, selection_of, tables_of
 from headrace_plugins.changes.envelope import Envelope, row_schema
 from headrace_plugins.changes.log import Shape
 from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart, grouped
@@ -106,6 +107,7 @@ class ChangeTask(StreamFrameSource):
         self._begun: Offset | None = None
         self._holding = ExitStack()
         self._snapshot: Snapshot | None = None
+        self._was_table = False
         self._unknown: list[str] = []
         """Tables that count as read, and that the log does not have."""
         self._writers: dict[str, frozenset[str]] = {}
@@ -142,14 +144,21 @@ class ChangeTask(StreamFrameSource):
                 raise
             log.warning("the log has lost changes; all tables are read again", exc_info=True)
             self._stop_reading()
-            self._begun = None
+            # A snapshot that was taken before lacks what the log has lost.
+            self._holding.close()
+            self._begun = self._snapshot = None
             return Position.of(self._feed.partition, self._first(anew=True))
         finally:
             self._rest()
 
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
         place = start.offset(self._feed.partition)
+        self._require_own(start, place)
         self._look(start)
+        gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
+        if gone:
+            # Chosen again, they are read again: what happens meanwhile is not followed.
+            return reduce(Position.without, gone, start)
         if self._unknown:
             # Made anew, or left out by others: what they held by then is not in the log.
             log.warning("tables are read again", tables=self._unknown)
@@ -165,13 +174,27 @@ class ChangeTask(StreamFrameSource):
             # A start is written down before anything is read; with rows of tables it is.
             return start.moved(self._feed.partition, place)
         waiting = self._unread(start, limit.until)
-        if waiting and (_INITIAL in place or self._is_caught_up(place)):
+        # A busy log is hardly ever read to its end: tables and the log take turns.
+        is_turn = _INITIAL in place or not self._was_table or self._is_caught_up(place)
+        self._was_table = bool(waiting) and is_turn
+        if waiting and is_turn:
             end = self._snapshot_end(start, place, limit, waiting)
             if end != start:
                 return end
         if waiting is None and _INITIAL in place:
             return start  # nothing of the log is taken before all tables are read
         return self._log_end(start, place, limit)
+
+    def _require_own(self, start: Position, place: Offset | None) -> None:
+        """Raise StateError for a position in another log, behind which this one begins anew."""
+        others = [dict(p) for p, _ in start.items() if "table" not in p]
+        if place is None and others:
+            raise StateError(
+                problem=f"The position is one of {others[0]}, and the log that is followed is "
+                f"{dict(self._feed.partition)}.",
+                fix="Set slot.name, topic.prefix or the connector's name back to what it was, "
+                "or reset the offsets, which reads all tables anew.",
+            )
 
     def _first(self, *, anew: bool = False) -> Offset:
         """Return where the log begins for a task that has no position yet."""
@@ -501,7 +524,7 @@ class ChangeTask(StreamFrameSource):
                 continue
             name = each["table"]
             if name not in self._tables:
-                raise ConfigError(
+                raise SourceError(
                     problem=f"The batch reads {name}, which is no longer there or not chosen.",
                     fix="Put it back, or choose it again, until the batch is finished.",
                     field="table.include.list",
@@ -546,6 +569,7 @@ class ChangeTask(StreamFrameSource):
         rows, before = self._rows_of(table), _begun_offset(start.offset(partition))
         span = _cursor(rows, partition).range(rows, before, end.offset(partition) or {})
         if _WHERE in partition:
+            check_condition(partition[_WHERE])
             span = replace(span, more=f"({partition[_WHERE]})")
         conditions = divided(
             self._asking(),

@@ -103,7 +103,7 @@ LEFT JOIN pg_catalog.pg_type b ON b.oid = t.typbasetype"""
 
 _WRITERS_OF = """
 WITH RECURSIVE parts(relation) AS (
-  SELECT %s::regclass::oid
+  SELECT to_regclass(%s)::oid
   UNION SELECT i.inhrelid
   FROM pg_catalog.pg_inherits i JOIN parts p ON i.inhparent = p.relation)
 SELECT DISTINCT l.virtualtransaction

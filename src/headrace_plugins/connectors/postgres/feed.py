@@ -20,7 +20,7 @@ from headrace.sdk import (
 )
 from headrace_plugins.changes.feed import Feed, Snapshot
 from headrace_plugins.connectors.postgres.replication import RESNAPSHOT, lsn_text, to_lsn
-from headrace_plugins.connectors.postgres.settings import PublicationMode
+from headrace_plugins.connectors.postgres.settings import OWN_SLOT, PublicationMode
 from headrace_plugins.connectors.postgres.values import LogTexts, Unseen
 from headrace_plugins.connectors.postgres.wal import PostgresLog
 from headrace_plugins.databases.catalog import TableName
@@ -77,6 +77,14 @@ SELECT EXISTS (SELECT FROM (
   WHERE c.oid IS NULL OR (c.relkind = 'r'
     AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid)))"""
 """The catalog is as of the snapshot, and what the function says is as of now."""
+_HAS_FILTERS = 150_000
+_FILTERED = """
+SELECT p.schemaname, p.tablename FROM pg_catalog.pg_publication_tables p
+JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
+JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
+WHERE p.pubname = %s AND (p.rowfilter IS NOT NULL OR cardinality(p.attnames) < (
+  SELECT count(*) FROM pg_catalog.pg_attribute a
+  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''))"""
 _UNFIT = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -138,6 +146,15 @@ class PostgresFeed(Feed):
             is_published = session.rows(_PUBLICATION, [self.publication])
             # Nothing was read by it, and nothing will be: its log has been removed, or begins
             # before the publication, and pgoutput reads no such log.
+            if not (is_published or anew or self.slot.startswith(OWN_SLOT)):
+                raise ConfigError(
+                    problem=f"The slot {self.slot} is there, and the publication "
+                    f"{self.publication} is not: what the slot has kept cannot be read by it.",
+                    fix="Name the slot's own publication, another slot, or drop it if nobody "
+                    "uses it: SELECT pg_drop_replication_slot("
+                    f"{self.database.literal(self.slot)});",
+                    field="publication.name",
+                )
             if anew or status == "lost" or not is_published:
                 self.require(session, tables)
                 session.rows("SELECT pg_drop_replication_slot(%s)", [self.slot])
@@ -248,6 +265,14 @@ class PostgresFeed(Feed):
     def _require_all_changes(self, session: Session, tables: Sequence[Table]) -> None:
         """Raise ConfigError where a publication, or a table in it, leaves something out."""
         self._require_keys(session, tables)
+        if int(session.value("SELECT current_setting('server_version_num')")) >= _HAS_FILTERS:
+            for row in session.rows(_FILTERED, [self.publication]):
+                raise ConfigError(
+                    problem=f"The publication {self.publication} has some columns or rows only "
+                    f"of {TableName(*row)}.",
+                    fix="Publish the table without a list of columns and without a filter.",
+                    field="publication.name",
+                )
         statement = self.incomplete(session, tables)
         if statement is not None:
             raise ConfigError(

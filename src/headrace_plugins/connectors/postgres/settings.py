@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from enum import Enum
 
 from headrace.sdk.config import Importance, Lambda, NullOr, invalid, setting
 from headrace_plugins.changes.settings import ChangeSettings
 
+OWN_SLOT = "headrace_"
+"""What names of slots begin with that are given here."""
+_PLAIN = 63 - len(OWN_SLOT)
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 
@@ -53,4 +57,7 @@ class PostgresSourceSettings(ChangeSettings, group="Log"):
         if self.slot_name is not None:
             return self.slot_name
         plain = re.sub(r"[^a-z0-9_]", "_", connector.lower())
-        return f"headrace_{plain}"[:63]
+        if plain != connector or len(plain) > _PLAIN:  # another's name may become the same
+            digest = hashlib.blake2b(connector.encode(), digest_size=4).hexdigest()
+            plain = f"{plain[: _PLAIN - 9]}_{digest}"
+        return f"{OWN_SLOT}{plain}"

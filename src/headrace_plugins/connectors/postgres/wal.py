@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from headrace.sdk import DataLostError
 from headrace_plugins.changes.log import LogReader, Piece, Run, Shape
 from headrace_plugins.connectors.postgres.pgoutput import (
     DELETE_MESSAGE,
@@ -25,7 +26,12 @@ from headrace_plugins.connectors.postgres.pgoutput import (
     commit_end,
     truncated,
 )
-from headrace_plugins.connectors.postgres.replication import ReplicationStream
+from headrace_plugins.connectors.postgres.replication import (
+    RESNAPSHOT,
+    ReplicationStream,
+    lsn_text,
+    to_lsn,
+)
 from headrace_plugins.connectors.postgres.toast import Toast
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.postgresql_catalog import relation_columns
@@ -47,6 +53,10 @@ _STATUS_SECONDS = 1.0
 _BEGIN, _COMMIT, _RELATION = b"BCR"
 _ROWS = {INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE}
 [_KEEPALIVE] = b"k"
+
+
+_CONFIRMED = """
+SELECT confirmed_flush_lsn::text FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
 
 
 @dataclass
@@ -99,6 +109,15 @@ class PostgresLog(LogReader):
         self._end = self._flushed = place
         self._cut = None if cut is None else int(cut["lsn"])
         self._stream = ReplicationStream(self.database, self.slot, self.publication, place)
+        # By now nobody else can move the slot. The server would begin where it stands, without
+        # a word, if it were asked for what lies before.
+        [(confirmed,)] = self._asking().rows(_CONFIRMED, [self.slot])
+        if confirmed is not None and to_lsn(confirmed) > place:
+            raise DataLostError(
+                problem=f"The slot {self.slot} stands at {confirmed}, behind the stored "
+                f"position {lsn_text(place)}: another has read it, or moved it.",
+                fix=RESNAPSHOT,
+            )
 
     @override
     def stop(self) -> None:
