@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.database_server import DatabaseServer
 from tests.mariadb_server import MariadbServer, connect
-from tests.postgresql_server import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer, _program
 from typing_extensions import override
 
 pytestmark = pytest.mark.usefixtures("quick_java")
@@ -100,7 +99,7 @@ class Bank:
             database.execute("ALTER TABLE pgbench_history ADD id bigserial PRIMARY KEY")
 
     def _run_pgbench(self, *options: str) -> None:
-        command = [_program(), *options, self.source.url("bank")]
+        command = [_program("pgbench"), *options, self.source.url("bank")]
         subprocess.run(command, check=True, capture_output=True)
 
     @contextmanager
@@ -117,7 +116,7 @@ class Bank:
             rate, clients = ["--rate=300", "--no-vacuum"], ["--client=8", "--time=100000"]
             with (self.folder / "pgbench.log").open("ab") as log:
                 self._pgbench = subprocess.Popen(
-                    [_program(), *rate, *clients, self.source.url("bank")],
+                    [_program("pgbench"), *rate, *clients, self.source.url("bank")],
                     stdout=log,
                     stderr=log,
                 )
@@ -315,12 +314,6 @@ def _rows(url: str, query: str) -> list[tuple[object, ...]]:
     with connect(url) as other, other.cursor() as cursor:
         cursor.execute(query)
         return list(cursor.fetchall())
-
-
-def _program() -> str:
-    found = shutil.which("pgbench")
-    assert found is not None, "PostgreSQL's packages bring pgbench"
-    return found
 
 
 def _go_through(bank: Bank, seconds: float) -> None:
