@@ -250,12 +250,12 @@ def test_what_is_undone_before_a_table_is_read_does_not_come_back(
     assert following.replica.counts("w") == {'{"id": 2}': 1, '{"id": 4}': 1}
 
 
-def test_a_slot_that_is_older_than_the_publication_is_made_anew(
+def test_a_slot_of_ours_that_is_older_than_the_publication_is_made_anew(
     url: str, follow: Follow
 ) -> None:
-    slot = "SELECT pg_create_logical_replication_slot('s', 'pgoutput')"
-    run(url, slot, *TABLE)
-    following = follow(url)
+    name = f"headrace_{url.rpartition('/')[2]}"
+    run(url, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')", *TABLE)
+    following = follow(url, slot_name=name)
     following.new()
     run(url, "UPDATE t SET v = 0")
     following.new()
