@@ -35,9 +35,9 @@ from tests.postgresql_server import PostgresqlServer
 
 from headrace.settings import load_settings
 from headrace_plugins.changes.envelope import Envelope, row_schema
-from headrace_plugins.connectors.postgres.feed import PostgresFeed
 from headrace_plugins.connectors.postgres.replication import to_lsn
 from headrace_plugins.connectors.postgres.settings import PublicationMode
+from headrace_plugins.connectors.postgres.slot_log import SlotLog
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.postgresql import Postgresql
 
@@ -51,13 +51,13 @@ def read_changes(prepared: Prepared) -> float:
     """Read and decode all changes in this process; return the seconds from first to last."""
     with copied_slot(prepared) as slot, psycopg.connect(prepared.dsn) as connection:
         database = Postgresql(address_of(prepared.dsn))
-        feed = PostgresFeed(database, slot, PUBLICATION, PublicationMode.DISABLED, "bench")
+        log = SlotLog(database, slot, PUBLICATION, PublicationMode.DISABLED, "bench")
         row = connection.execute(
             "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s",
             [slot],
         ).fetchone()
         assert row is not None
-        reader = feed.reader(lambda _: True)()
+        reader = log.reader(lambda _: True)()
         reader.start({"lsn": to_lsn(row[0])}, None)
         try:
             left, began = prepared.changes, 0.0
@@ -67,15 +67,15 @@ def read_changes(prepared: Prepared) -> float:
                     continue
                 began = began or time.perf_counter()
                 for run in piece.runs:
-                    rows, rejected = feed.typed(run.shape.columns, run.rows)
+                    rows, rejected = log.typed(run.shape.columns, run.rows)
                     assert not rejected
                     envelope = Envelope(
                         row_schema(database.kind, run.shape),
                         run.shape.key,
-                        feed.facts(run.shape.table),
-                        feed.details,
+                        log.facts(run.shape.table),
+                        log.details,
                     )
-                    details = {name: rows.column(name) for name in feed.details}
+                    details = {name: rows.column(name) for name in log.details}
                     op, ts_us = rows.column("op"), rows.column("ts_us")
                     before, after = rows.column("before"), rows.column("after")
                     left -= envelope.records(op, before, after, ts_us, details).num_rows

@@ -1,7 +1,8 @@
 """The process that reads a log: ``python -m headrace_plugins.changes.child``.
 
-It is told what to read by pickled messages on its standard input, and tells what it has read by
-pickled messages on its standard output. It ends when its parent does.
+Pickled messages on its standard input say what to read, and those on its standard output what
+was read: an ``Entry`` for each piece, None once it is connected, and at the end the error. It
+ends when its parent does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any
 
 from headrace.sdk import HeadraceError, SourceError
 from headrace_plugins.changes.spool import Entry, SpooledRun, SpoolWriter
@@ -59,17 +60,13 @@ class Confirmed:
     size_bytes: int
 
 
-Told: TypeAlias = Entry | HeadraceError | None
-"""What the process tells: entries, why it has ended, and None once it is connected."""
-
-
-def tell(pipe: IO[bytes], message: object) -> None:
+def send(pipe: IO[bytes], message: object) -> None:
     """Send a message."""
     pipe.write(pickle.dumps(message))
     pipe.flush()
 
 
-def heard(pipe: IO[bytes]) -> Any:
+def receive(pipe: IO[bytes]) -> Any:
     """Return the next message of the process at the other end. Raises EOFError."""
     return pickle.load(pipe)  # noqa: S301 - our own process at the other end of a pipe
 
@@ -88,17 +85,17 @@ class _Child:
         """Read until the parent has gone, or the log cannot be read."""
         try:
             self._reader.start(self._order.after, self._order.cut)
-            tell(self._to, None)
+            send(self._to, None)
             while True:
                 self._confirm()
                 self._step()
         except BrokenPipeError:
             return
         except HeadraceError as error:
-            tell(self._to, error)
+            send(self._to, error)
         except Exception as error:
             what = f"Reading the log failed: {type(error).__name__}: {error}"
-            tell(self._to, SourceError(what, fix="Its whole trace is in the log."))
+            send(self._to, SourceError(what, fix="Its whole trace is in the log."))
             raise
         finally:
             self._reader.stop()
@@ -112,7 +109,7 @@ class _Child:
             self._reader.confirm(found.place)
 
     def _step(self) -> None:
-        """Read a piece, with all of its last transaction, and tell of it."""
+        """Read a piece, with all of its last transaction, and report it."""
         if self._written - self._used > self._order.most_bytes and not self._is_before_cut:
             self._reader.idle()
             time.sleep(_WAIT_SECONDS / 4)
@@ -128,7 +125,7 @@ class _Child:
                 if piece.end is not None:
                     cut, order = self._order.cut, self._order.order
                     self._is_before_cut = cut is not None and order(piece.end) < order(cut)
-                    tell(self._to, Entry(runs, piece.end, piece.ts_us))
+                    send(self._to, Entry(runs, piece.end, piece.ts_us))
                     return
             self._confirm()
             piece = self._reader.read(_WAIT_SECONDS)
@@ -137,14 +134,14 @@ class _Child:
 def main() -> None:
     """Do what the first message says."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    told, to = sys.stdin.buffer, sys.stdout.buffer
+    orders, to = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # nothing else may write between the messages
-    child = _Child(heard(told), to)
+    child = _Child(receive(orders), to)
 
     def listen() -> None:
         try:
             while True:
-                child.confirmed.put(heard(told))
+                child.confirmed.put(receive(orders))
         except (EOFError, OSError, pickle.UnpicklingError):
             os._exit(0)  # the parent has gone, or wants it to end
 

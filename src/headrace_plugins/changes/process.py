@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.sdk import HeadraceError, RetriableError, SourceError
-from headrace_plugins.changes.child import Confirmed, Order, heard, tell
+from headrace_plugins.changes.child import Confirmed, Order, receive, send
 from headrace_plugins.changes.spool import Entry
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class LogProcess:
                 stderr=trace,
             )
         self._process = process
-        self._tell(
+        self._send(
             Order(self._make, after, cut, str(self._folder), self._most_bytes, self._order)
         )
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
@@ -114,7 +114,7 @@ class LogProcess:
         error: Exception = RetriableError("The process that reads the log has ended.")
         while True:
             try:
-                message = heard(process.stdout)
+                message = receive(process.stdout)
             except (EOFError, OSError, ValueError, pickle.UnpicklingError):
                 message = error
             with self._changed:
@@ -137,7 +137,7 @@ class LogProcess:
             self._ready = True
 
     def stop(self) -> None:
-        """End the process. It may be told to follow again."""
+        """End the process. It may follow again."""
         with self._changed:
             process, self._process = self._process, None
         if process is None:
@@ -154,12 +154,12 @@ class LogProcess:
         if process.stdout is not None:
             process.stdout.close()
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         process = self._process
         if process is None or process.stdin is None:
             return
-        with suppress(OSError):  # its end is told by who listens
-            tell(process.stdin, message)
+        with suppress(OSError):  # who listens learns of its end
+            send(process.stdin, message)
 
     def raise_error(self) -> None:
         """Raise why the process has ended, if it has. The next ``follow`` starts another."""
@@ -191,7 +191,7 @@ class LogProcess:
             return list(self._entries)
 
     def wait(self, seconds: float) -> None:
-        """Wait for something new to be told, no longer than that."""
+        """Wait for something new, no longer than that."""
         with self._changed:
             self._changed.wait(seconds)
 
@@ -215,7 +215,7 @@ class LogProcess:
         return [e for e in self.entries() if self._order(e.end) <= self._order(place)]
 
     def _is_writing(self) -> bool:
-        """Return whether files have grown: a long transaction is told of at its end."""
+        """Return whether files have grown: a long transaction is reported at its end."""
         size = sum(file.stat().st_size for file in self._folder.glob("*.arrow"))
         known, self._size = self._size, size
         return size != known
@@ -237,9 +237,9 @@ class LogProcess:
             if at >= self._order(self._base):
                 self._base = place
             first = min([self._used_file, *(r.file for e in self._entries for r in e.runs)])
-        self._tell(Confirmed(place, self._used_bytes))
+        self._send(Confirmed(place, self._used_bytes))
         # Names grow with the log. Behind what was used last there may be files of a transaction
-        # that goes on, and is told of at its end.
+        # that goes on, and is reported at its end.
         for file in self._folder.glob("*.arrow"):
             if str(file) < first:
                 file.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from headrace.sdk.config import ConfigType, Importance, Range, setting
-from headrace_plugins.databases.address import ConnectionSettings
+from headrace_plugins.databases.source_settings import TableSourceSettings
 
 
 class SnapshotMode(Enum):
@@ -17,32 +17,9 @@ class SnapshotMode(Enum):
     WHEN_NEEDED = "when_needed"
 
 
-class InvalidValues(Enum):
-    """What becomes of a value that its schema has nothing for."""
-
-    REJECT = "reject"
-    NULL = "null"
-
-
-class ChangeSettings(ConnectionSettings, group="Tables"):
+class ChangeSettings(TableSourceSettings, group="Tables"):
     """What is followed of a database, and how."""
 
-    table_include_list: tuple[str, ...] = setting(
-        "The tables that are followed, as table or schema.table; * stands for any signs and ? "
-        'for one, and a part with a dot in it is in quotes, as in "a.b". All tables that the '
-        "user may read if empty.",
-        default=(),
-        importance=Importance.HIGH,
-    )
-    table_exclude_list: tuple[str, ...] = setting(
-        "The tables that are not followed, of those that would be; written like "
-        "table.include.list.",
-        default=(),
-        importance=Importance.HIGH,
-    )
-    topic_prefix: str = setting(
-        "What stands before the name of a table in the name of its topic.", default=""
-    )
     table_poll_interval_ms: int = setting(
         "How often it is looked whether there are new tables.",
         default=10_000,
@@ -75,18 +52,6 @@ class ChangeSettings(ConnectionSettings, group="Tables"):
         "The most rows of tables that are read in a second. No limit if null.",
         default=None,
         group="Snapshot",
-    )
-    split_rows: int = setting(
-        "About how many rows are read by one query of those that read a table side by side.",
-        default=500_000,
-        validator=Range(at_least=1000),
-        group="Snapshot",
-    )
-    invalid_values: InvalidValues = setting(
-        "What becomes of a value that its type in Headrace has nothing for, such as an "
-        "infinite date: reject makes the change a bad record, null makes the value null.",
-        default=InvalidValues.REJECT,
-        group="Log",
     )
     max_queue_size_in_bytes: int = setting(
         "How many bytes of changes may be read ahead of the batches, in files. A transaction "

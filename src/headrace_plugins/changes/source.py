@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import reduce
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from typing_extensions import override
@@ -26,16 +26,28 @@ from headrace.sdk import (
 )
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
-from headrace_plugins.changes.connector import check_condition, selection_of, tables_of
 from headrace_plugins.changes.envelope import Envelope, row_schema
 from headrace_plugins.changes.log import Shape
 from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart, grouped
+from headrace_plugins.changes.position import (
+    INITIAL,
+    SEEN,
+    UNTIL,
+    WHERE,
+    begun_offset,
+    check_condition,
+    followed,
+    has_rows_between,
+    is_read,
+    partition_of,
+)
 from headrace_plugins.changes.process import LogProcess
-from headrace_plugins.changes.settings import ChangeSettings, InvalidValues, SnapshotMode
+from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
 from headrace_plugins.databases.database import Select
-from headrace_plugins.databases.parts import Part, divided
+from headrace_plugins.databases.parts import divided, parts_of
+from headrace_plugins.databases.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,19 +55,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.sdk import Schema, TaskContext
-    from headrace_plugins.changes.feed import Feed, Snapshot
+    from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.changes.spool import Entry, SpooledRun
     from headrace_plugins.databases.database import Session
 
 log = structlog.get_logger(__name__)
 
-_INITIAL = "initial"
-"""In the place of the log: tables are read, and nothing of the log is, until they all are."""
-_SEEN, _UNTIL = "seen", "until"
-"""In the offset of a table: what its snapshot has of the log, and the place behind that."""
-_WHERE = "where"
-"""In the partition of rows of a table that were asked for: their condition in SQL."""
 _IDLE_BYTES = 16 << 20
 """So much of the log that is not ours moves the position on at once."""
 _NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
@@ -65,11 +71,6 @@ _GATHER_SECONDS, _MANY_ROWS, _FAR_BYTES = 2.0, 200_000, 8 << 20
 """For how long, and up to how many rows, a batch gathers while so many bytes are to come."""
 _WRITERS_SECONDS = 2.0
 """How long a look waits for those who write a new table to end."""
-
-
-def partition_of(name: TableName | str) -> Mapping[str, str]:
-    """Return the source partition of a table."""
-    return {"table": str(name)}
 
 
 class ChangeTask(StreamFrameSource):
@@ -87,18 +88,22 @@ class ChangeTask(StreamFrameSource):
 
     settings: ChangeSettings
 
+    @classmethod
     @abstractmethod
-    def feed(self) -> Feed:
-        """Return the database's log. Called once, when the task is started."""
+    def log_of(cls, settings: ChangeSettings, connector: str) -> DatabaseLog:
+        """Return the log that settings of a connector lead to.
+
+        Raises ConfigError: they lead to a database of another kind.
+        """
 
     # --- lifecycle ------------------------------------------------------------------
 
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        self._feed = self.feed()
-        self._database = self._feed.database
-        self._selection = selection_of(self.settings, self._database)
+        self._log = self.log_of(self.settings, context.connector)
+        self._database = self._log.database
+        self._selection = Selection.of(self.settings, self._database)
         self._session: Session | None = None
         self._tables: dict[str, Table] = {}
         self._looked = self._moved = -float("inf")
@@ -147,12 +152,12 @@ class ChangeTask(StreamFrameSource):
             # A snapshot that was taken before lacks what the log has lost.
             self._holding.close()
             self._begun = self._snapshot = None
-            return Position.of(self._feed.partition, self._first(anew=True))
+            return Position.of(self._log.partition, self._first(anew=True))
         finally:
             self._rest()
 
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
-        place = start.offset(self._feed.partition)
+        place = start.offset(self._log.partition)
         self._require_own(start, place)
         self._look(start)
         gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
@@ -170,18 +175,18 @@ class ChangeTask(StreamFrameSource):
         place = place or self._first()
         if limit.until is None and limit.rows is None:
             return self._everything(start, place)
-        if is_first and not (self._feed.keeps_start or _INITIAL in place):
+        if is_first and not (self._log.keeps_start or INITIAL in place):
             # A start is written down before anything is read; with rows of tables it is.
-            return start.moved(self._feed.partition, place)
+            return start.moved(self._log.partition, place)
         waiting = self._unread(start, limit.until)
         # A busy log is hardly ever read to its end: tables and the log take turns.
-        is_turn = _INITIAL in place or not self._was_table or self._is_caught_up(place)
+        is_turn = INITIAL in place or not self._was_table or self._is_caught_up(place)
         self._was_table = bool(waiting) and is_turn
         if waiting and is_turn:
             end = self._snapshot_end(start, place, limit, waiting)
             if end != start:
                 return end
-        if waiting is None and _INITIAL in place:
+        if waiting is None and INITIAL in place:
             return start  # nothing of the log is taken before all tables are read
         return self._log_end(start, place, limit)
 
@@ -191,7 +196,7 @@ class ChangeTask(StreamFrameSource):
         if place is None and others:
             raise StateError(
                 problem=f"The position is one of {others[0]}, and the log that is followed is "
-                f"{dict(self._feed.partition)}.",
+                f"{dict(self._log.partition)}.",
                 fix="Set slot.name, topic.prefix or the connector's name back to what it was, "
                 "or reset the offsets, which reads all tables anew.",
             )
@@ -200,23 +205,23 @@ class ChangeTask(StreamFrameSource):
         """Return where the log begins for a task that has no position yet."""
         if self._begun is None:
             tables = list(self._tables.values())
-            place = self._feed.begin(self._asking(), tables, anew=anew)
+            place = self._log.begin(self._asking(), tables, anew=anew)
             self._writers = dict.fromkeys(self._tables, frozenset[str]())
             is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
-            self._begun = {**place, _INITIAL: True} if is_read else place
+            self._begun = {**place, INITIAL: True} if is_read else place
         return self._begun
 
     def _everything(self, start: Position, place: Offset) -> Position:
         """Return the end of all that is there: tables are read, and changes up to now."""
-        end, now = start, self._feed.now(self._asking())
-        if self._feed.order(now) > self._feed.order(place):
+        end, now = start, self._log.now(self._asking())
+        if self._log.order(now) > self._log.order(place):
             process = self._reading(place, now)
             self._await(process, now, _CONNECT_SECONDS)
             if process.entries():
-                end = end.moved(self._feed.partition, _followed({**place, **now}))
+                end = end.moved(self._log.partition, followed({**place, **now}))
         if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
             for name in self._tables:
-                if not _is_read(start.offset(partition_of(name))):
+                if not is_read(start.offset(partition_of(name))):
                     end = end.moved(partition_of(name), {"round": 1})
         return end
 
@@ -225,17 +230,17 @@ class ChangeTask(StreamFrameSource):
         due = self._looked + self.settings.table_poll_interval_ms / 1000
         if time.monotonic() < due and self._tables:
             return
-        session, place = self._asking(), start.offset(self._feed.partition)
-        found = tables_of(self.settings, self._database, session)
+        session, place = self._asking(), start.offset(self._log.partition)
+        found = self._selection.required_tables(self._database, session)
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
         self._tables = tables
-        left_out = [str(each) for each in self._feed.left_out(session, found)]
+        left_out = [str(each) for each in self._log.left_out(session, found)]
         self._unknown = [n for n in left_out if start.offset(partition_of(n)) is not None]
         if self._unknown:
             return  # that they were read is forgotten first
         if place is not None:
-            self._feed.check(session, found, place)
+            self._log.check(session, found, place)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
             self._await_writers(
@@ -271,11 +276,11 @@ class ChangeTask(StreamFrameSource):
             tables = []
         else:
             tables = [partition_of(name) for name in self._tables]
-        asked = [p for p, _ in start.items() if _WHERE in p and p["table"] in self._tables]
+        asked = [p for p, _ in start.items() if WHERE in p and p["table"] in self._tables]
         found = [
             partition
             for partition in [*tables, *asked]
-            if not _is_read(start.offset(partition))
+            if not is_read(start.offset(partition))
             and (
                 until is None or until.offset(partition) not in (None, start.offset(partition))
             )
@@ -299,17 +304,6 @@ class ChangeTask(StreamFrameSource):
         process.raise_error()
         return not process.entries()
 
-    def _rows_of(self, table: Table) -> Rows:
-        return Rows(
-            database=self._database,
-            source=self._database.path(table.name),
-            columns={each.name: each for each in table.columns},
-            key=table.key,
-            count=table.rows,
-            title=str(table.name),
-            table=table.name,
-        )
-
     def _snapshot_end(
         self,
         start: Position,
@@ -317,19 +311,19 @@ class ChangeTask(StreamFrameSource):
         limit: ReadLimit,
         waiting: Sequence[Mapping[str, str]],
     ) -> Position:
-        if _INITIAL not in place or self._snapshot is None:
+        if INITIAL not in place or self._snapshot is None:
             self._take_snapshot()
         snapshot = self._snapshot
         assert snapshot is not None
-        end, session = start.moved(self._feed.partition, place), self._asking()
+        end, session = start.moved(self._log.partition, place), self._asking()
         left = min(self.settings.snapshot_batch_rows, limit.rows or 1 << 62)
         for partition in waiting:
             bound = None if limit.until is None else limit.until.offset(partition)
             if bound is not None and "after" in bound:
                 end = end.moved(partition, bound)
                 continue
-            offset = _begun_offset(start.offset(partition))
-            rows = self._rows_of(self._tables[partition["table"]])
+            offset = begun_offset(start.offset(partition))
+            rows = Rows.of(self._database, self._tables[partition["table"]])
             try:
                 found = _cursor(rows, partition).latest(session, rows, offset, most=left)
             except RetriableError:
@@ -351,35 +345,35 @@ class ChangeTask(StreamFrameSource):
         assert snapshot is not None
         if known is None:
             # What the first rows have is passed over in the log; the others have it too.
-            return {_SEEN: snapshot.seen, _UNTIL: dict(snapshot.upto)}
+            return {SEEN: snapshot.seen, UNTIL: dict(snapshot.upto)}
         if known.get("round") == 0:
             # The target has rows that the log has yet to delete, also what a snapshot saw go.
-            return {_UNTIL: dict(snapshot.upto)}
-        return {key: known[key] for key in (_SEEN, _UNTIL) if key in known}
+            return {UNTIL: dict(snapshot.upto)}
+        return {key: known[key] for key in (SEEN, UNTIL) if key in known}
 
     def _take_snapshot(self) -> None:
         self._holding.close()
         self._snapshot = None
-        self._snapshot = self._holding.enter_context(self._feed.snapshot())
+        self._snapshot = self._holding.enter_context(self._log.snapshot())
 
     def _log_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
-        feed, until = self._feed, None
-        is_known = start.offset(feed.partition) is not None
+        order, until = self._log.order, None
+        is_known = start.offset(self._log.partition) is not None
         rest = self._settled(start, place) if is_known else start
         if limit.until is not None:
-            until = limit.until.offset(feed.partition)
-            if until is not None and _INITIAL in until:
+            until = limit.until.offset(self._log.partition)
+            if until is not None and INITIAL in until:
                 return start  # it ends while tables are read
-            if until is None or feed.order(place) >= feed.order(until):
+            if until is None or order(place) >= order(until):
                 return rest
         if self.settings.snapshot_mode is SnapshotMode.INITIAL_ONLY:
             return rest
         process = self._reading(place, until)
         seconds = _NEWS_SECONDS if process.is_ready else _CONNECT_SECONDS
         while True:
-            self._await(process, until or feed.now(self._asking()), seconds)
+            self._await(process, until or self._log.now(self._asking()), seconds)
             end, reached = self._taken(process.entries(), limit.rows, until), process.place
-            if end is None and feed.order(reached) > feed.order(place):
+            if end is None and order(reached) > order(place):
                 end = self._idle_place(place, reached, until)
             if end is not None:
                 return self._settled(start, {**place, **end})
@@ -391,10 +385,10 @@ class ChangeTask(StreamFrameSource):
 
         Where much is to come, as after a pause, a batch waits a little to get more of it.
         """
-        began, feed = time.monotonic(), self._feed
-        while feed.order(process.place) < feed.order(goal) and not self.context.stopping():
+        began, order = time.monotonic(), self._log.order
+        while order(process.place) < order(goal) and not self.context.stopping():
             entries, waited = process.entries(), time.monotonic() - began
-            behind = feed.between_bytes(process.place, goal) or 0
+            behind = self._log.between_bytes(process.place, goal) or 0
             rows = sum(entry.rows for entry in entries)
             if entries and (behind < _FAR_BYTES or rows >= _MANY_ROWS):
                 return
@@ -409,7 +403,7 @@ class ChangeTask(StreamFrameSource):
         shapes: dict[TableName, Shape] = {}
         rows, end = 0, None
         for entry in entries:
-            if until is not None and self._feed.order(entry.end) > self._feed.order(until):
+            if until is not None and self._log.order(entry.end) > self._log.order(until):
                 break
             if end is not None and most is not None and rows + entry.rows > most:
                 break
@@ -431,21 +425,21 @@ class ChangeTask(StreamFrameSource):
     ) -> Offset | None:
         """Return where the position moves to while nothing comes for the tables."""
         if until is not None:
-            return until if self._feed.order(reached) >= self._feed.order(until) else None
+            return until if self._log.order(reached) >= self._log.order(until) else None
         now = time.monotonic()
         since = now - max(self._moved, self._started_reading)
-        far = (self._feed.between_bytes(place, reached) or 0) >= _IDLE_BYTES
+        far = (self._log.between_bytes(place, reached) or 0) >= _IDLE_BYTES
         return reached if far or since * 1000 >= self.settings.heartbeat_interval_ms else None
 
     def _settled(self, start: Position, place: Offset) -> Position:
         """Return the position at a place in the log, without what is over by then."""
-        end = start.moved(self._feed.partition, _followed(place))
+        end = start.moved(self._log.partition, followed(place))
         for partition, offset in start.items():
-            until = offset.get(_UNTIL)
-            is_over = until is not None and self._feed.order(place) >= self._feed.order(until)
-            if is_over and _is_read(offset):
+            until = offset.get(UNTIL)
+            is_over = until is not None and self._log.order(place) >= self._log.order(until)
+            if is_over and is_read(offset):
                 done = {"round": offset["round"]}
-                is_asked = _WHERE in partition
+                is_asked = WHERE in partition
                 end = end.without(partition) if is_asked else end.moved(partition, done)
         return end
 
@@ -454,8 +448,8 @@ class ChangeTask(StreamFrameSource):
     def _reading(self, place: Offset, cut: Offset | None) -> LogProcess:
         if self._process is None:
             self._process = LogProcess(
-                self._feed.reader(self._selection.takes),
-                self._feed.order,
+                self._log.reader(self._selection.takes),
+                self._log.order,
                 self.context.scratch / "log",
                 self.settings.max_queue_size_in_bytes,
             )
@@ -483,44 +477,29 @@ class ChangeTask(StreamFrameSource):
     def _streams(
         self, spark: SparkSession, start: Position, end: Position
     ) -> Sequence[StreamRows]:
-        partition = self._feed.partition
+        partition = self._log.partition
         before, place = start.offset(partition), end.offset(partition)
-        if before and place and _INITIAL in place and place != before:
+        if before and place and INITIAL in place and place != before:
             # All begins anew: there is nothing to read yet, nor a log from the start on.
             self._look(end)
             return []
         self._look(start)
-        tables = [each for each in end.changed(start) if set(each) <= {"table", _WHERE}]
+        tables = [each for each in end.changed(start) if set(each) <= {"table", WHERE}]
         check_range(start, end, [partition, *tables])
         before = before or (None if place is None else self._first())
-        parts: dict[TableName, tuple[list[Schema], list[ChangePart]]] = {}
         parallel = spark.sparkContext.defaultParallelism
-        if (
-            before is not None
-            and place is not None
-            and (self._feed.order(place) > self._feed.order(before))
-        ):
+        parts: dict[TableName, tuple[list[Schema], list[ChangePart]]] = {}
+        order = self._log.order
+        if before is not None and place is not None and order(place) > order(before):
             entries = self._reading(before, place).reached(place)
             for table, runs in _by_table(entries).items():
                 offset = start.offset(partition_of(table))
                 if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
                     continue  # the table is still to be read, with all that is there by now
-                seen = (offset or {}).get(_SEEN)
-                schemas = [
-                    row_schema(self._database.kind, shape)
-                    for shape in dict.fromkeys(run.shape for run in runs)
-                ]
-                row = reduce(evolve, schemas)
-                envelope = self._envelope(table, row, runs[-1].shape.key)
-                parts[table] = (
-                    [row],
-                    [
-                        LogPart(group, envelope, self._feed.typed, self._feed.keeps(seen))
-                        for group in grouped(runs, parallel)
-                    ],
-                )
+                row, own = self._log_parts(table, runs, offset, parallel)
+                parts[table] = [row], own
         for each in tables:
-            if not _is_other(start.offset(each), end.offset(each)):
+            if not has_rows_between(start.offset(each), end.offset(each)):
                 continue
             name = each["table"]
             if name not in self._tables:
@@ -544,14 +523,31 @@ class ChangeTask(StreamFrameSource):
             streams.append(StreamRows(stream, arrow, continues=goes_on))
         return streams
 
+    def _log_parts(
+        self,
+        table: TableName,
+        runs: Sequence[SpooledRun],
+        offset: Offset | None,
+        parallel: int,
+    ) -> tuple[Schema, list[ChangePart]]:
+        """Return the schema of a table's rows in the log, and what reads its changes."""
+        shapes = dict.fromkeys(run.shape for run in runs)
+        row = reduce(evolve, (row_schema(self._database.kind, shape) for shape in shapes))
+        envelope = self._envelope(table, row, runs[-1].shape.key)
+        keeps = self._log.keeps((offset or {}).get(SEEN))
+        return row, [
+            LogPart(group, envelope, self._log.typed, keeps)
+            for group in grouped(runs, parallel)
+        ]
+
     def _continues(self, start: Position, table: TableName) -> bool:
         """Return whether batches before this one have something of a table."""
         if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
-            return start.offset(self._feed.partition) is not None
+            return start.offset(self._log.partition) is not None
         return start.offset(partition_of(table)) is not None
 
     def _envelope(self, table: TableName, row: Schema, key: tuple[str, ...]) -> Envelope:
-        return Envelope(row, key, self._feed.facts(table), self._feed.details)
+        return Envelope(row, key, self._log.facts(table), self._log.details)
 
     def _snapshot_parts(
         self,
@@ -566,11 +562,11 @@ class ChangeTask(StreamFrameSource):
             self._take_snapshot()
         snapshot, settings = self._snapshot, self.settings
         assert snapshot is not None
-        rows, before = self._rows_of(table), _begun_offset(start.offset(partition))
+        rows, before = Rows.of(self._database, table), begun_offset(start.offset(partition))
         span = _cursor(rows, partition).range(rows, before, end.offset(partition) or {})
-        if _WHERE in partition:
-            check_condition(partition[_WHERE])
-            span = replace(span, more=f"({partition[_WHERE]})")
+        if WHERE in partition:
+            check_condition(partition[WHERE])
+            span = replace(span, more=f"({partition[WHERE]})")
         conditions = divided(
             self._asking(),
             rows,
@@ -585,96 +581,58 @@ class ChangeTask(StreamFrameSource):
         shape = Shape(table.name, columns, table.key)
         row = row_schema(self._database.kind, shape)
         envelope = self._envelope(table.name, row, table.key)
-        nulls = settings.invalid_values is InvalidValues.NULL
-        groups = [
-            conditions[n :: settings.snapshot_max_threads]
-            for n in range(min(settings.snapshot_max_threads, len(conditions)))
-        ]
-        rate = settings.snapshot_rows_per_second
-        parts: list[ChangePart] = [
-            SnapshotPart(
-                Part(
-                    self._database,
-                    tuple(
-                        Select(
-                            columns=shape.columns,
-                            source=rows.source,
-                            where=where,
-                            snapshot=snapshot.name,
-                        )
-                        for where in group
-                    ),
-                    nulls,
-                    None if rate is None else rate / len(groups),
-                ),
-                envelope,
-                snapshot.ts_us,
-                snapshot.details,
+        selects = [
+            Select(
+                columns=shape.columns, source=rows.source, where=where, snapshot=snapshot.name
             )
-            for group in groups
+            for where in conditions
         ]
-        return row, parts
+        parts = parts_of(
+            self._database,
+            selects,
+            settings.snapshot_max_threads,
+            nulls=settings.nulls,
+            rows_per_second=settings.snapshot_rows_per_second,
+        )
+        return row, [
+            SnapshotPart(part, envelope, snapshot.ts_us, snapshot.details) for part in parts
+        ]
 
     # --- afterwards -----------------------------------------------------------------
 
     @override
     def acknowledge(self, position: Position) -> None:
-        place = position.offset(self._feed.partition)
+        place = position.offset(self._log.partition)
         if place is None:
             return
         self._confirmed = place
         self._moved = time.monotonic()
         if self._process is not None:
             self._process.confirm(place)
-        if _INITIAL not in place or not self._tables:
+        if INITIAL not in place or not self._tables:
             self._holding.close()
             self._snapshot = None
 
     @override
     def lag(self, start: Position, until: Position | None = None) -> Lag:
-        place = start.offset(self._feed.partition)
+        place = start.offset(self._log.partition)
         if place is None:
             return Lag()
-        end = None if until is None else until.offset(self._feed.partition)
+        end = None if until is None else until.offset(self._log.partition)
         if end is None:
-            end = self._feed.now(self._asking())
+            end = self._log.now(self._asking())
             self._rest()
-        return Lag(size_bytes=self._feed.between_bytes(place, end))
+        return Lag(size_bytes=self._log.between_bytes(place, end))
 
     @override
     def ended(self, position: Position) -> bool:
         if self.settings.snapshot_mode is not SnapshotMode.INITIAL_ONLY:
             return False
-        return all(_is_read(position.offset(partition_of(name))) for name in self._tables)
-
-
-def _followed(place: Offset) -> Offset:
-    """Return a place in the log that is followed, now that all tables are read."""
-    return {key: value for key, value in place.items() if key != _INITIAL}
+        return all(is_read(position.offset(partition_of(name))) for name in self._tables)
 
 
 def _cursor(rows: Rows, partition: Mapping[str, str]) -> BulkCursor:
-    return BulkCursor(() if _WHERE in partition else dividing_key(rows))
-
-
-def _is_read(offset: Mapping[str, Any] | None) -> bool:
-    return offset is not None and "after" not in offset and offset.get("round") != 0
-
-
-def _begun_offset(offset: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the offset of a table that is being read; None for one that was not begun."""
-    return None if offset is None or offset.get("round") == 0 else offset
-
-
-def _is_other(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
-    """Return whether rows of a table lie between two of its offsets."""
-    if after is None:
-        return False
-
-    def place(offset: Mapping[str, Any] | None) -> object:
-        return offset and (offset.get("round"), offset.get("after"))
-
-    return place(before) != place(after)
+    return BulkCursor(() if WHERE in partition else dividing_key(rows))
 
 
 def _by_table(entries: Sequence[Entry]) -> dict[TableName, list[SpooledRun]]:

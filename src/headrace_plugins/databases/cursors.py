@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import tzinfo
 
-    from headrace_plugins.databases.catalog import Column, TableName
+    from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Database, Session
 
     Offset: TypeAlias = Mapping[str, Any]
@@ -57,6 +57,19 @@ class Rows:
     count: int | None
     title: str
     table: TableName | None = None
+
+    @classmethod
+    def of(cls, database: Database, table: Table) -> Rows:
+        """Return a table as cursors see it."""
+        return cls(
+            database=database,
+            source=database.path(table.name),
+            columns={each.name: each for each in table.columns},
+            key=table.key,
+            count=table.rows,
+            title=str(table.name),
+            table=table.name,
+        )
 
     def quoted(self, names: Sequence[str]) -> list[str]:
         """Return the names of columns as SQL."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.sdk import ConfigError
 from headrace.sdk.jdbc import DriverSettings
@@ -18,6 +18,7 @@ from headrace_plugins.databases.address import (
 if TYPE_CHECKING:
     from headrace_plugins.databases.database import Database
 
+_Kind = TypeVar("_Kind", bound="Database")
 _KINDS = {POSTGRESQL: "Postgresql", MYSQL: "Mysql", SQLITE: "Sqlite"}
 """The class of each kind, in the module of its name: what is not used takes no time."""
 
@@ -42,3 +43,19 @@ def database_of(settings: ConnectionSettings) -> Database:
     module = import_module(f"{__package__}.{name.lower()}")
     kind: type[Database] = getattr(module, name)
     return kind(address)
+
+
+def database_of_kind(settings: ConnectionSettings, kind: type[_Kind], connector: str) -> _Kind:
+    """Return the database that settings lead to, of the one kind that a connector follows.
+
+    Raises ConfigError: they lead to one of another kind.
+    """
+    database = database_of(settings)
+    if not isinstance(database, kind):
+        raise ConfigError(
+            problem=f"The connector {connector} follows {kind.__name__}, not "
+            f"{settings.address.kind}.",
+            fix="Write the URL of such a database, or use another connector.",
+            field="connection.url",
+        )
+    return database

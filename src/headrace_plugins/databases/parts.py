@@ -15,6 +15,7 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.sources import ArrowParts
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import quote
+from headrace.sdk.table_rows import TableRows
 from headrace_plugins.databases.catalog import rows_schema
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.errors import DatabaseError
@@ -90,6 +91,21 @@ def _reading(select: Select) -> Iterator[None]:
         ) from error
 
 
+def parts_of(
+    database: Database,
+    selects: Sequence[Select],
+    connections: int,
+    *,
+    nulls: bool = False,
+    rows_per_second: int | None = None,
+) -> list[Part]:
+    """Return parts that read selects by so many connections at the most."""
+    groups = [tuple(selects[number::connections]) for number in range(connections)]
+    groups = [group for group in groups if group]
+    rate = None if rows_per_second is None else rows_per_second / len(groups)
+    return [Part(database, group, nulls, rate) for group in groups]
+
+
 def arrow_parts(
     database: Database,
     schema: Schema,
@@ -100,15 +116,15 @@ def arrow_parts(
     rows_per_second: int | None = None,
 ) -> ArrowParts:
     """Return what selects of the same columns give, by so many connections at the most."""
-    groups = [tuple(selects[number::connections]) for number in range(connections)]
-    groups = [group for group in groups if group]
-    rate = None if rows_per_second is None else rows_per_second / len(groups)
+    parts = parts_of(
+        database, selects, connections, nulls=nulls, rows_per_second=rows_per_second
+    )
     raw: dict[str, Callable[[Part], Iterator[bytes]]] = {}
-    if not nulls and rate is None and all(len(group) == 1 for group in groups):
+    if not nulls and rows_per_second is None and all(len(p.selects) == 1 for p in parts):
         raw = {name: partial(_read_raw, name) for name in database.raw(selects[0].columns)}
     return ArrowParts(
         schema=schema,
-        parts=[Part(database, group, nulls, rate) for group in groups],
+        parts=parts,
         read=Part.read,
         plugin=PLUGIN,
         raw=raw,
@@ -173,6 +189,18 @@ def _paced(rate: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         yield batch
         read += batch.num_rows
         time.sleep(max(0, read / rate - (time.monotonic() - began)))
+
+
+def table_rows(database: Database, table: Table, stream: str, connections: int) -> TableRows:
+    """Return what a table holds now, for ``verify``."""
+    return TableRows(
+        stream=stream,
+        title=str(table.name),
+        schema=table.schema(database.kind),
+        key=table.key,
+        read=all_rows(database, table, connections),
+        read_at_once=all_rows(database, table, 1),  # one statement
+    )
 
 
 def all_rows(

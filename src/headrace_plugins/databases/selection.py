@@ -9,10 +9,18 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
-from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.catalog import TableName, parents_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from headrace_plugins.databases.catalog import Table
+    from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.databases.source_settings import TableSourceSettings
+
+
+NO_TABLES = "The user may read no table that is chosen."
+NO_TABLES_FIX = "Grant SELECT on them, or correct table.include.list."
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,26 @@ class Selection:
     excluded: Sequence[str]
     default_schema: str
     prefix: str = ""
+
+    @classmethod
+    def of(cls, settings: TableSourceSettings, database: Database) -> Selection:
+        """Return which tables of a database the settings of a source choose."""
+        prefix, schema = settings.topic_prefix, database.default_schema
+        return cls(settings.included, settings.excluded, schema, prefix)
+
+    def tables(self, database: Database, session: Session) -> list[Table]:
+        """Return the tables that are read, parents before their children.
+
+        Raises ConfigError as ``chosen`` does.
+        """
+        chosen = self.chosen(database.tables(session))
+        return parents_first(list(database.describe(session, chosen).values()))
+
+    def required_tables(self, database: Database, session: Session) -> list[Table]:
+        """Return the tables that are read. Raises ConfigError where there is none, too."""
+        if not (found := self.tables(database, session)):
+            raise ConfigError(problem=NO_TABLES, fix=NO_TABLES_FIX, field="table.include.list")
+        return found
 
     @property
     def is_fixed(self) -> bool:

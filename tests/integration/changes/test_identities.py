@@ -8,7 +8,7 @@ import pytest
 from tests.integration.changes.change_reading import Following, run
 
 from headrace.sdk import ConfigError, DataLostError, Position, StateError
-from headrace_plugins.changes.connector import check_condition
+from headrace_plugins.changes.position import check_condition
 from headrace_plugins.connectors.postgres import PostgresSource
 from headrace_plugins.connectors.postgres.settings import PostgresSourceSettings
 

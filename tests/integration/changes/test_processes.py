@@ -71,7 +71,7 @@ def test_it_ends_when_its_parent_is_killed(
     place = following.position.offset({"slot": "s"})
     following.task._stop_reading()
     task, folder = following.task, tmp_path / "log"
-    told = (task._feed.reader(task._selection.takes), task._feed.order, folder, place)
+    told = (task._log.reader(task._selection.takes), task._log.order, folder, place)
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as parent:

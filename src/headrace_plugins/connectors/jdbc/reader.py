@@ -26,11 +26,10 @@ from headrace.sdk import (
 )
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
 from headrace_plugins.connectors.jdbc.settings import (
-    InvalidValues,
     JdbcSourceSettings,
     Mode,
 )
-from headrace_plugins.databases.catalog import Table, parents_first, rows_schema
+from headrace_plugins.databases.catalog import Table, rows_schema
 from headrace_plugins.databases.cursors import (
     NOW,
     BulkCursor,
@@ -44,7 +43,7 @@ from headrace_plugins.databases.cursors import (
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.parts import arrow_parts, divided, spark_records
-from headrace_plugins.databases.selection import Selection
+from headrace_plugins.databases.selection import NO_TABLES, NO_TABLES_FIX, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,9 +55,6 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Session
 
 log = structlog.get_logger(__name__)
-
-NO_TABLES = "The user may read no table that is chosen."
-NO_TABLES_FIX = "Grant SELECT on them, or correct table.include.list."
 
 
 class TableReader:
@@ -81,13 +77,7 @@ class TableReader:
     @cached_property
     def selection(self) -> Selection:
         """Which tables are read; a database may have to be asked for its default schema."""
-        settings = self.settings
-        return Selection(
-            settings.included,
-            settings.excluded,
-            self.database.default_schema,
-            settings.topic_prefix,
-        )
+        return Selection.of(self.settings, self.database)
 
     # --- looking --------------------------------------------------------------------
 
@@ -112,8 +102,7 @@ class TableReader:
         due = self._looked + self.settings.table_poll_interval_ms / 1000
         if anew or time.monotonic() >= due:
             session = self.session()
-            chosen = self.selection.chosen(self.database.tables(session))
-            found = parents_first(list(self.database.describe(session, chosen).values()))
+            found = self.selection.tables(self.database, session)
             before = set(self._tables)
             self._tables = {str(table.name): table for table in found}
             if self._looked > 0 and before != set(self._tables):
@@ -127,15 +116,7 @@ class TableReader:
 
     def rows_of(self, table: Table) -> Rows:
         """Return a table as its cursor sees it."""
-        return Rows(
-            database=self.database,
-            source=self.database.path(table.name),
-            columns={each.name: each for each in table.columns},
-            key=table.key,
-            count=table.rows,
-            title=str(table.name),
-            table=table.name,
-        )
+        return Rows.of(self.database, table)
 
     def query_rows(self) -> Rows:
         """Return the rows of the configured query."""
@@ -296,7 +277,7 @@ class TableReader:
             schema,
             selects,
             connections=settings.connections_max,
-            nulls=settings.invalid_values is InvalidValues.NULL,
+            nulls=settings.nulls,
             rows_per_second=settings.rows_per_second,
         )
 

@@ -6,6 +6,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from typing_extensions import override
+
 from headrace.sdk import ConfigError
 from headrace.sdk.config import (
     ConfigType,
@@ -17,8 +19,8 @@ from headrace.sdk.config import (
     setting,
 )
 from headrace.sdk.jdbc import DriverSettings
-from headrace_plugins.databases.address import ConnectionSettings
 from headrace_plugins.databases.drivers import driver_named
+from headrace_plugins.databases.source_settings import TableSourceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,13 +35,6 @@ class Mode(Enum):
     INCREMENTING = "incrementing"
     TIMESTAMP = "timestamp"
     BOTH = "timestamp+incrementing"
-
-
-class InvalidValues(Enum):
-    """What becomes of a value that its schema has nothing for."""
-
-    REJECT = "reject"
-    NULL = "null"
 
 
 _INCREMENTING = (Mode.INCREMENTING, Mode.BOTH)
@@ -95,25 +90,13 @@ def _check_zone(name: str, value: object) -> None:
 _LISTS = ("table.include.list", "table.whitelist", "table.exclude.list", "table.blacklist")
 
 
-class JdbcSourceSettings(ConnectionSettings, DriverSettings, group="Tables"):
+class JdbcSourceSettings(TableSourceSettings, DriverSettings, group="Tables"):
     """What is read of a database."""
 
     rules = (*DriverSettings.rules, driver_named, _columns_of_mode, _what_is_read)
 
-    table_include_list: tuple[str, ...] = setting(
-        "The tables that are read, as table or schema.table; * stands for any signs and ? for "
-        "one. All tables that the user may read if neither this nor query is set.",
-        default=(),
-        importance=Importance.HIGH,
-    )
     table_whitelist: tuple[str, ...] = setting(
         "Kafka Connect's older name of table.include.list.", default=()
-    )
-    table_exclude_list: tuple[str, ...] = setting(
-        "The tables that are not read, of those that would be; written like "
-        "table.include.list.",
-        default=(),
-        importance=Importance.HIGH,
     )
     table_blacklist: tuple[str, ...] = setting(
         "Kafka Connect's older name of table.exclude.list.", default=()
@@ -122,9 +105,6 @@ class JdbcSourceSettings(ConnectionSettings, DriverSettings, group="Tables"):
         "A SELECT whose rows are read instead of tables.",
         default=None,
         importance=Importance.HIGH,
-    )
-    topic_prefix: str = setting(
-        "What stands before the name of a table in the name of its topic.", default=""
     )
     table_poll_interval_ms: int = setting(
         "How often it is looked whether tables are new or gone, or have other columns.",
@@ -199,20 +179,6 @@ class JdbcSourceSettings(ConnectionSettings, DriverSettings, group="Tables"):
         validator=NullOr(Range(at_least=1)),
         group="Mode",
     )
-    invalid_values: InvalidValues = setting(
-        "What becomes of a value that its type in Headrace has nothing for, such as an "
-        "infinite "
-        "date or the day 0000-00-00: reject makes the row a bad record, null makes it null "
-        "where the column may be null.",
-        default=InvalidValues.REJECT,
-        group="Reading",
-    )
-    split_rows: int = setting(
-        "About how many rows are read by one query of those that read a table side by side.",
-        default=500_000,
-        validator=Range(at_least=1000),
-        group="Reading",
-    )
     connections_max: int = setting(
         "The most connections that read at a time.",
         default=8,
@@ -228,11 +194,13 @@ class JdbcSourceSettings(ConnectionSettings, DriverSettings, group="Tables"):
     )
 
     @property
+    @override
     def included(self) -> tuple[str, ...]:
         """The tables that are read, by either key."""
         return self.table_include_list or self.table_whitelist
 
     @property
+    @override
     def excluded(self) -> tuple[str, ...]:
         """The tables that are not, by either key."""
         return self.table_exclude_list or self.table_blacklist

@@ -16,23 +16,22 @@ from headrace.sdk import (
 )
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.jdbc import loads_drivers
-from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.jdbc.reader import (
-    NO_TABLES,
-    NO_TABLES_FIX,
     QueryTask,
     TableReader,
     TablesTask,
 )
 from headrace_plugins.connectors.jdbc.settings import JdbcSourceSettings, Mode
 from headrace_plugins.databases.database import UNSEEN
-from headrace_plugins.databases.parts import all_rows
+from headrace_plugins.databases.parts import table_rows
+from headrace_plugins.databases.selection import NO_TABLES, NO_TABLES_FIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from headrace.sdk import Position
     from headrace.sdk.config import Config
+    from headrace.sdk.table_rows import TableRows
 
 
 class JdbcSource(SourceConnector):
@@ -124,13 +123,11 @@ class JdbcSource(SourceConnector):
         reader = TableReader(settings)
         try:
             return [
-                TableRows(
-                    stream=reader.selection.stream(table.name),
-                    title=str(table.name),
-                    schema=table.schema(reader.database.kind),
-                    key=table.key,
-                    read=all_rows(reader.database, table, settings.connections_max),
-                    read_at_once=all_rows(reader.database, table, 1),  # one statement
+                table_rows(
+                    reader.database,
+                    table,
+                    reader.selection.stream(table.name),
+                    settings.connections_max,
                 )
                 for table in reader.tables().values()
             ]

@@ -7,45 +7,43 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError
+from headrace.sdk.config import ConfigType, NullOr, Range, setting
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.connector import ChangeSource
-from headrace_plugins.changes.settings import InvalidValues
+from headrace_plugins.changes.settings import ChangeSettings
 from headrace_plugins.changes.source import ChangeTask
+from headrace_plugins.connectors.mysql.binary_log import BinaryLog
 from headrace_plugins.connectors.mysql.binlog_settings import examine_binlog
-from headrace_plugins.connectors.mysql.feed import MysqlFeed
-from headrace_plugins.connectors.mysql.settings import MysqlSourceSettings
-from headrace_plugins.databases.kinds import database_of
+from headrace_plugins.databases.kinds import database_of_kind
 from headrace_plugins.databases.mysql import Mysql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from headrace.sdk.config import Config
-    from headrace_plugins.changes.feed import Feed
-    from headrace_plugins.changes.settings import ChangeSettings
+    from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.databases.catalog import Table
     from headrace_plugins.databases.database import Session
 
 
-def feed_of(settings: MysqlSourceSettings, connector: str) -> MysqlFeed:
-    """Return the log that settings lead to.
+_MOST_IDS = (1 << 32) - 1
 
-    Raises ConfigError: they lead to a database of another kind.
-    """
-    database = database_of(settings)
-    if not isinstance(database, Mysql):
-        raise ConfigError(
-            problem=f"The connector mysql follows MySQL and MariaDB, not {database.kind}.",
-            fix="Write mysql://host/database, or use another connector.",
-            field="connection.url",
-        )
-    return MysqlFeed(
-        database=database,
-        name=settings.topic_prefix.rstrip(".") or connector,
-        server_id=settings.database_server_id,
-        heartbeat=timedelta(milliseconds=settings.connect_keep_alive_interval_ms),
-        nulls=settings.invalid_values is InvalidValues.NULL,
+
+class MysqlSourceSettings(ChangeSettings, group="Log"):
+    """How the binary log of a server is followed."""
+
+    database_server_id: int | None = setting(
+        "What the server knows the reader by, which no replica of it may have too. A large "
+        "number is drawn if null.",
+        default=None,
+        type=ConfigType.LONG,
+        validator=NullOr(Range(at_least=1, at_most=_MOST_IDS)),
+    )
+    connect_keep_alive_interval_ms: int = setting(
+        "How often the server tells that it is there while nothing happens.",
+        default=1000,
+        type=ConfigType.LONG,
+        validator=Range(at_least=100),
     )
 
 
@@ -55,8 +53,16 @@ class MysqlTask(ChangeTask):
     settings: MysqlSourceSettings
 
     @override
-    def feed(self) -> MysqlFeed:
-        return feed_of(self.settings, self.context.connector)
+    @classmethod
+    def log_of(cls, settings: ChangeSettings, connector: str) -> BinaryLog:
+        assert isinstance(settings, MysqlSourceSettings)
+        return BinaryLog(
+            database=database_of_kind(settings, Mysql, "mysql"),
+            name=settings.topic_prefix.rstrip(".") or connector,
+            server_id=settings.database_server_id,
+            heartbeat=timedelta(milliseconds=settings.connect_keep_alive_interval_ms),
+            nulls=settings.nulls,
+        )
 
 
 class MysqlSource(ChangeSource):
@@ -87,14 +93,8 @@ class MysqlSource(ChangeSource):
 
     @override
     @classmethod
-    def feed(cls, settings: ChangeSettings, connector: str) -> MysqlFeed:
-        assert isinstance(settings, MysqlSourceSettings)
-        return feed_of(settings, connector)
-
-    @override
-    @classmethod
     def examine_log(
-        cls, feed: Feed, session: Session, tables: Sequence[Table]
+        cls, log: DatabaseLog, session: Session, tables: Sequence[Table]
     ) -> Iterator[Finding]:
         yield from examine_binlog(session)
         for table in tables:
@@ -103,12 +103,12 @@ class MysqlSource(ChangeSource):
                     f"transactions of {table.name}",
                     Verdict.FAILED,
                     f"It is kept by {table.untransactional}.",
-                    f"ALTER TABLE {feed.database.path(table.name)} ENGINE=InnoDB;",
+                    f"ALTER TABLE {log.database.path(table.name)} ENGINE=InnoDB;",
                 )
             elif not table.key:
                 yield Finding(
                     f"a primary key of {table.name}",
                     Verdict.WARNING,
                     "It has none: its rows cannot be updated in a target.",
-                    f"ALTER TABLE {feed.database.path(table.name)} ADD PRIMARY KEY (…);",
+                    f"ALTER TABLE {log.database.path(table.name)} ADD PRIMARY KEY (…);",
                 )

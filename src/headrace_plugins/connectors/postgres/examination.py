@@ -12,7 +12,7 @@ from headrace_plugins.databases.catalog import TableName
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headrace_plugins.connectors.postgres.feed import PostgresFeed
+    from headrace_plugins.connectors.postgres.slot_log import SlotLog
     from headrace_plugins.databases.catalog import Table
     from headrace_plugins.databases.database import Session
 
@@ -43,9 +43,7 @@ _LONG_SECONDS = 300
 _MUCH_BYTES = 1 << 30
 
 
-def examine_log(
-    feed: PostgresFeed, session: Session, tables: Sequence[Table]
-) -> Iterator[Finding]:
+def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield what following the log takes, each with the statement that is missing."""
     level = session.value("SELECT current_setting('wal_level')")
     yield _finding(
@@ -55,9 +53,9 @@ def examine_log(
         "ALTER SYSTEM SET wal_level = logical; then restart the server.",
     )
     may, user = session.rows(_ROLE)[0]
-    quoted = feed.database.quote(user)
+    quoted = log.database.quote(user)
     yield _finding(may, "the right to replicate", user, f"ALTER ROLE {quoted} REPLICATION;")
-    slots, senders = session.rows(_FREE, [feed.slot])[0]
+    slots, senders = session.rows(_FREE, [log.slot])[0]
     for name, free in (("max_replication_slots", slots), ("max_wal_senders", senders)):
         yield _finding(
             free > 0,
@@ -65,9 +63,9 @@ def examine_log(
             f"{free} free",
             f"ALTER SYSTEM SET {name} = 20; then restart the server.",
         )
-    yield from _tables(feed, session, tables)
-    yield from _publication(feed, session, tables)
-    yield from _slot(feed, session)
+    yield from _tables(log, session, tables)
+    yield from _publication(log, session, tables)
+    yield from _slot(log, session)
     oldest = session.value(_OLD_TRANSACTION)
     yield _finding(
         oldest is None or oldest < _LONG_SECONDS,
@@ -89,11 +87,11 @@ def _finding(
     return Finding(requirement, Verdict.OK if met else otherwise, seen, "" if met else fix)
 
 
-def _tables(feed: PostgresFeed, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
+def _tables(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
     fine = True
     for table in tables:
         try:
-            feed.require_followable(session, [table])
+            log.require_followable(session, [table])
         except ConfigError as error:
             fine = False
             yield Finding(
@@ -103,19 +101,17 @@ def _tables(feed: PostgresFeed, session: Session, tables: Sequence[Table]) -> It
         yield Finding("rows that the log tells apart", Verdict.OK, f"{len(tables)} tables")
 
 
-def _publication(
-    feed: PostgresFeed, session: Session, tables: Sequence[Table]
-) -> Iterator[Finding]:
-    requirement = f"the publication {feed.publication}"
-    options = feed.incomplete(session, tables)
+def _publication(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
+    requirement = f"the publication {log.publication}"
+    options = log.incomplete(session, tables)
     if options is not None:
         yield Finding(requirement, Verdict.FAILED, "It leaves changes out.", f"{options};")
         return
-    statement = feed.missing(session, tables)
+    statement = log.missing(session, tables)
     if statement is None:
         yield Finding(requirement, Verdict.OK, "has all tables")
         return
-    if feed.mode is PublicationMode.DISABLED:
+    if log.mode is PublicationMode.DISABLED:
         yield Finding(requirement, Verdict.FAILED, "It lacks tables.", f"{statement};")
         return
     names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
@@ -128,7 +124,7 @@ def _publication(
             f"Let the owner run: {statement};",
         )
         return
-    database = feed.database.address.database
+    database = log.database.address.database
     allowed = session.value(
         "SELECT has_database_privilege(current_user, current_database(), 'CREATE')"
     )
@@ -136,14 +132,14 @@ def _publication(
         allowed,
         requirement,
         "is made at the start" if allowed else "The user may not make it.",
-        f"GRANT CREATE ON DATABASE {feed.database.quote(database)} TO "
-        f"{feed.database.quote(feed.database.address.user or 'user')};",
+        f"GRANT CREATE ON DATABASE {log.database.quote(database)} TO "
+        f"{log.database.quote(log.database.address.user or 'user')};",
     )
 
 
-def _slot(feed: PostgresFeed, session: Session) -> Iterator[Finding]:
-    requirement = f"the replication slot {feed.slot}"
-    found = session.rows(_SLOT, [feed.slot])
+def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
+    requirement = f"the replication slot {log.slot}"
+    found = session.rows(_SLOT, [log.slot])
     if not found:
         yield Finding(requirement, Verdict.OK, "is created at the start")
         return
@@ -163,7 +159,7 @@ def _slot(feed: PostgresFeed, session: Session) -> Iterator[Finding]:
         requirement,
         seen,
         "Run the connector, or drop the slot before the disk is full: "
-        f"SELECT pg_drop_replication_slot({feed.database.literal(feed.slot)});",
+        f"SELECT pg_drop_replication_slot({log.database.literal(log.slot)});",
         otherwise=Verdict.WARNING,
     )
     limit = session.value("SELECT current_setting('max_slot_wal_keep_size')")

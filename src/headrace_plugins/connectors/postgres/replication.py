@@ -45,6 +45,21 @@ def lsn_text(lsn: int) -> str:
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
+def check_confirmed(title: str, slot: str, confirmed: str | None, place: int) -> None:
+    """Raise DataLostError for a slot that stands behind a stored position.
+
+    The server would begin where the slot stands, without a word, if it were asked for what
+    lies before.
+    """
+    if confirmed is not None and to_lsn(confirmed) > place:
+        raise DataLostError(
+            problem=f"The slot {slot} of {title} stands at {confirmed}, behind the stored "
+            f"position {lsn_text(place)}: it was created anew or read by another, and what "
+            "lies between is lost.",
+            fix=RESNAPSHOT,
+        )
+
+
 class ReplicationStream:
     """Messages of a slot from a place on; only one connection at a time has them.
 

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError
 from headrace_plugins.changes.connector import ChangeSource
-from headrace_plugins.changes.settings import InvalidValues
 from headrace_plugins.changes.source import ChangeTask
 from headrace_plugins.connectors.postgres.examination import examine_log
-from headrace_plugins.connectors.postgres.feed import PostgresFeed
 from headrace_plugins.connectors.postgres.settings import PostgresSourceSettings
-from headrace_plugins.databases.kinds import database_of
+from headrace_plugins.connectors.postgres.slot_log import SlotLog
+from headrace_plugins.databases.kinds import database_of_kind
 from headrace_plugins.databases.postgresql import Postgresql
 
 if TYPE_CHECKING:
@@ -21,33 +19,10 @@ if TYPE_CHECKING:
 
     from headrace.sdk.config import Config
     from headrace.sdk.connector import Finding
-    from headrace_plugins.changes.feed import Feed
+    from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.settings import ChangeSettings
     from headrace_plugins.databases.catalog import Table
     from headrace_plugins.databases.database import Session
-
-
-def feed_of(settings: PostgresSourceSettings, connector: str) -> PostgresFeed:
-    """Return the log that settings lead to.
-
-    Raises ConfigError: they lead to a database of another kind.
-    """
-    database = database_of(settings)
-    if not isinstance(database, Postgresql):
-        raise ConfigError(
-            problem=f"The connector postgres follows PostgreSQL, not {database.kind}.",
-            fix="Write postgresql://host/database, or use another connector.",
-            field="connection.url",
-        )
-    slot = settings.slot(connector)
-    return PostgresFeed(
-        database=database,
-        slot=slot,
-        publication=settings.publication_name or slot,
-        mode=settings.publication_autocreate_mode,
-        name=settings.topic_prefix.rstrip(".") or connector,
-        nulls=settings.invalid_values is InvalidValues.NULL,
-    )
 
 
 class PostgresTask(ChangeTask):
@@ -56,8 +31,18 @@ class PostgresTask(ChangeTask):
     settings: PostgresSourceSettings
 
     @override
-    def feed(self) -> PostgresFeed:
-        return feed_of(self.settings, self.context.connector)
+    @classmethod
+    def log_of(cls, settings: ChangeSettings, connector: str) -> SlotLog:
+        assert isinstance(settings, PostgresSourceSettings)
+        slot = settings.slot(connector)
+        return SlotLog(
+            database=database_of_kind(settings, Postgresql, "postgres"),
+            slot=slot,
+            publication=settings.publication_name or slot,
+            mode=settings.publication_autocreate_mode,
+            name=settings.topic_prefix.rstrip(".") or connector,
+            nulls=settings.nulls,
+        )
 
 
 class PostgresSource(ChangeSource):
@@ -84,14 +69,8 @@ class PostgresSource(ChangeSource):
 
     @override
     @classmethod
-    def feed(cls, settings: ChangeSettings, connector: str) -> PostgresFeed:
-        assert isinstance(settings, PostgresSourceSettings)
-        return feed_of(settings, connector)
-
-    @override
-    @classmethod
     def examine_log(
-        cls, feed: Feed, session: Session, tables: Sequence[Table]
+        cls, log: DatabaseLog, session: Session, tables: Sequence[Table]
     ) -> Iterator[Finding]:
-        assert isinstance(feed, PostgresFeed)
-        return examine_log(feed, session, tables)
+        assert isinstance(log, SlotLog)
+        return examine_log(log, session, tables)

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.sdk import DataLostError
 from headrace_plugins.changes.log import LogReader, Piece, Run, Shape
 from headrace_plugins.connectors.postgres.pgoutput import (
     DELETE_MESSAGE,
@@ -27,10 +26,8 @@ from headrace_plugins.connectors.postgres.pgoutput import (
     truncated,
 )
 from headrace_plugins.connectors.postgres.replication import (
-    RESNAPSHOT,
     ReplicationStream,
-    lsn_text,
-    to_lsn,
+    check_confirmed,
 )
 from headrace_plugins.connectors.postgres.toast import Toast
 from headrace_plugins.databases.catalog import TableName
@@ -69,7 +66,7 @@ class _Followed:
 
 
 @dataclass
-class PostgresLog(LogReader):
+class WalReader(LogReader):
     """Reads the log of a slot.
 
     Args:
@@ -109,15 +106,9 @@ class PostgresLog(LogReader):
         self._end = self._flushed = place
         self._cut = None if cut is None else int(cut["lsn"])
         self._stream = ReplicationStream(self.database, self.slot, self.publication, place)
-        # By now nobody else can move the slot. The server would begin where it stands, without
-        # a word, if it were asked for what lies before.
-        [(confirmed,)] = self._asking().rows(_CONFIRMED, [self.slot])
-        if confirmed is not None and to_lsn(confirmed) > place:
-            raise DataLostError(
-                problem=f"The slot {self.slot} stands at {confirmed}, behind the stored "
-                f"position {lsn_text(place)}: another has read it, or moved it.",
-                fix=RESNAPSHOT,
-            )
+        # By now nobody else can move the slot.
+        confirmed = self._asking().value(_CONFIRMED, [self.slot])
+        check_confirmed(self.database.address.title, self.slot, confirmed, place)
 
     @override
     def stop(self) -> None:

@@ -18,11 +18,16 @@ from headrace.sdk import (
     RetriableError,
     Schema,
 )
-from headrace_plugins.changes.feed import Feed, Snapshot
-from headrace_plugins.connectors.postgres.replication import RESNAPSHOT, lsn_text, to_lsn
+from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
+from headrace_plugins.connectors.postgres.replication import (
+    RESNAPSHOT,
+    check_confirmed,
+    lsn_text,
+    to_lsn,
+)
 from headrace_plugins.connectors.postgres.settings import OWN_SLOT, PublicationMode
 from headrace_plugins.connectors.postgres.values import LogTexts, Unseen
-from headrace_plugins.connectors.postgres.wal import PostgresLog
+from headrace_plugins.connectors.postgres.wal import WalReader
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.postgresql import Postgresql, begin_snapshot
 
@@ -35,8 +40,7 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Session
 
 _SLOT = """
-SELECT plugin, database = current_database(), active, wal_status, confirmed_flush_lsn::text,
-  two_phase
+SELECT plugin, database = current_database(), wal_status, confirmed_flush_lsn::text
 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
 _IDENTITY = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
@@ -93,7 +97,7 @@ WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 
 
 @dataclass(frozen=True)
-class PostgresFeed(Feed):
+class SlotLog(DatabaseLog):
     """The log of a database, as a slot and a publication give it.
 
     Args:
@@ -140,7 +144,7 @@ class PostgresFeed(Feed):
     @override
     def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
         place: str | None = None
-        for plugin, is_here, _, status, confirmed, _ in session.rows(_SLOT, [self.slot]):
+        for plugin, is_here, status, confirmed in session.rows(_SLOT, [self.slot]):
             self._check_slot(plugin, is_here)
             place = confirmed
             is_published = session.rows(_PUBLICATION, [self.publication])
@@ -189,7 +193,7 @@ class PostgresFeed(Feed):
                 f"behind {lsn_text(int(place['lsn']))} is lost.",
                 fix=RESNAPSHOT,
             )
-        plugin, is_here, _, status, confirmed, _ = found[0]
+        plugin, is_here, status, confirmed = found[0]
         self._check_slot(plugin, is_here)
         if status == "lost":
             raise DataLostError(
@@ -197,13 +201,7 @@ class PostgresFeed(Feed):
                 "was longer than max_slot_wal_keep_size.",
                 fix=RESNAPSHOT,
             )
-        if confirmed is not None and to_lsn(confirmed) > int(place["lsn"]):
-            raise DataLostError(
-                problem=f"The slot {self.slot} of {title} stands at {confirmed}, behind the "
-                f"stored position {lsn_text(int(place['lsn']))}: it was created anew or read "
-                "by another, and what lies between is lost.",
-                fix=RESNAPSHOT,
-            )
+        check_confirmed(title, self.slot, confirmed, int(place["lsn"]))
         if int(self.now(session)["lsn"]) < int(place["lsn"]):
             raise DataLostError(
                 problem=f"The log of {title} ends before the stored position "
@@ -387,7 +385,7 @@ class PostgresFeed(Feed):
 
     @override
     def reader(self, follows: Callable[[TableName], bool]) -> Callable[[], LogReader]:
-        return partial(PostgresLog, self.database, self.slot, self.publication, follows)
+        return partial(WalReader, self.database, self.slot, self.publication, follows)
 
     # --- snapshots ------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, DataLostError, Schema
 from headrace.sdk.connector import Verdict
-from headrace_plugins.changes.feed import Feed, Snapshot
+from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_settings import (
@@ -43,7 +43,7 @@ _RESNAPSHOT = (
 
 
 @dataclass(frozen=True)
-class MysqlFeed(Feed):
+class BinaryLog(DatabaseLog):
     """The binary log of a server.
 
     Args:
@@ -193,7 +193,7 @@ def _of_database(database: str, follows: Callable[[TableName], bool], table: Tab
 
 
 def _typed(
-    nulls: bool,  # noqa: FBT001 - the feed's
+    nulls: bool,  # noqa: FBT001 - the log's
     columns: tuple[Column, ...],
     rows: pa.RecordBatch,
 ) -> tuple[pa.RecordBatch, Rejected]:

@@ -23,11 +23,11 @@ class Snapshot:
     Args:
         name: What selects call it, see ``Database.snapshot``; None where each connection sees
             a state of its own, none of them older than this.
-        seen: Which changes of the log it has, as JSON, see ``Feed.keeps``; None where that is
-            not known.
+        seen: Which changes of the log it has, as JSON, see ``DatabaseLog.keeps``; None where
+            that is not known.
         upto: A place in the log behind all that it has.
         ts_us: When it was taken, in microseconds since 1970.
-        details: What ``source`` says of its rows, see ``Feed.details``.
+        details: What ``source`` says of its rows, see ``DatabaseLog.details``.
         has_lost: Whether a table cannot be read as of it any more, as its rows were written
             anew or the connection that holds the snapshot has gone.
     """
@@ -40,7 +40,7 @@ class Snapshot:
     has_lost: Callable[[TableName], bool]
 
 
-class Feed(ABC):
+class DatabaseLog(ABC):
     """The log of one database, and its tables. It holds no connection."""
 
     database: Database

@@ -1,0 +1,88 @@
+"""The position of a source of changes: a place in the log, and how far each table is read.
+
+The place has ``initial`` until all tables are read. A table has an offset of ``BulkCursor``,
+and beside it what its snapshot has of the log (``seen``) up to which place (``until``), for as
+long as the log is behind that. ``{"round": 0}`` asks for a table to be read again, and with a
+condition in its partition (``where``) for some of its rows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace_plugins.changes.log import Offset
+    from headrace_plugins.databases.catalog import TableName
+
+INITIAL, SEEN, UNTIL, WHERE = "initial", "seen", "until", "where"
+_TABLE_OFFSET = {"round", "after", "upto", SEEN, UNTIL}
+_UNSAFE = re.compile(r"""[;#$'"`]|--|/\*""")
+
+
+def partition_of(name: TableName | str) -> Mapping[str, str]:
+    """Return the source partition of a table."""
+    return {"table": str(name)}
+
+
+def followed(place: Offset) -> Offset:
+    """Return a place in the log that is followed, now that all tables are read."""
+    return {key: value for key, value in place.items() if key != INITIAL}
+
+
+def is_read(offset: Mapping[str, Any] | None) -> bool:
+    """Return whether a table with this offset is read to its end."""
+    return offset is not None and "after" not in offset and offset.get("round") != 0
+
+
+def begun_offset(offset: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the offset of a table that is being read; None for one that was not begun."""
+    return None if offset is None or offset.get("round") == 0 else offset
+
+
+def has_rows_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+    """Return whether rows of a table lie between two of its offsets."""
+    if after is None:
+        return False
+
+    def place(offset: Mapping[str, Any] | None) -> object:
+        return offset and (offset.get("round"), offset.get("after"))
+
+    return place(before) != place(after)
+
+
+def is_table_offset(partition: Mapping[str, Any], offset: Mapping[str, Any]) -> bool:
+    """Return whether a person may set this offset of a table, or ask for rows of it so.
+
+    Raises ConfigError: a condition is more than one.
+    """
+    names = set(partition)
+    if names == {"table", WHERE}:
+        check_condition(partition[WHERE])
+        return dict(offset) == {"round": 0}
+    is_one = names == {"table"} and not set(offset) - _TABLE_OFFSET
+    return is_one and isinstance(offset.get("round"), int)
+
+
+def check_condition(text: str) -> None:
+    """Raise ConfigError for a condition in SQL that could end what it is put into.
+
+    Quotes and parentheses have to be closed, and a comment, another statement, or a text with
+    escapes, whose end is not plain to see, is refused.
+    """
+    depth, rest = 0, re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "", text)
+    for sign in rest:
+        depth += (sign == "(") - (sign == ")")
+        if depth < 0:
+            break
+    if depth or _UNSAFE.search(rest) or "\\" in text or not text.strip():
+        raise ConfigError(
+            problem=f"Invalid condition {text!r}.",
+            fix="Write one condition in SQL, such as id > 5 AND status = 'open', without "
+            "comments, semicolons and backslashes.",
+            field="offsets",
+        )
