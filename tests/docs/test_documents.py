@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from tests.postgresql_server import PostgresqlServer
 from tests.quick_java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
@@ -140,6 +141,13 @@ class Reader:
         assert code == 0, log.read_text()
 
 
+def drop_databases(server: PostgresqlServer, names: list[str]) -> None:
+    """Leave nothing of a page, as others use the same names."""
+    for name in names:
+        server.drop_slots(name)
+        server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short name: tables fold what is long, such as pytest's own folders."""
@@ -152,17 +160,20 @@ def folder() -> Iterator[Path]:
 def test_what_a_page_shows_is_what_happens(
     page: Path, folder: Path, request: pytest.FixtureRequest
 ) -> None:
+    text = page.read_text()
     cold = page.stem in COLD
     reader = Reader(folder)
     if not cold:
         reader = Reader(folder, request.getfixturevalue("warm_programs"), dict(QUICK_JAVA))
-    if "createdb" in page.read_text():
+    if "createdb" in text:
         server = request.getfixturevalue("postgresql")
         reader.variables |= {
             "PGHOST": "127.0.0.1",
             "PGPORT": str(server.port),
             "PGUSER": "postgres",
         }
+        # What has begun last ends first: the page's programs, then its databases.
+        reader.running.callback(drop_databases, server, re.findall("createdb (.+)", text))
     with reader.running:
         for block in blocks(page):
             reader.follow(block)
