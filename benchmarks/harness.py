@@ -99,7 +99,7 @@ class Bench:
     def loop(self, definition: Mapping[str, object], name: str = "loop") -> BatchLoop:
         """Return the batch loop of a definition's first task, warm and under a lease."""
         (first, *_) = self._definitions(name, definition)
-        return self.runtime.loop(first)
+        return self.runtime.parts(first).loop
 
     def _definitions(self, name: str, definition: Mapping[str, object]) -> Sequence[Definition]:
         path = self.folder / f"{name}.yaml"

@@ -37,7 +37,7 @@ def walk(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Wal
     file.write_text(DEFINITION.format(folder=folder))
     with Runtime(load_settings(home=folder / "home")) as runtime:
         runtime.spark = spark
-        loop = runtime.loop(runtime.definitions([file])[0])
+        loop = runtime.parts(runtime.definitions([file])[0]).loop
         walk = Walk()
         for number in range(2):
             (folder / "in" / f"{number}.csv").write_text(ROWS)

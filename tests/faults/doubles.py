@@ -26,8 +26,9 @@ from headrace.dataplane import TopicWriter
 from headrace.dataplane.chain import Routes
 from headrace.dataplane.dead_letters import DeadLetterWriter, Staged
 from headrace.dataplane.delivery import SinkPart, StagedRows
-from headrace.dataplane.flow import Flow, StreamFrame, TransformedStream
+from headrace.dataplane.flow import Flow
 from headrace.dataplane.sources import SourceFrame
+from headrace.dataplane.streams import StreamFrame, TransformedStream
 from headrace.model import Batch, Counts, Lease, TaskId
 from headrace.runtime.tasks import sink_names
 from headrace.sdk import (
@@ -44,6 +45,7 @@ from headrace.sdk import (
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.config import Config
 from headrace.sdk.delta import staged_files, staging_folder
+from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.location import Location
 from headrace.store import Store
 from headrace.topics import LETTERS, Topics
@@ -51,7 +53,7 @@ from headrace.topics.rows import topic_row_schema
 from headrace.worker import BatchLoop
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta import commit as delta_commit
-from headrace_plugins.connectors.delta.columns import DELETED, Fit
+from headrace_plugins.connectors.delta.columns import Fit
 from headrace_plugins.connectors.delta.commit import StagedAppend
 from headrace_plugins.connectors.delta.sink import DeltaTask, table_receipt
 from headrace_plugins.connectors.delta.table import HIDDEN

@@ -36,11 +36,13 @@ from headrace.dataplane.delivery import (
     sink_marks,
 )
 from headrace.dataplane.failures import translate, translated
+from headrace.dataplane.few_rows import StagedFew, keyed_rows, plan_few, write_few
 from headrace.dataplane.fingerprint import Fingerprint, require_same_routing
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
 from headrace.dataplane.sources import SourceFrame, SourceReader, copy_straight, frame_of_rows
+from headrace.dataplane.streams import Delivery, StreamFrame, TransformedStream
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
 from headrace.model import (
@@ -63,6 +65,7 @@ from headrace.sdk import (
     Schema,
     SinkBatch,
     StateError,
+    StreamRows,
     TransformBatch,
 )
 from headrace.sdk.location import Location
@@ -70,50 +73,6 @@ from headrace.sdk.sink import ArrowWrite
 
 _OF_VALUES = (ConfigError, RecordError, ToleranceExceededError)
 """What a sink raises for values that have no place in its target."""
-
-
-@dataclass(frozen=True)
-class StreamFrame:
-    """The records of one stream in one batch.
-
-    Args:
-        application: Names the task and the stream in marks.
-        rows: How many there are, where the source knows.
-        only_sink: What marks call the one sink that they go to; None for all.
-        part: Which of the stream's parts in this batch they are, from 0, see TransformBatch.
-        arrow: The same records as Arrow, if they are to be had so.
-        continues: See SinkBatch.
-    """
-
-    frame: DataFrame
-    topic: str
-    application: str
-    rows: int | None = None
-    only_sink: str | None = None
-    part: int = 0
-    arrow: ArrowParts | None = None
-    continues: bool = False
-
-
-@dataclass(frozen=True)
-class TransformedStream:
-    """The records of one stream with the chain laid over them.
-
-    Where the chain has code it runs once, for all sinks, for what is counted beforehand and
-    for the dead letters: it need not give the same twice. Its records are then cached.
-
-    Args:
-        source: The records as they came.
-        topic: Their one topic; None where it depends on the data.
-        cached: Whether Spark caches the records after the chain.
-    """
-
-    stream: StreamFrame
-    source: RecordFrame
-    records: RecordFrame
-    routes: Routes
-    topic: str | None
-    cached: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,26 +170,67 @@ class Flow:
                     parts = self._parts(batch, self.application, self.topic)
                     counts = self._deliver(parts, stage, batch)
                 else:
-                    counts = self._carry(self._streams(data), batch)
+                    counts = self._carry(data, batch)
         return replace(counts, size_bytes=data.size_bytes)
 
-    def _carry(self, streams: Sequence[StreamFrame], batch: Batch) -> Counts:
+    def _carry(self, data: SourceFrame, batch: Batch) -> Counts:
         """Lay the chain over the records of each stream, and deliver one after the other."""
         counts = Counts()
-        with ExitStack() as cached:
-            chains = [self._transform(stream, batch, cached) for stream in streams]
-            chains.sort(key=self._priority)
+        with ExitStack() as undo:
+            few = self._few(data.streams, batch, undo) if data.streams else []
+            taken = {each.stream.stream for each in few}
+            rest = [each for each in data.streams if each.stream not in taken]
+            streams = self._streams(replace(data, streams=rest)) if rest or not few else []
+            chains = [self._transform(stream, batch, undo) for stream in streams]
             parts = [self._parts_of(transformed, batch) for transformed in chains]
             if len(chains) > 1:
                 self._check(chains, parts, batch)
-            for transformed, own in zip(chains, parts, strict=True):
+            deliveries = [
+                Delivery(own, partial(self._stage, each, batch), each.stream.rows, each.cache)
+                for each, own in zip(chains, parts, strict=True)
+            ]
+            for staged in few:
+                stage = partial(self._stage_few, staged, batch, undo)
+                deliveries.append(Delivery(staged.parts, stage))
+            deliveries.sort(key=self._priority)
+            for each in deliveries:
                 # What sinks refuse is known only here, stream by stream: one may have to see
                 # what the one before it has made of its table.
-                stage, rows = partial(self._stage, transformed, batch), transformed.stream.rows
-                counts = counts.plus(self._deliver(own, stage, batch, rows, before=counts))
-                if transformed.cached:
-                    transformed.records.frame.unpersist()
+                counts = counts.plus(
+                    self._deliver(each.parts, each.stage, batch, each.rows, before=counts)
+                )
+                if each.cache is not None:
+                    each.cache.unpersist()
         return counts
+
+    def _few(
+        self, streams: Sequence[StreamRows], batch: Batch, undo: ExitStack
+    ) -> list[StagedFew]:
+        """Write the streams of few rows by one job; what is left to do of each is returned.
+
+        A batch that may have run before goes the general way, which asks for receipts.
+        ``undo`` gets what removes what was staged and is not delivered.
+        """
+        found = []
+        for stream in () if batch.again or batch.resumed or self.converters else streams:
+            keyed = keyed_rows(self.steps, stream)
+            if keyed is None:
+                continue
+            parts = self._parts(batch, f"{self.application}/{stream.stream}", stream.stream)
+            planned = plan_few(self.spark, stream, keyed, parts, self.evolution)
+            if planned is not None:
+                undo.callback(planned.abort)
+                found.append(planned)
+        return write_few(self.spark, found)
+
+    def _stage_few(
+        self, few: StagedFew, batch: Batch, undo: ExitStack, part: SinkPart
+    ) -> StagedRows:
+        # Which records a target refuses is found by their ids, which frames have.
+        with suppress(RecordError):
+            return few.stage(part, batch)
+        [stream] = self._streams(SourceFrame(None, streams=[few.stream]))
+        return self._stage(self._transform(stream, batch, undo), batch, part)
 
     def _deliver(
         self,
@@ -335,12 +335,12 @@ class Flow:
         as_they_are = not self.steps and not self.converters
         return rows if isinstance(rows, ArrowParts) and as_they_are else None
 
-    def _priority(self, transformed: TransformedStream) -> tuple[int, ...]:
+    def _priority(self, delivery: Delivery) -> tuple[int, ...]:
         """Return where a stream stands in its batch.
 
         What the first sink says decides, then the next: no order suits sinks that disagree.
         """
-        topic = transformed.topic or transformed.stream.topic
+        topic = delivery.parts[0].target.topic
         return tuple(sink.priority(topic) for sink in self.sinks)
 
     def _transform(
@@ -360,7 +360,7 @@ class Flow:
         frame = records.frame.persist()
         cached.callback(frame.unpersist)
         records = replace(records, frame=frame)
-        return TransformedStream(stream, came, records, routes, topic, cached=True)
+        return TransformedStream(stream, came, records, routes, topic, cache=frame)
 
     def _chained(
         self, records: RecordFrame, stream: StreamFrame, routes: Routes, batch: Batch
@@ -562,7 +562,7 @@ class Flow:
         ``of_sink`` rejects what the sink has refused.
         """
         again = transformed.records
-        if not transformed.cached:
+        if transformed.cache is None:
             whole = transformed.source.with_original()
             again = self._chained(whole, transformed.stream, transformed.routes, batch)[0]
         records = of_sink(again.keeping("__chain_error", again.outcome()["error"]))

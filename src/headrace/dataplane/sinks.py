@@ -274,6 +274,10 @@ class FrameGear(SinkFront):
         return self._sink.arrow_write(frame, batch)
 
     @override
+    def keyed_write(self, spark: SparkSession, batch: SinkBatch) -> ArrowWrite | None:
+        return self._sink.keyed_write(spark, batch)
+
+    @override
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
         return self._sink.refusals(frame, batch)
 

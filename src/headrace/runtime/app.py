@@ -39,7 +39,7 @@ from headrace.runtime.server import (
     open_served,
     restart_policy,
 )
-from headrace.runtime.tasks import Assembler, Planner, TaskMaker, check_topics
+from headrace.runtime.tasks import Assembler, Parts, Planner, TaskMaker, check_topics
 from headrace.runtime.verification import RepairOptions, Verifier, VerifyReport
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability
@@ -53,7 +53,6 @@ from headrace.store import (
 )
 from headrace.topics import TopicPlaces, Topics, maintained
 from headrace.worker import (
-    BatchLoop,
     BatchTask,
     Events,
     Everyone,
@@ -268,13 +267,13 @@ class Runtime(Checks):
         if self._worker is not None:
             self._worker.stop(self.settings.task_shutdown_graceful_timeout)
 
-    def loop(self, definition: Definition) -> BatchLoop:
-        """Return the batch loop of a definition's first task, to be stepped by hand."""
+    def parts(self, definition: Definition) -> Parts:
+        """Return the parts of a definition's first task, whose loop is stepped by hand."""
         plan = self._planner.plans(definition)[0]
         lease = self.state.lease(
             plan.id, self.owner.name, self.state.now(), self.settings.lease
         )
-        return self._assembler.parts(self.spark, plan, lease).loop
+        return self._assembler.parts(self.spark, plan, lease)
 
     def readings(self, topic: str) -> Sequence[Reading]:
         """Return who reads a topic, of the tasks of this installation.

@@ -103,13 +103,20 @@ def staged_files(
     return [file for file in files if file.rows]
 
 
-def staged_parts(table: Location, mark: Mark, names: Sequence[str]) -> list[AddedFile]:
+def staged_parts(
+    table: Location,
+    mark: Mark,
+    names: Sequence[str],
+    *,
+    folder: str = _DATA,
+    stats: bool = True,
+) -> list[AddedFile]:
     """Return the files that an attempt has staged by ``write_part``, by their names.
 
     They have statistics, as in ``stage_parquet``. All other files in its folder are deleted.
     """
-    found = written_parts(table / staging_folder(mark), names)
-    return [file for path in found if (file := _added(path, table, (), stats=True)).rows]
+    found = written_parts(table / staging_folder(mark, folder), names)
+    return [file for path in found if (file := _added(path, table, (), stats=stats)).rows]
 
 
 def discard_staged(table: Location, mark: Mark, *, folder: str = _DATA) -> None:

@@ -214,6 +214,18 @@ class FrameSink(SinkTask):
         """
         return None
 
+    def keyed_write(self, spark: SparkSession, batch: SinkBatch) -> ArrowWrite | None:
+        """Return what writes few rows, of which each key is there once, as Arrow.
+
+        The rows have the fields of the batch's values, and ``headrace.sdk.keyed_rows.DELETED``
+        as the last column; its key names fields of them. All rows come as one part. The
+        StagedWrite's ``rows`` are then those that were written. No job may run, and what only
+        ``write`` can do, such as to make a table, is left to it: None, the default, where it is
+        needed, or where it would not do the same. RecordError raised on an executor leaves the
+        batch to ``write`` too.
+        """
+        return None
+
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
         """Return conditions for records that the target cannot take. No job may run.
 

@@ -170,12 +170,14 @@ class StreamRows:
         count: How many there are, where that is known exactly without reading them.
         continues: Whether they go on with what an earlier batch has begun, as the next part of
             a table does: a sink that replaces what its target holds adds them.
+        size_bytes: How large they are about, where that is known.
     """
 
     stream: str
     rows: ArrowParts | DataFrame
     count: int | None = None
     continues: bool = False
+    size_bytes: int | None = None
 
 
 class StreamFrameSource(ReplayableSource):

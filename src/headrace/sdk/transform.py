@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from headrace.sdk.keyed_rows import KeyedRows
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
 
@@ -75,6 +76,17 @@ class Transform(Configured, ABC):
         of this shape cannot go through, and ConfigError when the configuration is wrong
         whatever the records are.
         """
+
+    def keyed_rows(self, value: Schema) -> KeyedRows | None:
+        """Return what does the same in Arrow, for records that have only values.
+
+        It drops and rejects nothing, and what it makes are rows with keys. None, the default,
+        where only SQL can.
+
+        Args:
+            value: The schema of the values.
+        """
+        return None
 
     @property
     def title(self) -> str:

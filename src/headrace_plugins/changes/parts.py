@@ -32,6 +32,11 @@ _PART_ROWS = 50_000
 class ChangePart(ABC):
     """What one Spark partition reads. It is pickled."""
 
+    @property
+    def size_bytes(self) -> int | None:
+        """How large its rows are about; None where that is not known."""
+        return None
+
     @abstractmethod
     def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
         """Yield records, and rows of the log that none stands for."""
@@ -50,6 +55,11 @@ class LogPart(ChangePart):
     envelope: Envelope
     typed: Typed
     keeps: Keeps | None = None
+
+    @property
+    @override
+    def size_bytes(self) -> int:
+        return sum(run.size_bytes for run in self.runs)
 
     @override
     def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:

@@ -520,7 +520,9 @@ class ChangeTask(StreamFrameSource):
             arrow = ArrowParts(schema, found, methodcaller("read"), type(self).__qualname__)
             goes_on = self._continues(start, table)
             stream = self._selection.stream(table)
-            streams.append(StreamRows(stream, arrow, continues=goes_on))
+            sizes = [part.size_bytes for part in found]
+            size = None if None in sizes else sum(filter(None, sizes))
+            streams.append(StreamRows(stream, arrow, continues=goes_on, size_bytes=size))
         return streams
 
     def _log_parts(

@@ -11,9 +11,17 @@ from headrace.sdk import RecordError, RetriableError
 from headrace.sdk.sink import Refused, class_name
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.database import Merge, Session
-from headrace_plugins.databases.rows import DELETE, TRUNCATE, UPSERT
 from headrace_plugins.databases.sink_settings import Deletes, Mode
-from headrace_plugins.databases.staging import OP, PLACE, RECORD, Bookkeeping, Staging
+from headrace_plugins.databases.staging import (
+    DELETE,
+    OP,
+    PLACE,
+    RECORD,
+    TRUNCATE,
+    UPSERT,
+    Bookkeeping,
+    Staging,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime

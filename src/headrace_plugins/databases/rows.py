@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,13 @@ from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sink import RECORD_ID
 from headrace.sdk.sqltext import JSON_OPTIONS, quote, selected, sql_null
 from headrace_plugins.databases.sink_settings import Contract
-from headrace_plugins.databases.staging import OP, PLACE, RECORD
+from headrace_plugins.databases.staging import DELETE, OP, PLACE, RECORD, TRUNCATE, UPSERT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace_plugins.databases.catalog import Table
 
-UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 _CHANGE = {"before", "after", "op"}
 _POSITION = "__position"
 _LAST = "__last"
@@ -71,6 +70,13 @@ class RecordRows:
             key_fields={names[name]: sql for name, sql in self.key_fields.items()},
             is_renamed=True,
         )
+
+    def only(self, names: Iterable[str]) -> RecordRows:
+        """Return the same with some of the columns."""
+        chosen = set(names)
+        schemas = {f.name: f.schema for f in self.schema.fields if f.name in chosen}
+        fields = {name: sql for name, sql in self.fields.items() if name in chosen}
+        return replace(self, schema=self.schema.with_fields(schemas), fields=fields)
 
     @property
     def is_flat(self) -> bool:

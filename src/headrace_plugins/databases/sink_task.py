@@ -57,7 +57,6 @@ from headrace_plugins.databases.staging import (
 from headrace_plugins.mapped_records import (
     StagedTables,
     TableWrite,
-    renamed,
     selection_of,
 )
 from headrace_plugins.table_mapping import TableRules
@@ -220,10 +219,42 @@ class TableSinkTask(FrameSink):
 
         raw = {} if renames is not None else self.database.raw_load(columns)
         return ArrowWrite(
-            write=staging.load if renames is None else partial(_load_renamed, staging, renames),
+            write=staging.load if renames is None else partial(staging.load_renamed, renames),
             staged=staged,
             abort=partial(self._discard, part),
             raw={name: partial(staging.load_raw, load) for name, load in raw.items()},
+        )
+
+    @override
+    def keyed_write(self, spark: SparkSession, batch: SinkBatch) -> ArrowWrite | None:
+        settings, tables = self.settings, self._tables(batch.topic)
+        if (
+            self.database.by_spark
+            or settings.insert_mode is not Mode.UPSERT
+            or not settings.delete_enabled
+            or len(tables) != 1
+        ):
+            return None
+        [(target, name)] = tables
+        [(_, mark)] = self._marks(batch.mark, batch.topic)
+        if not target.is_plain or batch.key_schema is None:
+            return None
+        keys = target.key_fields or settings.keys
+        part = TablePart(target=name, keys=keys, batch=replace(batch, mark=mark))
+        plan = self._plan(part, tolerant=False)
+        is_own = list(plan.rows.keys) == [field.name for field in batch.key_schema.fields]
+        if plan.table is None or not plan.rows.is_flat or not is_own:
+            return None
+        staging = self._staged(plan, part.batch, has_ops=True, tolerant=False)
+
+        def staged(results: Sequence[str]) -> StagedWrite:
+            records = rows_of(results)
+            return self._applied(plan, part.batch, staging, records=records, tolerant=False)
+
+        return ArrowWrite(
+            write=staging.load_keyed,
+            staged=staged,
+            abort=partial(self._discard, part),
         )
 
     @override
@@ -372,7 +403,7 @@ class TableSinkTask(FrameSink):
                 for name in types
                 if (column := table.column(name)) is not None and not column.generated
             }
-            rows = replace(rows, schema=_only(rows.schema, types), fields=_only_of(rows, types))
+            rows = rows.only(types)
         extra = settings.delete_mode is Deletes.SOFT or settings.insert_mode is Mode.SCD2
         deletes = rows.is_change or (settings.delete_enabled and batch.schema.optional)
         publishes = table is None and not (tolerant or extra or deletes)
@@ -666,20 +697,3 @@ def _require_new(receipt: str | None, target: TableName) -> None:
     # Guarantee 4: beside its own rows the target would refuse the batch's as doubled.
     if receipt is not None:
         raise RetriableError(problem=f"Another attempt has just committed to {target}.")
-
-
-def _load_renamed(
-    staging: Staging,
-    renames: Mapping[str, str],
-    number: int,
-    rows: Iterator[pa.RecordBatch],
-) -> str | None:
-    return staging.load(number, renamed(rows, renames))
-
-
-def _only(schema: Schema, names: Mapping[str, object]) -> Schema:
-    return schema.with_fields({f.name: f.schema for f in schema.fields if f.name in names})
-
-
-def _only_of(rows: RecordRows, names: Mapping[str, object]) -> dict[str, str]:
-    return {name: sql for name, sql in rows.fields.items() if name in names}

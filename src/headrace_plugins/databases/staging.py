@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.sdk import (
     ConfigError,
@@ -21,8 +22,11 @@ from headrace.sdk import (
     StaleEpochError,
     StateError,
 )
+from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.keyed_rows import DELETED
 from headrace_plugins.databases.catalog import TableName, check_cases
 from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.mapped_records import renamed
 
 if TYPE_CHECKING:
     from headrace.sdk import Mark
@@ -36,6 +40,7 @@ PARTS = "headrace_parts"
 OP = "headrace_op"
 """The column of staging tables that says what a row does: u for upsert, d for delete, and t for
 a truncation of the table."""
+UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 PLACE = "headrace_place"
 """The column of staging tables that has the place of a change among those of its batch, as a
 text; only changes have one, as a truncation is of what came before it."""
@@ -127,6 +132,23 @@ class Staging:
         with self.database.staging_session(self.name) as session:
             count = self.database.load(session, self.name, self.columns, rows)
             return self._done(session, number, count)
+
+    def load_keyed(self, number: int, rows: Iterator[pa.RecordBatch]) -> str | None:
+        """Add rows that say by ``DELETED`` what each does; see ``load``."""
+        schema = to_arrow(Schema.struct(dict(self.columns)))
+
+        def with_ops() -> Iterator[pa.RecordBatch]:
+            for batch in rows:
+                op = pc.if_else(batch.column(DELETED), DELETE, UPSERT)
+                yield conform(batch.append_column(OP, op), schema)
+
+        return self.load(number, with_ops())
+
+    def load_renamed(
+        self, renames: Mapping[str, str], number: int, rows: Iterator[pa.RecordBatch]
+    ) -> str | None:
+        """Add rows whose columns have other names; see ``load``."""
+        return self.load(number, renamed(rows, renames))
 
     def load_raw(
         self, load: RawLoad, number: int, data: Iterator[bytes]

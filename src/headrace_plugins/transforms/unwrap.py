@@ -9,11 +9,14 @@ from typing_extensions import override
 
 from headrace.sdk import Schema, Transform, Type, UnfitRecordError, ValueExpr
 from headrace.sdk.config import Importance, Settings, ValidString, setting
+from headrace.sdk.keyed_rows import DELETED, KeyedRows, NotKeyedError
 from headrace.sdk.schema import VARIANT, primary_key
 from headrace.sdk.sqltext import literal, quote, sql_null, sql_type
 from headrace_plugins.kafka_compat.headers import header_sql, with_headers
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headrace.sdk import RecordExpr
     from headrace.sdk.config import Config
     from headrace.sdk.struct_exprs import Column
@@ -126,6 +129,23 @@ class Unwrap(Transform):
         if self.routes:
             shape = self._routed(shape, change)
         return replace(shape, value=row, headers=headers, key=_key(shape.key, change))
+
+    @override
+    def keyed_rows(self, value: Schema) -> KeyedRows | None:
+        settings, members = self.settings, {field.name: field.schema for field in value.fields}
+        if (
+            settings.delete_tombstone_handling_mode != _MODES[0]
+            or settings.add_fields
+            or settings.add_headers
+            or self.routes
+            or not {"before", "after", "op"} <= set(members)
+            or members["op"] != Schema.string()
+            or members["before"] != members["after"]
+            or any(schema.name == VARIANT for schema in value.walk())
+        ):
+            return None
+        keys = tuple(primary_key(members["after"]))
+        return KeyedRows(keys, _rows_of_changes) if keys else None
 
     def _rejecting(self, shape: RecordExpr, condition: str, text: str) -> RecordExpr:
         return self.rejecting(shape, condition, literal(text))
@@ -295,6 +315,18 @@ def _key(key: ValueExpr, change: _Change) -> ValueExpr:
         both = (f"{row[0]}.{quote(name)}" for row in (change.after, change.before))
         columns[name] = f"coalesce({', '.join(both)})", member.schema
     return ValueExpr.of_fields(columns)
+
+
+def _rows_of_changes(changes: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415 - what checks a definition does without
+    import pyarrow.compute as pc  # noqa: PLC0415 - the same
+
+    op, before, after = (changes.column(name) for name in ("op", "before", "after"))
+    deleted = pc.equal(op, "d")
+    row = pc.if_else(deleted, before, after)
+    if row.null_count or not pc.all(pc.is_in(op, pa.array(["c", "r", "u", "d"]))).as_py():
+        raise NotKeyedError
+    return pa.RecordBatch.from_struct_array(row).append_column(DELETED, deleted)
 
 
 def _completed(value: ValueExpr) -> dict[str, Column]:

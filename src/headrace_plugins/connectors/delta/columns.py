@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.sdk import ConfigError, Refusal, Schema, SinkError, Type
+from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.schema import primary_key
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.sdk.sqltext import literal, quote, selected
@@ -310,8 +311,6 @@ def _apart(table: Json, batch: Json, path: str) -> ConfigError:
     )
 
 
-DELETED = "__headrace_deleted"
-"""The column of staged rows that is true for tombstones."""
 _POSITION = "__headrace_position"
 _LAST = "__headrace_last"
 

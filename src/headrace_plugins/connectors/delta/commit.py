@@ -27,9 +27,10 @@ from headrace.sdk.delta import (
     mark_properties,
 )
 from headrace.sdk.deltalog import flush_commits
+from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import quote
-from headrace_plugins.connectors.delta.columns import DELETED, as_field, nullable
+from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.table import (
     HIDDEN,
     add_columns,

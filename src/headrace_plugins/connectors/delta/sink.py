@@ -37,7 +37,7 @@ from headrace.sdk.folders import (
 from headrace.sdk.location import Location
 from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import ArrowWrite
-from headrace.sdk.sparktypes import from_spark_json
+from headrace.sdk.sparktypes import from_spark_json, to_spark_json
 from headrace.sdk.sqltext import quote, selected
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.delta.columns import (
@@ -63,6 +63,7 @@ from headrace_plugins.connectors.delta.table import (
     merge_obstacle,
     open_table,
     properties_of,
+    size_of,
     turns_on_features,
 )
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
@@ -218,6 +219,46 @@ class DeltaTask(FrameSink):
             staged=staged,
             abort=partial(discard_staged, to.path, mark),
         )
+
+    @override
+    def keyed_write(self, spark: SparkSession, batch: SinkBatch) -> ArrowWrite | None:
+        tables = self._tables(batch.topic)
+        if not (self.settings.upsert and self.settings.delete_enabled) or len(tables) != 1:
+            return None
+        [(target, path)] = tables
+        table = open_table(path) if target.is_plain else None
+        if table is None or merge_obstacle(table) is not None or self._needs_spark(table):
+            return None
+        check_names(batch.schema)
+        own, kinds = fields_of(table), to_spark_json(batch.schema)["fields"]
+        keys = key_sources(batch, self.settings.key_fields, target)
+        plan = fit(own, kinds, policy=batch.evolution)
+        as_they_are = all(
+            plan.names.get(kind["name"]) == kind["name"]
+            and plan.type_of(kind["name"]) == kind["type"]
+            for kind in kinds
+        )
+        # A null that the table does not take is found by the general way.
+        if not as_they_are or plan.added or plan.widened or _required(own, plan):
+            return None
+        if batch.key_schema is None or list(keys) != [f.name for f in batch.key_schema.fields]:
+            return None
+        to, mark = self._destination(spark, path, plan), batch.mark
+
+        def staged(names: Sequence[str]) -> StagedWrite:
+            files = staged_parts(path, mark, names, folder=HIDDEN, stats=False)
+            rows = sum(file.rows for file in files)
+            return self._staged_rows(to, mark, files=files, rows=rows, keys=list(keys))
+
+        return ArrowWrite(
+            write=partial(write_part, path / staging_folder(mark, HIDDEN), "snappy"),
+            staged=staged,
+            abort=partial(discard_staged, path, mark, folder=HIDDEN),
+        )
+
+    def _needs_spark(self, table: DeltaTable) -> bool:
+        """Return whether Spark has to merge into a table, as it is large."""
+        return size_of(table) >= self.settings.merge_spark_threshold_bytes
 
     def _takes_as_is(self, plan: _Plan) -> bool:
         """Return whether the table takes files of the records' values as they are."""
