@@ -16,7 +16,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.position import is_table_offset
-from headrace_plugins.changes.settings import ChangeSettings
+from headrace_plugins.changes.settings import ChangeSettings, paused_tables
 from headrace_plugins.databases.parts import table_rows
 from headrace_plugins.databases.selection import Selection
 
@@ -66,7 +66,10 @@ class ChangeSource(SourceConnector):
         try:
             settings, log = cls._parsed(config)
             with log.database.session() as session:
-                log.require(session, _tables(settings, log, session))
+                tables = _tables(settings, log, session)
+                if (paused := paused_tables(settings, log.database)) is not None:
+                    paused.chosen(table.name for table in tables)
+                log.require(session, tables)
         except RetriableError:
             return  # the task waits for a database that is away
         except ConfigError as error:

@@ -42,7 +42,7 @@ from headrace_plugins.changes.position import (
     partition_of,
 )
 from headrace_plugins.changes.process import LogProcess
-from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode
+from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
 from headrace_plugins.databases.database import Select
@@ -104,6 +104,7 @@ class ChangeTask(StreamFrameSource):
         self._log = self.log_of(self.settings, context.connector)
         self._database = self._log.database
         self._selection = Selection.of(self.settings, self._database)
+        self._paused = paused_tables(self.settings, self._database)
         self._session: Session | None = None
         self._tables: dict[str, Table] = {}
         self._looked = self._moved = -float("inf")
@@ -221,7 +222,8 @@ class ChangeTask(StreamFrameSource):
                 end = end.moved(self._log.partition, followed({**place, **now}))
         if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
             for name in self._tables:
-                if not is_read(start.offset(partition_of(name))):
+                offset = start.offset(partition_of(name))
+                if not is_read(offset) and not self._is_paused(name):
                     end = end.moved(partition_of(name), {"round": 1})
         return end
 
@@ -268,9 +270,10 @@ class ChangeTask(StreamFrameSource):
     def _unread(
         self, start: Position, until: Position | None
     ) -> list[Mapping[str, str]] | None:
-        """Return the tables that are still to be read, and the rows that were asked for.
+        """Return the tables that are to be read now, and the rows that were asked for.
 
-        None where there are some, and others still write all of them.
+        The log goes on as if those that are paused came later. None where there are some,
+        and others still write all of them.
         """
         if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
             tables = []
@@ -280,7 +283,7 @@ class ChangeTask(StreamFrameSource):
         found = [
             partition
             for partition in [*tables, *asked]
-            if not is_read(start.offset(partition))
+            if not (is_read(start.offset(partition)) or self._is_paused(partition["table"]))
             and (
                 until is None or until.offset(partition) not in (None, start.offset(partition))
             )
@@ -290,6 +293,9 @@ class ChangeTask(StreamFrameSource):
             time.sleep(_LOOK_SECONDS)
             free = [each for each in found if not self._is_written_by_others(each["table"])]
         return free or ([] if not found else None)
+
+    def _is_paused(self, name: str) -> bool:
+        return self._paused is not None and self._paused.takes(self._tables[name].name)
 
     def _is_written_by_others(self, name: str) -> bool:
         writers = self._writers.get(name)

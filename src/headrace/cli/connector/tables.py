@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,27 +17,83 @@ if TYPE_CHECKING:
     from headrace.client import Client
 
 app = typer.Typer(
-    help="Add, drop and read again single tables of a connector that reads a database; its "
-    "other tables stay where they are. It stops for a moment."
+    help="Add, drop, pause and read again single tables of a connector that reads a database; "
+    "its other tables stay where they are. It stops for a moment."
 )
+SomeTables = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TABLE...]", help="As table or schema.table. All if none."),
+]
 Tables = Annotated[
     list[str], typer.Argument(metavar="TABLE...", help="As offsets name them: schema.table.")
 ]
 _INCLUDED, _EXCLUDED = "table.include.list", "table.exclude.list"
+_PAUSED, _ALL = "snapshot.paused.list", "*.*"
 
 
 @app.command("list")
 def list_tables(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Show the tables of a connector that were read, or are being read."""
+    """Show the tables of a connector that were read, are being read, or are held back."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = _offsets(client, name)
+        paused = _listed(client.config(name), _PAUSED)
     rows = [
-        (table, "being read" if "after" in offset else "read", as_text(offset))
+        (table, _state(table, offset, paused), as_text(offset))
         for table, offset in found.items()
     ]
+    # Those that are not begun have no offset, and what is paused may be a pattern.
+    rows += [(each, "paused", "") for each in paused if not any(_fits(each, t) for t in found)]
     shown = [{"table": table, "state": state} for table, state, _ in rows]
     invocation.terminal.show_rows(("table", "state", "offset"), rows, json=shown)
+
+
+def _state(table: str, offset: Mapping[str, object], paused: Sequence[str]) -> str:
+    if "after" not in offset and offset.get("round") != 0:
+        return "read"
+    return "paused" if any(_fits(each, table) for each in paused) else "being read"
+
+
+def _fits(pattern: str, table: str) -> bool:
+    """Return whether a table, with its schema, is one of a name or pattern."""
+    return fnmatchcase(table, pattern) or fnmatchcase(table, f"*.{pattern}")
+
+
+@app.command()
+def pause(
+    context: typer.Context, name: Name, tables: SomeTables = None, as_json: Json = False
+) -> None:
+    """Hold the reading of tables back: they are added to snapshot.paused.list.
+
+    Changes of those that were read go on. What was read of a table need not be read again.
+    """
+    wanted = tables or [_ALL]
+    with invocation_of(context).client() as client:
+        paused = _listed(client.config(name), _PAUSED)
+        client.change(name, {_PAUSED: ", ".join(dict.fromkeys([*paused, *wanted]))})
+    _tell(context, name, [f"{name}: pauses the reading of {each}" for each in wanted])
+
+
+@app.command()
+def resume(
+    context: typer.Context, name: Name, tables: SomeTables = None, as_json: Json = False
+) -> None:
+    """Go on reading tables that were held back."""
+    from headrace.sdk import ConfigError
+
+    with invocation_of(context).client() as client:
+        paused = _listed(client.config(name), _PAUSED)
+        wanted = paused if tables is None else tables
+        left = [each for each in paused if each not in wanted]
+        for table in wanted:
+            if table not in paused:
+                raise ConfigError(
+                    problem=f"{name} has not paused {table}.",
+                    fix=f"It has paused: {', '.join(paused) or 'no table'}.",
+                    field="TABLE",
+                )
+        client.change(name, {_PAUSED: ", ".join(left) if left else None})
+    _tell(context, name, [f"{name}: goes on reading {each}" for each in wanted])
 
 
 @app.command()
