@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
 import pytest
 from tests.contract.commands import Commands
+from tests.mariadb_server import MariadbServer, connect
 from tests.postgresql_server import PostgresqlServer
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.service]
@@ -34,6 +36,14 @@ def tables(
         connector("offsets", "set", "a", "offsets.json", "--stop")
         connector.server.await_state("RUNNING", "a")
         yield terminal.of("connector", "tables")
+
+
+@pytest.fixture(scope="session")
+def binlog_server(_no_leaked_process: None) -> Iterator[MariadbServer]:
+    """A server with a binary log."""
+    settings = {"log_bin": "log", "binlog_format": "ROW", "binlog_row_metadata": "FULL"}
+    with MariadbServer.running(**settings, server_id="1") as server:
+        yield server
 
 
 def states(tables: Commands) -> dict[str, str]:
@@ -77,3 +87,41 @@ def test_a_table_to_pause_that_is_not_there_is_refused(tables: Commands) -> None
 def test_tables_that_are_to_be_read_again_count_as_being_read(tables: Commands) -> None:
     tables("resync", "a", "u")
     assert states(tables)["public.u"] == "being read"
+
+
+def test_changes_that_postgresql_no_longer_has_are_not_replayed(tables: Commands) -> None:
+    tables("replay", "a", "u", "--since", "2024-02-29T12:00Z", code=2)
+    assert "slot goes forward only" in tables.err
+    assert "tables resync" in tables.err
+    tables("replay", "a", "v", "--since", "2024-02-29T12:00Z", code=2)
+    assert "a has not read v." in tables.err
+    tables("replay", "a", "u", "--since", "soon", code=2)
+    assert "Invalid time 'soon'" in tables.err
+    tables.server.await_state("RUNNING", "a")
+    assert states(tables)["public.u"] == "read"
+
+
+def test_changes_are_replayed(
+    terminal: Commands, binlog_server: MariadbServer, tmp_path: Path
+) -> None:
+    connector = terminal.of("connector")
+    tables = terminal.of("connector", "tables")
+    with binlog_server.database() as url:
+        with connect(url) as database, database.cursor() as cursor:
+            for table in "tu":
+                cursor.execute(f"CREATE TABLE {table} (id int PRIMARY KEY)")
+        config = {"connector.class": "mysql", "connection.url": url, "topic": "shop"}
+        sets = [part for each in config.items() for part in ("--set", "=".join(each))]
+        connector("create", "--name", "a", *sets, "--wait")
+        schema = url.rpartition("/")[2]
+        names = [f"{schema}.{table}" for table in "tu"]
+        offsets = [{"partition": {"table": t}, "offset": {"round": 1}} for t in names]
+        (tmp_path / "offsets.json").write_text(json.dumps(offsets))
+        connector("offsets", "set", "a", "offsets.json", "--stop")
+        since = datetime.now(UTC).replace(microsecond=0)
+        tables("replay", "a", "t", "--since", since.isoformat())
+        assert states(tables) == {names[0]: "replayed", names[1]: "read"}
+        tables("replay", "a", "u", "--since", since.isoformat())
+        assert states(tables) == dict.fromkeys(names, "replayed")
+        tables("replay", "a", "--since", "2020-01-01", code=2)
+        assert "The binary log begins at" in tables.err

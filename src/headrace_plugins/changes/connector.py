@@ -16,6 +16,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.position import is_table_offset
+from headrace_plugins.changes.replay import SINCE, check_replay
 from headrace_plugins.changes.settings import ChangeSettings, paused_tables
 from headrace_plugins.databases.parts import table_rows
 from headrace_plugins.databases.selection import Selection
@@ -119,6 +120,9 @@ class ChangeSource(SourceConnector):
         for partition, offset in position.items():
             if set(partition) == set(log.partition):
                 log.check_place(offset)
+                continue
+            if set(partition) == {SINCE}:
+                check_replay(log, partition, offset)
                 continue
             if not is_table_offset(partition, offset):
                 raise ConfigError(

@@ -42,7 +42,9 @@ from headrace_plugins.changes.position import (
     partition_of,
 )
 from headrace_plugins.changes.process import LogProcess
+from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, asked, time_of
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
+from headrace_plugins.changes.spool import taken
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
 from headrace_plugins.databases.database import Select
@@ -109,6 +111,13 @@ class ChangeTask(StreamFrameSource):
         self._tables: dict[str, Table] = {}
         self._looked = self._moved = -float("inf")
         self._process: LogProcess | None = None
+        self._replays = ReplayReader(
+            self._log,
+            self._selection,
+            self.context.scratch / "replay",
+            self.settings.max_queue_size_in_bytes,
+        )
+        self._was_replay = False
         self._confirmed: Offset | None = None
         self._begun: Offset | None = None
         self._holding = ExitStack()
@@ -124,8 +133,7 @@ class ChangeTask(StreamFrameSource):
         if not hasattr(self, "_holding"):
             return
         self._holding.close()
-        if self._process is not None:
-            self._process.stop()
+        self._stop_reading()
         if self._session is not None:
             self._session.close()
 
@@ -189,11 +197,50 @@ class ChangeTask(StreamFrameSource):
                 return end
         if waiting is None and INITIAL in place:
             return start  # nothing of the log is taken before all tables are read
-        return self._log_end(start, place, limit)
+        if waiting or INITIAL in place or asked(start) is None:
+            return self._log_end(start, place, limit)
+        self._was_replay = not self._was_replay
+        turns = [self._log_end, self._replay_end]
+        ends = (
+            turn(start, place, limit) for turn in (turns[::-1] if self._was_replay else turns)
+        )
+        return next((end for end in ends if end != start), start)
+
+    def _replay_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
+        """Return the end of a batch of changes that are sent again, at the log's place at most.
+
+        Where that is reached the tables follow the log with the others.
+        """
+        order, found = self._log.order, asked(start)
+        assert found is not None
+        partition, offset = found
+        if AT not in offset:
+            at = self._log.since(self._asking(), time_of(partition))
+            if order(at) >= order(place):
+                return start.without(partition)  # all of it comes anyway
+            return start.moved(partition, {**offset, AT: at})
+        process = self._replays.follow(partition, offset)
+        while True:
+            if not process.entries() and order(process.place) < order(place):
+                process.wait(_LOOK_SECONDS)  # and no longer: the others go on
+            before = [e for e in process.entries() if order(e.end) <= order(place)]
+            end, reached = taken(before, limit.rows, None, order), order(process.place)
+            is_last = end is None or order(end) == order(before[-1].end)
+            if reached >= order(place) and is_last:
+                # What is left lies in an entry that goes on behind the place: it is cut there.
+                self._replays.follow(partition, offset, place)
+                before = process.reached(place)
+                end = taken(before, limit.rows, None, order)
+                if end is None or order(end) == order(before[-1].end):
+                    return start.without(partition)
+            if end is not None:
+                return start.moved(partition, {**offset, AT: {**offset[AT], **end}})
+            if limit.until is None or self.context.stopping():
+                return start
 
     def _require_own(self, start: Position, place: Offset | None) -> None:
         """Raise StateError for a position in another log, behind which this one begins anew."""
-        others = [dict(p) for p, _ in start.items() if "table" not in p]
+        others = [dict(p) for p, _ in start.items() if not {"table", SINCE} & set(p)]
         if place is None and others:
             raise StateError(
                 problem=f"The position is one of {others[0]}, and the log that is followed is "
@@ -220,6 +267,8 @@ class ChangeTask(StreamFrameSource):
             self._await(process, now, _CONNECT_SECONDS)
             if process.entries():
                 end = end.moved(self._log.partition, followed({**place, **now}))
+        for partition in [p for p, _ in start.items() if SINCE in p]:
+            end = end.without(partition)
         if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
             for name in self._tables:
                 offset = start.offset(partition_of(name))
@@ -242,7 +291,8 @@ class ChangeTask(StreamFrameSource):
         if self._unknown:
             return  # that they were read is forgotten first
         if place is not None:
-            self._log.check(session, found, place)
+            for each in (place, *(o[AT] for p, o in start.items() if SINCE in p and AT in o)):
+                self._log.check(session, found, each)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
             self._await_writers(
@@ -378,7 +428,7 @@ class ChangeTask(StreamFrameSource):
         seconds = _NEWS_SECONDS if process.is_ready else _CONNECT_SECONDS
         while True:
             self._await(process, until or self._log.now(self._asking()), seconds)
-            end, reached = self._taken(process.entries(), limit.rows, until), process.place
+            end, reached = taken(process.entries(), limit.rows, until, order), process.place
             if end is None and order(reached) > order(place):
                 end = self._idle_place(place, reached, until)
             if end is not None:
@@ -401,30 +451,6 @@ class ChangeTask(StreamFrameSource):
             if waited >= (_GATHER_SECONDS if entries else seconds):
                 return
             process.wait(_LOOK_SECONDS)
-
-    def _taken(
-        self, entries: Sequence[Entry], most: int | None, until: Offset | None
-    ) -> Offset | None:
-        """Return the end of the entries that the next batch takes; None for none."""
-        shapes: dict[TableName, Shape] = {}
-        rows, end = 0, None
-        for entry in entries:
-            if until is not None and self._log.order(entry.end) > self._log.order(until):
-                break
-            if end is not None and most is not None and rows + entry.rows > most:
-                break
-            # A batch ends before a table gets other columns, which the targets follow; and a
-            # transaction that changes them itself is a batch of its own.
-            seen = {**shapes}
-            changes = any(
-                seen.setdefault(run.shape.table, run.shape) != run.shape for run in entry.runs
-            )
-            if changes and end is not None:
-                break
-            shapes, rows, end = seen, rows + entry.rows, entry.end
-            if changes:
-                break
-        return end
 
     def _idle_place(
         self, place: Offset, reached: Offset, until: Offset | None
@@ -465,6 +491,7 @@ class ChangeTask(StreamFrameSource):
         return self._process
 
     def _stop_reading(self) -> None:
+        self._replays.stop()
         process, self._process = self._process, None
         if process is not None:
             process.stop()
@@ -491,19 +518,18 @@ class ChangeTask(StreamFrameSource):
             return []
         self._look(start)
         tables = [each for each in end.changed(start) if set(each) <= {"table", WHERE}]
-        check_range(start, end, [partition, *tables])
+        again = asked(start)
+        replays = [] if again is None else [again[0]]
+        check_range(start, end, [partition, *tables, *replays])
         before = before or (None if place is None else self._first())
         parallel = spark.sparkContext.defaultParallelism
         parts: dict[TableName, tuple[list[Schema], list[ChangePart]]] = {}
-        order = self._log.order
-        if before is not None and place is not None and order(place) > order(before):
-            entries = self._reading(before, place).reached(place)
-            for table, runs in _by_table(entries).items():
-                offset = start.offset(partition_of(table))
-                if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
-                    continue  # the table is still to be read, with all that is there by now
-                row, own = self._log_parts(table, runs, offset, parallel)
-                parts[table] = [row], own
+        for table, runs in self._runs(start, end, before).items():
+            offset = start.offset(partition_of(table))
+            if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
+                continue  # the table is still to be read, with all that is there by now
+            row, own = self._log_parts(table, runs, offset, parallel)
+            parts[table] = [row], own
         for each in tables:
             if not has_rows_between(start.offset(each), end.offset(each)):
                 continue
@@ -528,6 +554,26 @@ class ChangeTask(StreamFrameSource):
             stream = self._selection.stream(table)
             streams.append(StreamRows(stream, arrow, continues=goes_on))
         return streams
+
+    def _runs(
+        self, start: Position, end: Position, before: Offset | None
+    ) -> Mapping[TableName, Sequence[SpooledRun]]:
+        """Return the changes of tables that lie between two positions."""
+        order, place = self._log.order, end.offset(self._log.partition)
+        found: dict[TableName, list[SpooledRun]] = {}
+        again = asked(start)
+        replayed = frozenset[str]()
+        if again is not None and AT in again[1]:
+            partition, offset = again
+            replayed, after = frozenset(offset[TABLES]), end.offset(partition)
+            goal = place if after is None else after[AT]
+            if after != offset and goal is not None:
+                process = self._replays.follow(partition, offset, goal)
+                found = _by_table(process.reached(goal))
+        if before is not None and place is not None and order(place) > order(before):
+            main = _by_table(self._reading(before, place).reached(place))
+            found |= {t: runs for t, runs in main.items() if str(t) not in replayed}
+        return found
 
     def _log_parts(
         self,
@@ -608,6 +654,7 @@ class ChangeTask(StreamFrameSource):
 
     @override
     def acknowledge(self, position: Position) -> None:
+        self._replays.acknowledge(position)
         place = position.offset(self._log.partition)
         if place is None:
             return

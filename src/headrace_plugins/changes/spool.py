@@ -16,9 +16,10 @@ from pyarrow import ipc
 from headrace.sdk.errors import StorageUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from headrace_plugins.changes.log import Offset, Run, Shape
+    from headrace_plugins.databases.catalog import TableName
 
 _FILE_BYTES = 64 << 20
 """A file of more bytes gets nothing more."""
@@ -73,6 +74,41 @@ class Entry:
     def size_bytes(self) -> int:
         """How many bytes of files it takes."""
         return sum(run.size_bytes for run in self.runs)
+
+
+def taken(
+    entries: Sequence[Entry],
+    most: int | None,
+    until: Offset | None,
+    order: Callable[[Offset], tuple[int, ...]],
+) -> Offset | None:
+    """Return the end of the entries that the next batch takes; None for none.
+
+    Args:
+        entries: What was read.
+        most: How many rows it takes; a first entry may have more. None for no limit.
+        until: The place that it does not pass; None for any.
+        order: Makes of a place what grows with the log.
+    """
+    shapes: dict[TableName, Shape] = {}
+    rows, end = 0, None
+    for entry in entries:
+        if until is not None and order(entry.end) > order(until):
+            break
+        if end is not None and most is not None and rows + entry.rows > most:
+            break
+        # A batch ends before a table gets other columns, which the targets follow; and a
+        # transaction that changes them itself is a batch of its own.
+        seen = {**shapes}
+        changes = any(
+            seen.setdefault(run.shape.table, run.shape) != run.shape for run in entry.runs
+        )
+        if changes and end is not None:
+            break
+        shapes, rows, end = seen, rows + entry.rows, entry.end
+        if changes:
+            break
+    return end
 
 
 class SpoolWriter:

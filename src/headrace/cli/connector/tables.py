@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.connector.offsets import as_text, stopped
+from headrace.cli.formats import time_of
 from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Json, Name, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from headrace.client import Client
 
 app = typer.Typer(
-    help="Add, drop, pause and read again single tables of a connector that reads a database; "
-    "its other tables stay where they are. It stops for a moment."
+    help="Add, drop, pause, read again and replay single tables of a connector that reads a "
+    "database; its other tables stay where they are. It stops for a moment."
 )
 SomeTables = Annotated[
     list[str] | None,
@@ -33,13 +34,14 @@ _PAUSED, _ALL = "snapshot.paused.list", "*.*"
 
 @app.command("list")
 def list_tables(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Show the tables of a connector that were read, are being read, or are held back."""
+    """Show which tables were read, are being read, replayed or held back."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = _offsets(client, name)
         paused = _listed(client.config(name), _PAUSED)
+        replayed = {table for each in _replays(client, name).values() for table in each}
     rows = [
-        (table, _state(table, offset, paused), as_text(offset))
+        (table, _state(table, offset, paused, replayed), as_text(offset))
         for table, offset in found.items()
     ]
     # Those that are not begun have no offset, and what is paused may be a pattern.
@@ -48,9 +50,11 @@ def list_tables(context: typer.Context, name: Name, as_json: Json = False) -> No
     invocation.terminal.show_rows(("table", "state", "offset"), rows, json=shown)
 
 
-def _state(table: str, offset: Mapping[str, object], paused: Sequence[str]) -> str:
+def _state(
+    table: str, offset: Mapping[str, object], paused: Sequence[str], replayed: Collection[str]
+) -> str:
     if "after" not in offset and offset.get("round") != 0:
-        return "read"
+        return "replayed" if table in replayed else "read"
     return "paused" if any(_fits(each, table) for each in paused) else "being read"
 
 
@@ -169,6 +173,52 @@ def resync(
         asked = [OffsetInfo({"table": each, **more}, {"round": 0}) for each in names]
         client.set_offsets(name, asked)
     _tell(context, name, [f"{name}: reads {table} again" for table in tables])
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    name: Name,
+    tables: SomeTables = None,
+    *,
+    since: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="As in ISO 8601; of this machine's zone by default."),
+    ],
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Send the changes of tables since a time again, while the others go on.
+
+    MySQL and MariaDB only, as far as their binary logs go back. The tables get their changes in
+    order: those of then first, and those of now when these are reached.
+    """
+    from datetime import UTC
+
+    from headrace.client import OffsetInfo
+
+    terminal = invocation_of(context).terminal
+    partition = {"since": time_of(since, "--since").astimezone(UTC).isoformat()}
+    with (
+        invocation_of(context).client() as client,
+        stopped(client, terminal, name, timeout, stop=True),
+    ):
+        names = _required(client, name, tables) if tables else list(_offsets(client, name))
+        # Those that are on their way from this time on begin again too: else they would lose
+        # what the main reader has passed over meanwhile.
+        begun = _replays(client, name).get(partition["since"], [])
+        offset = {"tables": list(dict.fromkeys([*begun, *names]))}
+        client.set_offsets(name, [OffsetInfo(partition, offset)])
+    _tell(context, name, [f"{name}: replays {table}" for table in names])
+
+
+def _replays(client: Client, name: str) -> dict[str, list[str]]:
+    """Return the tables that are replayed, by the times since which they are."""
+    return {
+        each.partition["since"]: (each.offset or {})["tables"]
+        for each in client.offsets(name)
+        if set(each.partition) == {"since"}
+    }
 
 
 def _offsets(client: Client, name: str) -> dict[str, dict[str, object]]:
