@@ -6,6 +6,10 @@ process that starts again begins with no files, and reads the log again.
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +113,39 @@ def taken(
         if changes:
             break
     return end
+
+
+class SpoolFolder:
+    """A folder that one life of a reader has for itself; it goes with it.
+
+    Lives of one task may overlap, as when a worker gives one up that does not end. What a life
+    has left that was killed goes when the next one begins.
+
+    Args:
+        parent: Where the folders are.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        with (parent / "lock").open("w") as lock:  # until this folder has a lock of its own
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for each in parent.glob("*/lock"):
+                _remove_unused(each)
+            self.path = Path(tempfile.mkdtemp(dir=parent))
+            self._lock = (self.path / "lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def remove(self) -> None:
+        """Remove the folder, with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove a folder whose lock nobody has."""
+    with path.open("r+") as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path.parent, ignore_errors=True)
 
 
 class SpoolWriter:

@@ -1,5 +1,7 @@
 """Files of changes, and how they are divided into parts and batches."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +16,7 @@ from headrace.sdk.errors import StorageUnavailableError
 from headrace_plugins.changes import spool
 from headrace_plugins.changes.log import Run, Shape
 from headrace_plugins.changes.parts import grouped
-from headrace_plugins.changes.spool import Entry, SpooledRun, SpoolWriter, taken
+from headrace_plugins.changes.spool import Entry, SpooledRun, SpoolFolder, SpoolWriter, taken
 from headrace_plugins.databases.catalog import Column, TableName
 
 
@@ -97,6 +99,41 @@ def test_parts_have_all_runs_in_their_order(rows: list[int], count: int) -> None
     assert [each for group in found for each in group] == runs
     assert all(found)
     assert len(found) <= max(1, count)
+
+
+# --- folders ----------------------------------------------------------------------------
+
+LIFE = """
+import sys, time
+from pathlib import Path
+from headrace_plugins.changes.spool import SpoolFolder
+folder = SpoolFolder(Path(sys.argv[1]))
+print(folder.path, flush=True)
+time.sleep(600)
+"""
+
+
+def test_each_life_has_a_folder_that_others_leave_alone(tmp_path: Path) -> None:
+    first = SpoolFolder(tmp_path)
+    (first.path / "1.arrow").write_text("x")
+    second = SpoolFolder(tmp_path)
+    assert (first.path / "1.arrow").exists()
+    first.remove()
+    assert not first.path.exists()
+    assert second.path.exists()
+    second.remove()
+
+
+def test_what_a_life_has_left_that_was_killed_goes_with_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LIFE, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as life:
+        assert life.stdout is not None
+        left = Path(life.stdout.readline().strip())
+        SpoolFolder(tmp_path).remove()
+        assert left.exists()
+        life.kill()
+    SpoolFolder(tmp_path).remove()
+    assert not left.exists()
 
 
 # --- batches ----------------------------------------------------------------------------
