@@ -518,8 +518,7 @@ class ChangeTask(StreamFrameSource):
             return []
         self._look(start)
         tables = [each for each in end.changed(start) if set(each) <= {"table", WHERE}]
-        again = asked(start)
-        replays = [] if again is None else [again[0]]
+        replays = [each for each, _ in start.items() if SINCE in each]
         check_range(start, end, [partition, *tables, *replays])
         before = before or (None if place is None else self._first())
         parallel = spark.sparkContext.defaultParallelism
@@ -561,17 +560,16 @@ class ChangeTask(StreamFrameSource):
         """Return the changes of tables that lie between two positions."""
         order, place = self._log.order, end.offset(self._log.partition)
         found: dict[TableName, list[SpooledRun]] = {}
-        again = asked(start)
-        replayed = frozenset[str]()
-        if again is not None and AT in again[1]:
-            partition, offset = again
-            replayed, after = frozenset(offset[TABLES]), end.offset(partition)
+        begun = [(p, offset) for p, offset in start.items() if AT in offset]
+        for partition, offset in begun:
+            after = end.offset(partition)
             goal = place if after is None else after[AT]
             if after != offset and goal is not None:
                 process = self._replays.follow(partition, offset, goal)
                 found = _by_table(process.reached(goal))
         if before is not None and place is not None and order(place) > order(before):
             main = _by_table(self._reading(before, place).reached(place))
+            replayed = {table for _, offset in begun for table in offset[TABLES]}
             found |= {t: runs for t, runs in main.items() if str(t) not in replayed}
         return found
 
