@@ -1,8 +1,8 @@
 """The process that reads a log: ``python -m headrace_plugins.changes.child``.
 
 Pickled messages on its standard input say what to read, and those on its standard output what
-was read: an ``Entry`` for each piece, None once it is connected, and at the end the error. It
-ends when its parent does.
+was read: an ``Entry`` for each piece, None once it is connected and each second after that, and
+at the end the error. It ends when its parent does.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from headrace_plugins.changes.log import LogReader, Offset
 
+BEAT_SECONDS = 1.0
+"""How often it tells that it goes on."""
 _WAIT_SECONDS = 0.2
 """How long one look at the log waits."""
 
@@ -78,6 +80,7 @@ class _Child:
         self._reader = order.make()
         self._spool = SpoolWriter(Path(order.folder))
         self._written = self._used = 0
+        self._beat = -float("inf")
         self._is_before_cut = order.cut is not None
         self.confirmed: queue.SimpleQueue[Confirmed] = queue.SimpleQueue()
 
@@ -85,7 +88,6 @@ class _Child:
         """Read until the parent has gone, or the log cannot be read."""
         try:
             self._reader.start(self._order.after, self._order.cut)
-            send(self._to, None)
             while True:
                 self._confirm()
                 self._step()
@@ -101,6 +103,9 @@ class _Child:
             self._reader.stop()
 
     def _confirm(self) -> None:
+        if time.monotonic() > self._beat + BEAT_SECONDS:
+            self._beat = time.monotonic()
+            send(self._to, None)
         found = None
         while not self.confirmed.empty():
             found = self.confirmed.get()

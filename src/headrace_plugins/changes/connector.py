@@ -16,7 +16,8 @@ from headrace.sdk import (
 )
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.position import is_table_offset
-from headrace_plugins.changes.settings import ChangeSettings
+from headrace_plugins.changes.replay import SINCE, check_replay
+from headrace_plugins.changes.settings import ChangeSettings, paused_tables
 from headrace_plugins.databases.parts import table_rows
 from headrace_plugins.databases.selection import Selection
 
@@ -66,7 +67,10 @@ class ChangeSource(SourceConnector):
         try:
             settings, log = cls._parsed(config)
             with log.database.session() as session:
-                log.require(session, _tables(settings, log, session))
+                tables = _tables(settings, log, session)
+                if (paused := paused_tables(settings, log.database)) is not None:
+                    paused.chosen(table.name for table in tables)
+                log.require(session, tables)
         except RetriableError:
             return  # the task waits for a database that is away
         except ConfigError as error:
@@ -116,6 +120,9 @@ class ChangeSource(SourceConnector):
         for partition, offset in position.items():
             if set(partition) == set(log.partition):
                 log.check_place(offset)
+                continue
+            if set(partition) == {SINCE}:
+                check_replay(log, partition, offset)
                 continue
             if not is_table_offset(partition, offset):
                 raise ConfigError(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from headrace.sdk import Schema
     from headrace_plugins.changes.log import LogReader, Offset
     from headrace_plugins.changes.parts import Keeps, Typed
@@ -93,10 +95,19 @@ class DatabaseLog(ABC):
         """Return the place behind all that is committed now."""
 
     @abstractmethod
-    def reader(self, follows: Callable[[TableName], bool]) -> Callable[[], LogReader]:
+    def since(self, session: Session, time: datetime) -> Offset:
+        """Return a place in front of all that was committed at a time or later.
+
+        Raises ConfigError: the log does not have that any more, or gives nothing again.
+        """
+
+    @abstractmethod
+    def reader(
+        self, follows: Callable[[TableName], bool], *, is_second: bool = False
+    ) -> Callable[[], LogReader]:
         """Return what makes a reader of the changes of the tables that are followed.
 
-        Both are pickled.
+        Both are pickled. A second reader reads beside the first one.
         """
 
     @abstractmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import HeadraceError, RetriableError, SourceError
 from headrace_plugins.changes.child import Confirmed, Order, receive, send
-from headrace_plugins.changes.spool import Entry
+from headrace_plugins.changes.spool import Entry, SpoolFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from headrace_plugins.changes.log import LogReader, Offset
@@ -25,6 +24,10 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 5
 _SILENT_SECONDS = 60
 """How long a place that was reached before may take to come nearer."""
+_STILL_SECONDS, _START_SECONDS = 60, 300
+"""How long the process may tell nothing, which it does each second once it is connected."""
+_TRACE_BYTES = 1 << 20
+"""A trace of more bytes is put aside, in place of the one before."""
 
 
 class LogProcess:
@@ -35,7 +38,7 @@ class LogProcess:
     Args:
         make: Makes the reader; it is pickled.
         order: Makes of a place what grows with the log.
-        folder: A folder of its own, for files.
+        folder: Where files go, and ``reader.log`` with the traces of what has failed.
         most_bytes: How much may lie there that is not confirmed.
     """
 
@@ -47,7 +50,8 @@ class LogProcess:
         most_bytes: int,
     ) -> None:
         self._make, self._order = make, order
-        self._folder, self._most_bytes = folder, most_bytes
+        self._parent, self._most_bytes = folder, most_bytes
+        self._folder: SpoolFolder | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._base: Offset = {}
         self._cut: Offset | None = None
@@ -60,6 +64,7 @@ class LogProcess:
         self._starts: deque[Offset] = deque()
         self._place: Offset = {}
         self._ready = False
+        self._heard = 0.0
         self._error: Exception | None = None
 
     def follow(self, after: Offset, cut: Offset | None = None) -> None:
@@ -88,14 +93,17 @@ class LogProcess:
             return at <= self._order(self._place) and not is_within
 
     def _start(self, after: Offset, cut: Offset | None) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+        self._folder = SpoolFolder(self._parent)
         self._base, self._place, self._cut = after, after, cut
         self._used_bytes, self._used_file = 0, ""
-        self._error, self._ready = None, False
+        self._error, self._ready, self._size = None, False, 0
+        self._heard = time.monotonic()
         self._entries.clear()
         self._starts.clear()
-        with (self._folder / "reader.log").open("wb") as trace:
+        path = self._parent / "reader.log"
+        if path.exists() and path.stat().st_size > _TRACE_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+        with path.open("ab") as trace:
             process = subprocess.Popen(
                 [sys.executable, "-m", "headrace_plugins.changes.child"],
                 stdin=subprocess.PIPE,
@@ -104,7 +112,7 @@ class LogProcess:
             )
         self._process = process
         self._send(
-            Order(self._make, after, cut, str(self._folder), self._most_bytes, self._order)
+            Order(self._make, after, cut, str(self._folder.path), self._most_bytes, self._order)
         )
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         self.confirm(self._confirmed)
@@ -126,6 +134,7 @@ class LogProcess:
                     return
 
     def _take(self, message: object) -> None:
+        self._heard = time.monotonic()
         if isinstance(message, Exception):
             self._error = message
         elif isinstance(message, Entry):
@@ -142,17 +151,23 @@ class LogProcess:
             process, self._process = self._process, None
         if process is None:
             return
-        for pipe in (process.stdin, process.stdout):
-            with suppress(OSError):
-                if pipe is not None and pipe is process.stdin:
-                    pipe.close()
+        with suppress(OSError):
+            if process.stdin is not None:
+                process.stdin.close()
         try:
-            process.wait(_STOP_SECONDS)
+            process.wait(0 if self._is_still() else _STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         if process.stdout is not None:
             process.stdout.close()
+        if self._folder is not None:
+            self._folder.remove()
+
+    def _is_still(self) -> bool:
+        """Return whether the process has told nothing for too long, as where it hangs."""
+        seconds = _STILL_SECONDS if self._ready else _START_SECONDS
+        return time.monotonic() > self._heard + seconds
 
     def _send(self, message: object) -> None:
         process = self._process
@@ -165,6 +180,11 @@ class LogProcess:
         """Raise why the process has ended, if it has. The next ``follow`` starts another."""
         with self._changed:
             error = self._error
+            if error is None and self._process is not None and self._is_still():
+                error = RetriableError(
+                    problem="The process that reads the log stands still.",
+                    fix="It is started again.",
+                )
         if error is None:
             return
         self.stop()
@@ -216,9 +236,12 @@ class LogProcess:
 
     def _is_writing(self) -> bool:
         """Return whether files have grown: a long transaction is reported at its end."""
-        size = sum(file.stat().st_size for file in self._folder.glob("*.arrow"))
+        size = sum(file.stat().st_size for file in self._files())
         known, self._size = self._size, size
         return size != known
+
+    def _files(self) -> Iterable[Path]:
+        return () if self._folder is None else self._folder.path.glob("*.arrow")
 
     def confirm(self, place: Offset | None) -> None:
         """Let everything up to a place go: it is durable in the targets."""
@@ -240,6 +263,6 @@ class LogProcess:
         self._send(Confirmed(place, self._used_bytes))
         # Names grow with the log. Behind what was used last there may be files of a transaction
         # that goes on, and is reported at its end.
-        for file in self._folder.glob("*.arrow"):
+        for file in self._files():
             if str(file) < first:
                 file.unlink(missing_ok=True)

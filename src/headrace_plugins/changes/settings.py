@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from headrace.sdk.config import ConfigType, Importance, Range, setting
+from headrace_plugins.databases.selection import Selection
 from headrace_plugins.databases.source_settings import TableSourceSettings
+
+if TYPE_CHECKING:
+    from headrace_plugins.databases.database import Database
 
 
 class SnapshotMode(Enum):
@@ -33,6 +38,12 @@ class ChangeSettings(TableSourceSettings, group="Tables"):
         "were not read.",
         default=SnapshotMode.INITIAL,
         importance=Importance.HIGH,
+        group="Snapshot",
+    )
+    snapshot_paused_list: tuple[str, ...] = setting(
+        "The tables whose rows are not read for now, while the changes of those that were read "
+        "go on; written like table.include.list.",
+        default=(),
         group="Snapshot",
     )
     snapshot_batch_rows: int = setting(
@@ -69,3 +80,11 @@ class ChangeSettings(TableSourceSettings, group="Tables"):
         validator=Range(at_least=1),
         group="Log",
     )
+
+
+def paused_tables(settings: ChangeSettings, database: Database) -> Selection | None:
+    """Return which tables are not read for now; None for none."""
+    paused = settings.snapshot_paused_list
+    if not paused:
+        return None
+    return Selection(paused, (), database.default_schema, field="snapshot.paused.list")

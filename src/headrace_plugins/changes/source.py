@@ -42,7 +42,9 @@ from headrace_plugins.changes.position import (
     partition_of,
 )
 from headrace_plugins.changes.process import LogProcess
-from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode
+from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, asked, time_of
+from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
+from headrace_plugins.changes.spool import taken
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
 from headrace_plugins.databases.database import Select
@@ -104,10 +106,18 @@ class ChangeTask(StreamFrameSource):
         self._log = self.log_of(self.settings, context.connector)
         self._database = self._log.database
         self._selection = Selection.of(self.settings, self._database)
+        self._paused = paused_tables(self.settings, self._database)
         self._session: Session | None = None
         self._tables: dict[str, Table] = {}
         self._looked = self._moved = -float("inf")
         self._process: LogProcess | None = None
+        self._replays = ReplayReader(
+            self._log,
+            self._selection,
+            self.context.scratch / "replay",
+            self.settings.max_queue_size_in_bytes,
+        )
+        self._was_replay = False
         self._confirmed: Offset | None = None
         self._begun: Offset | None = None
         self._holding = ExitStack()
@@ -123,8 +133,7 @@ class ChangeTask(StreamFrameSource):
         if not hasattr(self, "_holding"):
             return
         self._holding.close()
-        if self._process is not None:
-            self._process.stop()
+        self._stop_reading()
         if self._session is not None:
             self._session.close()
 
@@ -188,11 +197,50 @@ class ChangeTask(StreamFrameSource):
                 return end
         if waiting is None and INITIAL in place:
             return start  # nothing of the log is taken before all tables are read
-        return self._log_end(start, place, limit)
+        if waiting or INITIAL in place or asked(start) is None:
+            return self._log_end(start, place, limit)
+        self._was_replay = not self._was_replay
+        turns = [self._log_end, self._replay_end]
+        ends = (
+            turn(start, place, limit) for turn in (turns[::-1] if self._was_replay else turns)
+        )
+        return next((end for end in ends if end != start), start)
+
+    def _replay_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
+        """Return the end of a batch of changes that are sent again, at the log's place at most.
+
+        Where that is reached the tables follow the log with the others.
+        """
+        order, found = self._log.order, asked(start)
+        assert found is not None
+        partition, offset = found
+        if AT not in offset:
+            at = self._log.since(self._asking(), time_of(partition))
+            if order(at) >= order(place):
+                return start.without(partition)  # all of it comes anyway
+            return start.moved(partition, {**offset, AT: at})
+        process = self._replays.follow(partition, offset)
+        while True:
+            if not process.entries() and order(process.place) < order(place):
+                process.wait(_LOOK_SECONDS)  # and no longer: the others go on
+            before = [e for e in process.entries() if order(e.end) <= order(place)]
+            end, reached = taken(before, limit.rows, None, order), order(process.place)
+            is_last = end is None or order(end) == order(before[-1].end)
+            if reached >= order(place) and is_last:
+                # What is left lies in an entry that goes on behind the place: it is cut there.
+                self._replays.follow(partition, offset, place)
+                before = process.reached(place)
+                end = taken(before, limit.rows, None, order)
+                if end is None or order(end) == order(before[-1].end):
+                    return start.without(partition)
+            if end is not None:
+                return start.moved(partition, {**offset, AT: {**offset[AT], **end}})
+            if limit.until is None or self.context.stopping():
+                return start
 
     def _require_own(self, start: Position, place: Offset | None) -> None:
         """Raise StateError for a position in another log, behind which this one begins anew."""
-        others = [dict(p) for p, _ in start.items() if "table" not in p]
+        others = [dict(p) for p, _ in start.items() if not {"table", SINCE} & set(p)]
         if place is None and others:
             raise StateError(
                 problem=f"The position is one of {others[0]}, and the log that is followed is "
@@ -219,9 +267,12 @@ class ChangeTask(StreamFrameSource):
             self._await(process, now, _CONNECT_SECONDS)
             if process.entries():
                 end = end.moved(self._log.partition, followed({**place, **now}))
+        for partition in [p for p, _ in start.items() if SINCE in p]:
+            end = end.without(partition)
         if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
             for name in self._tables:
-                if not is_read(start.offset(partition_of(name))):
+                offset = start.offset(partition_of(name))
+                if not is_read(offset) and not self._is_paused(name):
                     end = end.moved(partition_of(name), {"round": 1})
         return end
 
@@ -240,7 +291,8 @@ class ChangeTask(StreamFrameSource):
         if self._unknown:
             return  # that they were read is forgotten first
         if place is not None:
-            self._log.check(session, found, place)
+            for each in (place, *(o[AT] for p, o in start.items() if SINCE in p and AT in o)):
+                self._log.check(session, found, each)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
             self._await_writers(
@@ -268,9 +320,10 @@ class ChangeTask(StreamFrameSource):
     def _unread(
         self, start: Position, until: Position | None
     ) -> list[Mapping[str, str]] | None:
-        """Return the tables that are still to be read, and the rows that were asked for.
+        """Return the tables that are to be read now, and the rows that were asked for.
 
-        None where there are some, and others still write all of them.
+        The log goes on as if those that are paused came later. None where there are some,
+        and others still write all of them.
         """
         if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
             tables = []
@@ -280,7 +333,7 @@ class ChangeTask(StreamFrameSource):
         found = [
             partition
             for partition in [*tables, *asked]
-            if not is_read(start.offset(partition))
+            if not (is_read(start.offset(partition)) or self._is_paused(partition["table"]))
             and (
                 until is None or until.offset(partition) not in (None, start.offset(partition))
             )
@@ -290,6 +343,9 @@ class ChangeTask(StreamFrameSource):
             time.sleep(_LOOK_SECONDS)
             free = [each for each in found if not self._is_written_by_others(each["table"])]
         return free or ([] if not found else None)
+
+    def _is_paused(self, name: str) -> bool:
+        return self._paused is not None and self._paused.takes(self._tables[name].name)
 
     def _is_written_by_others(self, name: str) -> bool:
         writers = self._writers.get(name)
@@ -372,7 +428,7 @@ class ChangeTask(StreamFrameSource):
         seconds = _NEWS_SECONDS if process.is_ready else _CONNECT_SECONDS
         while True:
             self._await(process, until or self._log.now(self._asking()), seconds)
-            end, reached = self._taken(process.entries(), limit.rows, until), process.place
+            end, reached = taken(process.entries(), limit.rows, until, order), process.place
             if end is None and order(reached) > order(place):
                 end = self._idle_place(place, reached, until)
             if end is not None:
@@ -395,30 +451,6 @@ class ChangeTask(StreamFrameSource):
             if waited >= (_GATHER_SECONDS if entries else seconds):
                 return
             process.wait(_LOOK_SECONDS)
-
-    def _taken(
-        self, entries: Sequence[Entry], most: int | None, until: Offset | None
-    ) -> Offset | None:
-        """Return the end of the entries that the next batch takes; None for none."""
-        shapes: dict[TableName, Shape] = {}
-        rows, end = 0, None
-        for entry in entries:
-            if until is not None and self._log.order(entry.end) > self._log.order(until):
-                break
-            if end is not None and most is not None and rows + entry.rows > most:
-                break
-            # A batch ends before a table gets other columns, which the targets follow; and a
-            # transaction that changes them itself is a batch of its own.
-            seen = {**shapes}
-            changes = any(
-                seen.setdefault(run.shape.table, run.shape) != run.shape for run in entry.runs
-            )
-            if changes and end is not None:
-                break
-            shapes, rows, end = seen, rows + entry.rows, entry.end
-            if changes:
-                break
-        return end
 
     def _idle_place(
         self, place: Offset, reached: Offset, until: Offset | None
@@ -459,6 +491,7 @@ class ChangeTask(StreamFrameSource):
         return self._process
 
     def _stop_reading(self) -> None:
+        self._replays.stop()
         process, self._process = self._process, None
         if process is not None:
             process.stop()
@@ -485,19 +518,17 @@ class ChangeTask(StreamFrameSource):
             return []
         self._look(start)
         tables = [each for each in end.changed(start) if set(each) <= {"table", WHERE}]
-        check_range(start, end, [partition, *tables])
+        replays = [each for each, _ in start.items() if SINCE in each]
+        check_range(start, end, [partition, *tables, *replays])
         before = before or (None if place is None else self._first())
         parallel = spark.sparkContext.defaultParallelism
         parts: dict[TableName, tuple[list[Schema], list[ChangePart]]] = {}
-        order = self._log.order
-        if before is not None and place is not None and order(place) > order(before):
-            entries = self._reading(before, place).reached(place)
-            for table, runs in _by_table(entries).items():
-                offset = start.offset(partition_of(table))
-                if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
-                    continue  # the table is still to be read, with all that is there by now
-                row, own = self._log_parts(table, runs, offset, parallel)
-                parts[table] = [row], own
+        for table, runs in self._runs(start, end, before).items():
+            offset = start.offset(partition_of(table))
+            if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
+                continue  # the table is still to be read, with all that is there by now
+            row, own = self._log_parts(table, runs, offset, parallel)
+            parts[table] = [row], own
         for each in tables:
             if not has_rows_between(start.offset(each), end.offset(each)):
                 continue
@@ -524,6 +555,25 @@ class ChangeTask(StreamFrameSource):
             size = None if None in sizes else sum(filter(None, sizes))
             streams.append(StreamRows(stream, arrow, continues=goes_on, size_bytes=size))
         return streams
+
+    def _runs(
+        self, start: Position, end: Position, before: Offset | None
+    ) -> Mapping[TableName, Sequence[SpooledRun]]:
+        """Return the changes of tables that lie between two positions."""
+        order, place = self._log.order, end.offset(self._log.partition)
+        found: dict[TableName, list[SpooledRun]] = {}
+        begun = [(p, offset) for p, offset in start.items() if AT in offset]
+        for partition, offset in begun:
+            after = end.offset(partition)
+            goal = place if after is None else after[AT]
+            if after != offset and goal is not None:
+                process = self._replays.follow(partition, offset, goal)
+                found = _by_table(process.reached(goal))
+        if before is not None and place is not None and order(place) > order(before):
+            main = _by_table(self._reading(before, place).reached(place))
+            replayed = {table for _, offset in begun for table in offset[TABLES]}
+            found |= {t: runs for t, runs in main.items() if str(t) not in replayed}
+        return found
 
     def _log_parts(
         self,
@@ -604,6 +654,7 @@ class ChangeTask(StreamFrameSource):
 
     @override
     def acknowledge(self, position: Position) -> None:
+        self._replays.acknowledge(position)
         place = position.offset(self._log.partition)
         if place is None:
             return

@@ -6,6 +6,10 @@ process that starts again begins with no files, and reads the log again.
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +20,10 @@ from pyarrow import ipc
 from headrace.sdk.errors import StorageUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from headrace_plugins.changes.log import Offset, Run, Shape
+    from headrace_plugins.databases.catalog import TableName
 
 _FILE_BYTES = 64 << 20
 """A file of more bytes gets nothing more."""
@@ -73,6 +78,74 @@ class Entry:
     def size_bytes(self) -> int:
         """How many bytes of files it takes."""
         return sum(run.size_bytes for run in self.runs)
+
+
+def taken(
+    entries: Sequence[Entry],
+    most: int | None,
+    until: Offset | None,
+    order: Callable[[Offset], tuple[int, ...]],
+) -> Offset | None:
+    """Return the end of the entries that the next batch takes; None for none.
+
+    Args:
+        entries: What was read.
+        most: How many rows it takes; a first entry may have more. None for no limit.
+        until: The place that it does not pass; None for any.
+        order: Makes of a place what grows with the log.
+    """
+    shapes: dict[TableName, Shape] = {}
+    rows, end = 0, None
+    for entry in entries:
+        if until is not None and order(entry.end) > order(until):
+            break
+        if end is not None and most is not None and rows + entry.rows > most:
+            break
+        # A batch ends before a table gets other columns, which the targets follow; and a
+        # transaction that changes them itself is a batch of its own.
+        seen = {**shapes}
+        changes = any(
+            seen.setdefault(run.shape.table, run.shape) != run.shape for run in entry.runs
+        )
+        if changes and end is not None:
+            break
+        shapes, rows, end = seen, rows + entry.rows, entry.end
+        if changes:
+            break
+    return end
+
+
+class SpoolFolder:
+    """A folder that one life of a reader has for itself; it goes with it.
+
+    Lives of one task may overlap, as when a worker gives one up that does not end. What a life
+    has left that was killed goes when the next one begins.
+
+    Args:
+        parent: Where the folders are.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        with (parent / "lock").open("w") as lock:  # until this folder has a lock of its own
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for each in parent.glob("*/lock"):
+                _remove_unused(each)
+            self.path = Path(tempfile.mkdtemp(dir=parent))
+            self._lock = (self.path / "lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def remove(self) -> None:
+        """Remove the folder, with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove a folder whose lock nobody has."""
+    with path.open("r+") as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path.parent, ignore_errors=True)
 
 
 class SpoolWriter:

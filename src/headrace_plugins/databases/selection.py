@@ -32,12 +32,14 @@ class Selection:
         excluded: The same for those that are not.
         default_schema: The schema of a pattern that names none.
         prefix: What topics begin with.
+        field: The key that names those that are included.
     """
 
     included: Sequence[str]
     excluded: Sequence[str]
     default_schema: str
     prefix: str = ""
+    field: str = "table.include.list"
 
     @classmethod
     def of(cls, settings: TableSourceSettings, database: Database) -> Selection:
@@ -80,8 +82,8 @@ class Selection:
                     raise ConfigError(
                         problem=f"There is no table {pattern}, or the user may not read it.",
                         fix=f"{meant}Create it, put it back or grant SELECT on it, or take it "
-                        "out of table.include.list.",
-                        field="table.include.list",
+                        f"out of {self.field}.",
+                        field=self.field,
                     )
         return [table for table in there if self.takes(table)]
 

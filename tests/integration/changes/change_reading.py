@@ -8,17 +8,20 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg import sql
+from tests.integration.changes.binlog_reading import place_of
 from tests.task_doubles import Context
+from typing_extensions import override
 
-from headrace.sdk import Position, ReadLimit
+from headrace.sdk import Position, ReadLimit, SourceConnector
 from headrace.sdk.schema import PRIMARY_KEY
 from headrace.sdk.sources import ArrowParts, StreamRows
+from headrace_plugins.changes.source import ChangeTask
+from headrace_plugins.connectors.mysql import MysqlSource
 from headrace_plugins.connectors.postgres import PostgresSource
-from headrace_plugins.connectors.postgres.source import PostgresTask
 
 Record = Mapping[str, Any]
 SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
@@ -90,8 +93,11 @@ class Following:
         texts: More of the source's keys, with underscores.
     """
 
+    connector: ClassVar[type[SourceConnector]] = PostgresSource
+
     def __init__(self, url: str, folder: Path, **texts: str) -> None:
-        props = {"connection.url": url, "table.poll.interval.ms": "0", "slot.name": "s"}
+        props = {"connection.url": url, "table.poll.interval.ms": "0"}
+        props |= {"slot.name": "s"} if self.connector is PostgresSource else {}
         props |= {key.replace("_", "."): text for key, text in texts.items()}
         self.url, self.folder, self.props = url, folder, props
         self.position = Position()
@@ -100,9 +106,9 @@ class Following:
         self.schemas: dict[str, Any] = {}
         self.task = self._started()
 
-    def _started(self) -> PostgresTask:
-        task = PostgresSource.task(PostgresSource.config_def().parse(self.props))
-        assert isinstance(task, PostgresTask)
+    def _started(self) -> ChangeTask:
+        task = self.connector.task(self.connector.config_def().parse(self.props))
+        assert isinstance(task, ChangeTask)
         scratch = self.folder / str(next(_folders))
         scratch.mkdir()
         task.start(Context(scratch))
@@ -153,7 +159,7 @@ class Following:
 
     def new(self, rows: int | None = 1_000_000) -> list[tuple[str, Record]]:
         """Go on until all has been read that is committed by now; return its records."""
-        goal, by = self._now(), time.monotonic() + SECONDS
+        goal, by = self._goal(), time.monotonic() + SECONDS
         found: list[tuple[str, Record]] = []
         while True:
             batch = self.batch(rows)
@@ -162,14 +168,14 @@ class Following:
                 return found
             assert time.monotonic() < by, "nothing more comes"
 
-    def _now(self) -> int:
+    def _goal(self) -> Any:
         with closing(psycopg.connect(self.url, autocommit=True)) as database:
             # So that the log goes on behind what was committed.
             [row] = database.execute("SELECT pg_logical_emit_message(true, 't', '')").fetchall()
             [row] = database.execute("SELECT pg_current_wal_flush_lsn() - '0/0'").fetchall()
             return int(row[0])
 
-    def _has_reached(self, goal: int) -> bool:
+    def _has_reached(self, goal: Any) -> bool:
         process = self.task._process
         if process is None or not process.is_ready:
             return False
@@ -189,6 +195,23 @@ class Following:
                 [self.props["slot.name"]],
             ).fetchall()
             return found
+
+
+class BinlogFollowing(Following):
+    """The same of MariaDB."""
+
+    connector = MysqlSource
+
+    @override
+    def _goal(self) -> Any:
+        return place_of(self.url)
+
+    @override
+    def _has_reached(self, goal: Any) -> bool:
+        process, order = self.task._process, self.task._log.order
+        if process is None or not process.is_ready:
+            return False
+        return order(process.place) >= order(goal) and not process.entries()
 
 
 def quoted(*names: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.changes.change_reading import Following
+from tests.integration.changes.change_reading import BinlogFollowing, Following
 from tests.mariadb_server import MariadbServer
 from tests.postgresql_server import PostgresqlServer
 
@@ -29,12 +29,20 @@ def url(postgresql: PostgresqlServer) -> Iterator[str]:
 
 
 @pytest.fixture
+def binlog_url(binlog_server: MariadbServer) -> Iterator[str]:
+    """The URL of a database of MariaDB."""
+    with binlog_server.database() as made:
+        yield made
+
+
+@pytest.fixture
 def follow(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[Callable[..., Following]]:
     """Start a source: of the database of a URL, with keys that have underscores for dots."""
     started: list[Following] = []
 
     def start(url: str, **texts: str) -> Following:
-        started.append(Following(url, tmp_path, **texts))
+        kind = BinlogFollowing if url.startswith("mysql") else Following
+        started.append(kind(url, tmp_path, **texts))
         return started[-1]
 
     yield start

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,7 +119,7 @@ def test_files_go_when_their_changes_are_in_the_target(following: Following) -> 
         first = number * 30_000 + 1
         run(following.url, insert.format(first, first + 29_999))
         assert len(following.new()) == 30_000
-        sizes.append(sum(f.stat().st_size for f in process._folder.glob("*.arrow")))
+        sizes.append(sum(f.stat().st_size for f in process._files()))
     assert sum(sizes) > 0
     assert max(sizes[3:]) < 140 << 20  # of the files only the newest is left
 
@@ -142,6 +143,78 @@ def test_it_reads_ahead_no_more_than_is_allowed(url: str, follow: Follow) -> Non
     assert len(following.replica.rows("t")) == 30_000
     # It did not lose its connection by waiting.
     assert following.slot["active"]
+
+
+def test_one_that_stands_still_is_ended_and_another_one_is_started(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = following.task._process
+    assert process is not None
+    still = child(following)
+    with monkeypatch.context() as patched:
+        patched.setattr("headrace_plugins.changes.process._STILL_SECONDS", 2)
+        time.sleep(2.5)
+        assert process.entries() == []  # it tells that it goes on
+        still.suspend()
+        run(following.url, "INSERT INTO t VALUES (1, 'x')")
+        with pytest.raises(RetriableError, match="stands still"):
+            following.new()
+    assert gone(still)
+    following.new()
+    assert following.replica.rows("t") == [{"id": 1, "v": "x"}]
+
+
+def test_a_server_that_stands_still_is_told_of(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_plugins.connectors.postgres.wal._SILENT_SECONDS", 1)
+    task = following.task
+    task._stop_reading()
+    place = following.position.offset({"slot": "s"})
+    assert place is not None
+    reader = task._log.reader(task._selection.takes)()
+    reader.start(place, None)
+    by, walsender = time.monotonic() + 1.5, psutil.Process(following.slot["active_pid"])
+    while time.monotonic() < by:
+        reader.read(0.1)
+    walsender.suspend()
+    try:
+        with pytest.raises(RetriableError, match="has sent nothing"):
+            deque(iter(lambda: reader.read(0.1), reader), maxlen=0)
+    finally:
+        walsender.resume()
+        reader.stop()
+
+
+def test_traces_are_kept_up_to_a_size(following: Following) -> None:
+    process = following.task._process
+    assert process is not None
+    trace, before = process._parent / "reader.log", process._parent / "reader.log.1"
+    trace.write_text("first\n")
+    following.task._stop_reading()
+    following.new()
+    assert trace.read_text() == "first\n"
+    trace.write_text("x" * (2 << 20))
+    following.task._stop_reading()
+    following.new()
+    assert trace.read_text() == ""
+    assert before.read_text() == "x" * (2 << 20)
+
+
+def test_a_batch_of_more_than_may_be_read_ahead_is_read_again(url: str, follow: Follow) -> None:
+    run(url, TABLE)
+    following = follow(url)
+    following.new()
+    insert = "INSERT INTO t SELECT n, repeat(md5(n::text), 30) FROM generate_series({}, {}) n"
+    for number in range(8):
+        run(url, insert.format(number * 1000, number * 1000 + 999))
+    while len(first := following.read(end := following.plan())) < 8000:
+        pass
+    following.restart(max_queue_size_in_bytes=str(1 << 20))
+    assert following.read(end) == first
+    following.commit(end)
+    run(url, insert.format(10_000, 14_999))  # a transaction of more than that
+    assert len(following.new()) == 5000
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -16,7 +17,7 @@ from tests.integration.changes.change_reading import (
     transact,
 )
 
-from headrace.sdk import ConfigError, DataLostError, HeadraceError
+from headrace.sdk import ConfigError, DataLostError, HeadraceError, SourceError
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]
@@ -314,6 +315,73 @@ def test_a_table_that_goes_is_no_matter_for_the_others(url: str, follow: Follow)
     run(url, "INSERT INTO u VALUES (1)", "DROP TABLE u", "INSERT INTO t VALUES (3, 1)")
     following.new()
     run(url, "INSERT INTO t VALUES (4, 1)")
+    following.new()
+    assert following.replica.rows("t") == of_table(url)
+
+
+def test_tables_and_a_busy_log_take_turns(url: str, follow: Follow) -> None:
+    following = followed(url, follow)
+    process = following.task._process
+    assert process is not None
+    run(url, "CREATE TABLE u (id int PRIMARY KEY)")
+    run(url, "INSERT INTO u SELECT n FROM generate_series(1, 100) n", "ANALYZE u")
+    turns = []
+    for n in range(20):
+        run(url, f"UPDATE t SET v = {n} WHERE id = 1", f"UPDATE t SET v = {n} WHERE id = 2")
+        while not process.entries():
+            process.wait(0.1)
+        turns.append({table for table, _ in following.batch(rows=1) or ()})
+    tables = [turn for turn in turns if turn]
+    assert len(tables) >= 18
+    assert all(turn != after for turn, after in pairwise(tables))
+    following.new()
+    assert following.replica.rows("u") == of_table(url, "u")
+
+
+def test_a_table_that_goes_before_its_batch_is_read_is_told_of(
+    url: str, follow: Follow
+) -> None:
+    following = followed(url, follow)
+    run(url, "CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)")
+    while (end := following.plan()).offset({"table": "public.u"}) is None:
+        following.read(end)
+        following.commit(end)
+    run(url, "ALTER TABLE u RENAME TO away")
+    with pytest.raises(SourceError, match=r"public\.u, which is no longer there"):
+        following.read(end)
+    run(url, "ALTER TABLE away RENAME TO u")
+    assert ("u", {"id": 1}) in [(table, each["after"]) for table, each in following.read(end)]
+    following.commit(end)
+
+
+def test_a_table_that_goes_between_two_looks_is_no_matter_for_the_others(
+    url: str, follow: Follow
+) -> None:
+    run(url, *TABLE, "CREATE TABLE u (id int PRIMARY KEY)")
+    run(url, "INSERT INTO u SELECT n FROM generate_series(1, 100) n", "ANALYZE u")
+    texts = {"snapshot_batch_rows": "10", "table_poll_interval_ms": "600000"}
+    following = follow(url, **texts)
+    while "after" not in (following.position.offset({"table": "public.u"}) or {}):
+        following.batch()
+    run(url, "DROP TABLE u", "UPDATE t SET v = 0")
+    with pytest.raises(HeadraceError):
+        following.plan()
+    following.new()
+    assert following.replica.rows("t") == of_table(url)
+    assert following.position.offset({"table": "public.u"}) is None
+
+
+def test_a_log_that_is_lost_during_the_first_reading_begins_anew_when_needed(
+    url: str, follow: Follow
+) -> None:
+    run(url, *TABLE, "INSERT INTO t SELECT n, n FROM generate_series(3, 100) n", "ANALYZE t")
+    following = follow(url, snapshot_batch_rows="10", snapshot_mode="when_needed")
+    while "after" not in (following.position.offset({"table": "public.t"}) or {}):
+        following.batch()
+    following.task._stop_reading()
+    run(url, "SELECT pg_drop_replication_slot('s')", "UPDATE t SET v = -v")
+    following.new()
+    run(url, "UPDATE t SET v = v - 1 WHERE id < 50")
     following.new()
     assert following.replica.rows("t") == of_table(url)
 

@@ -1,6 +1,8 @@
 """Files of changes, and how they are divided into parts and batches."""
 
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -8,16 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.task_doubles import Context
 
 from headrace.sdk import Schema
 from headrace.sdk.errors import StorageUnavailableError
 from headrace_plugins.changes import spool
 from headrace_plugins.changes.log import Run, Shape
 from headrace_plugins.changes.parts import grouped
-from headrace_plugins.changes.spool import Entry, SpooledRun, SpoolWriter
-from headrace_plugins.connectors.postgres import PostgresSource
-from headrace_plugins.connectors.postgres.source import PostgresTask
+from headrace_plugins.changes.spool import Entry, SpooledRun, SpoolFolder, SpoolWriter, taken
 from headrace_plugins.databases.catalog import Column, TableName
 
 
@@ -102,60 +101,81 @@ def test_parts_have_all_runs_in_their_order(rows: list[int], count: int) -> None
     assert len(found) <= max(1, count)
 
 
+# --- folders ----------------------------------------------------------------------------
+
+LIFE = """
+import sys, time
+from pathlib import Path
+from headrace_plugins.changes.spool import SpoolFolder
+folder = SpoolFolder(Path(sys.argv[1]))
+print(folder.path, flush=True)
+time.sleep(600)
+"""
+
+
+def test_each_life_has_a_folder_that_others_leave_alone(tmp_path: Path) -> None:
+    first = SpoolFolder(tmp_path)
+    (first.path / "1.arrow").write_text("x")
+    second = SpoolFolder(tmp_path)
+    assert (first.path / "1.arrow").exists()
+    first.remove()
+    assert not first.path.exists()
+    assert second.path.exists()
+    second.remove()
+
+
+def test_what_a_life_has_left_that_was_killed_goes_with_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LIFE, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as life:
+        assert life.stdout is not None
+        left = Path(life.stdout.readline().strip())
+        SpoolFolder(tmp_path).remove()
+        assert left.exists()
+        life.kill()
+    SpoolFolder(tmp_path).remove()
+    assert not left.exists()
+
+
 # --- batches ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def taken(tmp_path: Path) -> Callable[..., int | None]:
+def end_of(
+    entries: Sequence[Sequence[SpooledRun]], most: int | None = None, until: int | None = None
+) -> int | None:
     """Return where a batch of entries ends, which stand at 1, 2 and so on."""
-    props = {"connection.url": "postgresql://nowhere/d"}
-    task = PostgresSource.task(PostgresSource.config_def().parse(props))
-    assert isinstance(task, PostgresTask)
-    task.start(Context(tmp_path))
-
-    def end(
-        entries: Sequence[Sequence[SpooledRun]],
-        most: int | None = None,
-        until: int | None = None,
-    ) -> int | None:
-        placed_at = [Entry(runs, {"lsn": n}) for n, runs in enumerate(entries, 1)]
-        found = task._taken(placed_at, most, None if until is None else {"lsn": until})
-        return None if found is None else int(found["lsn"])
-
-    return end
+    placed_at = [Entry(runs, {"lsn": n}) for n, runs in enumerate(entries, 1)]
+    bound = None if until is None else {"lsn": until}
+    found = taken(placed_at, most, bound, lambda place: (place["lsn"],))
+    return None if found is None else int(found["lsn"])
 
 
-def test_a_batch_takes_all_that_is_there(taken: Callable[..., int | None]) -> None:
-    assert taken([]) is None
-    assert taken([[placed(5)], [placed(6)]]) == 2
+def test_a_batch_takes_all_that_is_there() -> None:
+    assert end_of([]) is None
+    assert end_of([[placed(5)], [placed(6)]]) == 2
 
 
-def test_a_batch_has_no_more_rows_than_wanted(taken: Callable[..., int | None]) -> None:
+def test_a_batch_has_no_more_rows_than_wanted() -> None:
     entries = [[placed(5)], [placed(5)], [placed(5)]]
-    assert [taken(entries, most) for most in (9, 10, 14, 15)] == [1, 2, 2, 3]
+    assert [end_of(entries, most) for most in (9, 10, 14, 15)] == [1, 2, 2, 3]
 
 
-def test_a_transaction_of_more_rows_is_a_batch(taken: Callable[..., int | None]) -> None:
-    assert taken([[placed(50)], [placed(1)]], 9) == 1
+def test_a_transaction_of_more_rows_is_a_batch() -> None:
+    assert end_of([[placed(50)], [placed(1)]], 9) == 1
 
 
-def test_a_batch_does_not_pass_a_place(taken: Callable[..., int | None]) -> None:
+def test_a_batch_does_not_pass_a_place() -> None:
     entries = [[placed(5)], [placed(5)], [placed(5)]]
-    assert [taken(entries, None, until) for until in range(5)] == [None, 1, 2, 3, 3]
+    assert [end_of(entries, None, until) for until in range(5)] == [None, 1, 2, 3, 3]
 
 
-def test_a_batch_ends_before_a_table_gets_other_columns(
-    taken: Callable[..., int | None],
-) -> None:
+def test_a_batch_ends_before_a_table_gets_other_columns() -> None:
     first, other, second = placed(5), placed(5, "u"), placed(5, "t", "v", "w")
-    assert taken([[first], [other], [first], [second], [first]]) == 3
-    assert taken([[second], [other, second], [first]]) == 2
+    assert end_of([[first], [other], [first], [second], [first]]) == 3
+    assert end_of([[second], [other, second], [first]]) == 2
 
 
-def test_a_transaction_with_both_shapes_of_a_table_is_a_batch_of_its_own(
-    taken: Callable[..., int | None],
-) -> None:
+def test_a_transaction_with_both_shapes_of_a_table_is_a_batch_of_its_own() -> None:
     first, second = placed(5), placed(5, "t", "v", "w")
-    assert taken([[first, second], [second], [first]]) == 1
-    assert taken([[first], [first, second], [second]]) == 1
-    assert taken([[first], [first, second], [second]]) == 1
+    assert end_of([[first, second], [second], [first]]) == 1
+    assert end_of([[first], [first, second], [second]]) == 1
+    assert end_of([[first], [first, second], [second]]) == 1

@@ -2,41 +2,102 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli.connector.offsets import as_text, stopped
+from headrace.cli.formats import time_of
 from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Json, Name, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from headrace.client import Client
 
 app = typer.Typer(
-    help="Add, drop and read again single tables of a connector that reads a database; its "
-    "other tables stay where they are. It stops for a moment."
+    help="Add, drop, pause, read again and replay single tables of a connector that reads a "
+    "database; its other tables stay where they are. It stops for a moment."
 )
+SomeTables = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TABLE...]", help="As table or schema.table. All if none."),
+]
 Tables = Annotated[
     list[str], typer.Argument(metavar="TABLE...", help="As offsets name them: schema.table.")
 ]
 _INCLUDED, _EXCLUDED = "table.include.list", "table.exclude.list"
+_PAUSED, _ALL = "snapshot.paused.list", "*.*"
 
 
 @app.command("list")
 def list_tables(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Show the tables of a connector that were read, or are being read."""
+    """Show which tables were read, are being read, replayed or held back."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = _offsets(client, name)
+        paused = _listed(client.config(name), _PAUSED)
+        replayed = {table for each in _replays(client, name).values() for table in each}
     rows = [
-        (table, "being read" if "after" in offset else "read", as_text(offset))
+        (table, _state(table, offset, paused, replayed), as_text(offset))
         for table, offset in found.items()
     ]
+    # Those that are not begun have no offset, and what is paused may be a pattern.
+    rows += [(each, "paused", "") for each in paused if not any(_fits(each, t) for t in found)]
     shown = [{"table": table, "state": state} for table, state, _ in rows]
     invocation.terminal.show_rows(("table", "state", "offset"), rows, json=shown)
+
+
+def _state(
+    table: str, offset: Mapping[str, object], paused: Sequence[str], replayed: Collection[str]
+) -> str:
+    if "after" not in offset and offset.get("round") != 0:
+        return "replayed" if table in replayed else "read"
+    return "paused" if any(_fits(each, table) for each in paused) else "being read"
+
+
+def _fits(pattern: str, table: str) -> bool:
+    """Return whether a table, with its schema, is one of a name or pattern."""
+    return fnmatchcase(table, pattern) or fnmatchcase(table, f"*.{pattern}")
+
+
+@app.command()
+def pause(
+    context: typer.Context, name: Name, tables: SomeTables = None, as_json: Json = False
+) -> None:
+    """Hold the reading of tables back: they are added to snapshot.paused.list.
+
+    Changes of those that were read go on. What was read of a table need not be read again.
+    """
+    wanted = tables or [_ALL]
+    with invocation_of(context).client() as client:
+        paused = _listed(client.config(name), _PAUSED)
+        client.change(name, {_PAUSED: ", ".join(dict.fromkeys([*paused, *wanted]))})
+    _tell(context, name, [f"{name}: pauses the reading of {each}" for each in wanted])
+
+
+@app.command()
+def resume(
+    context: typer.Context, name: Name, tables: SomeTables = None, as_json: Json = False
+) -> None:
+    """Go on reading tables that were held back."""
+    from headrace.sdk import ConfigError
+
+    with invocation_of(context).client() as client:
+        paused = _listed(client.config(name), _PAUSED)
+        wanted = paused if tables is None else tables
+        left = [each for each in paused if each not in wanted]
+        for table in wanted:
+            if table not in paused:
+                raise ConfigError(
+                    problem=f"{name} has not paused {table}.",
+                    fix=f"It has paused: {', '.join(paused) or 'no table'}.",
+                    field="TABLE",
+                )
+        client.change(name, {_PAUSED: ", ".join(left) if left else None})
+    _tell(context, name, [f"{name}: goes on reading {each}" for each in wanted])
 
 
 @app.command()
@@ -112,6 +173,52 @@ def resync(
         asked = [OffsetInfo({"table": each, **more}, {"round": 0}) for each in names]
         client.set_offsets(name, asked)
     _tell(context, name, [f"{name}: reads {table} again" for table in tables])
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    name: Name,
+    tables: SomeTables = None,
+    *,
+    since: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="As in ISO 8601; of this machine's zone by default."),
+    ],
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Send the changes of tables since a time again, while the others go on.
+
+    MySQL and MariaDB only, as far as their binary logs go back. The tables get their changes in
+    order: those of then first, and those of now when these are reached.
+    """
+    from datetime import UTC
+
+    from headrace.client import OffsetInfo
+
+    terminal = invocation_of(context).terminal
+    partition = {"since": time_of(since, "--since").astimezone(UTC).isoformat()}
+    with (
+        invocation_of(context).client() as client,
+        stopped(client, terminal, name, timeout, stop=True),
+    ):
+        names = _required(client, name, tables) if tables else list(_offsets(client, name))
+        # Those that are on their way from this time on begin again too: else they would lose
+        # what the main reader has passed over meanwhile.
+        begun = _replays(client, name).get(partition["since"], [])
+        offset = {"tables": list(dict.fromkeys([*begun, *names]))}
+        client.set_offsets(name, [OffsetInfo(partition, offset)])
+    _tell(context, name, [f"{name}: replays {table}" for table in names])
+
+
+def _replays(client: Client, name: str) -> dict[str, list[str]]:
+    """Return the tables that are replayed, by the times since which they are."""
+    return {
+        each.partition["since"]: (each.offset or {})["tables"]
+        for each in client.offsets(name)
+        if set(each.partition) == {"since"}
+    }
 
 
 def _offsets(client: Client, name: str) -> dict[str, dict[str, object]]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,13 @@ from headrace.sdk.connector import Verdict
 from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
+from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
     examine_binlog,
     oldest_place,
 )
+from headrace_plugins.connectors.mysql.binlog_times import place_since
 from headrace_plugins.databases.mysql import Mysql
 
 if TYPE_CHECKING:
@@ -136,13 +138,28 @@ class BinaryLog(DatabaseLog):
         return current_place(session)
 
     @override
-    def reader(self, follows: Callable[[TableName], bool]) -> Callable[[], LogReader]:
+    def since(self, session: Session, time: datetime) -> Offset:
+        now, files = current_place(session), session.rows("SHOW BINARY LOGS")
+        dump = Dump(self.database, None, self.heartbeat)
+        try:
+            found = place_since(dump, [str(file) for file, *_ in files], time)
+        finally:
+            dump.close()
+        if found is None:
+            return now
+        return {**{key: value for key, value in now.items() if key != "gtid"}, **found}
+
+    @override
+    def reader(
+        self, follows: Callable[[TableName], bool], *, is_second: bool = False
+    ) -> Callable[[], LogReader]:
         return partial(
             BinlogReader,
             self.database,
             partial(_of_database, self.database.default_schema, follows),
             heartbeat=self.heartbeat,
-            server_id=self.server_id,
+            # The server ends the connection of an older reader with the same id.
+            server_id=None if is_second else self.server_id,
         )
 
     # --- snapshots ------------------------------------------------------------------

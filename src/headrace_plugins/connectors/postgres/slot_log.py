@@ -33,6 +33,7 @@ from headrace_plugins.databases.postgresql import Postgresql, begin_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from headrace_plugins.changes.log import LogReader, Offset
     from headrace_plugins.changes.parts import Keeps, Typed
@@ -384,7 +385,19 @@ class SlotLog(DatabaseLog):
         return {"lsn": place}
 
     @override
-    def reader(self, follows: Callable[[TableName], bool]) -> Callable[[], LogReader]:
+    def since(self, session: Session, time: datetime) -> Offset:
+        raise ConfigError(
+            problem="PostgreSQL gives no changes again: a replication slot goes forward only, "
+            "and the log behind it is removed.",
+            fix="Read the tables as they are now: headrace connector tables resync NAME TABLE, "
+            "with --where for some of their rows.",
+            field="offsets",
+        )
+
+    @override
+    def reader(
+        self, follows: Callable[[TableName], bool], *, is_second: bool = False
+    ) -> Callable[[], LogReader]:
         return partial(WalReader, self.database, self.slot, self.publication, follows)
 
     # --- snapshots ------------------------------------------------------------------

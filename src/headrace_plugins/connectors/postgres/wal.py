@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from headrace.sdk import RetriableError
 from headrace_plugins.changes.log import LogReader, Piece, Run, Shape
 from headrace_plugins.connectors.postgres.pgoutput import (
     DELETE_MESSAGE,
@@ -47,6 +48,8 @@ _FULL_BYTES = 1 << 20
 _GATHER_SECONDS = 0.05
 """How long transactions are gathered before they make a piece."""
 _STATUS_SECONDS = 1.0
+_SILENT_SECONDS = 300
+"""How long a server may send nothing that is asked: a long transaction takes a while."""
 _BEGIN, _COMMIT, _RELATION = b"BCR"
 _ROWS = {INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE}
 [_KEEPALIVE] = b"k"
@@ -95,6 +98,8 @@ class WalReader(LogReader):
     _cut: int | None = field(default=None, init=False)
     _ts_us: int | None = field(default=None, init=False)
     _status: float = field(default=0.0, init=False)
+    _unanswered: float | None = field(default=None, init=False)
+    """Since when the server has not said anything, though it was asked."""
     _held: bytes | None = field(default=None, init=False)
     """A message that begins the next piece."""
 
@@ -125,6 +130,7 @@ class WalReader(LogReader):
     @override
     def idle(self) -> None:
         # The server must not take us for dead, nor is what it sends taken.
+        self._unanswered = None
         if time.monotonic() > self._status + _STATUS_SECONDS:
             self._send_status()
 
@@ -149,13 +155,23 @@ class WalReader(LogReader):
                 if self._is_whole and now >= min(by, self._first + _GATHER_SECONDS):
                     return self._piece()
                 if now >= by:
+                    self._require_answer(now)
                     self._send_status(ask=True)
                     return None
-            elif message[0] == _KEEPALIVE:
+                continue
+            self._unanswered = None
+            if message[0] == _KEEPALIVE:
                 if (found := self._keepalive(message)) is not None:
                     return found
             elif self._take(message):
                 return self._piece()
+
+    def _require_answer(self, now: float) -> None:
+        """Raise RetriableError where a server that was asked has been silent for too long."""
+        self._unanswered = self._unanswered or now
+        if now > self._unanswered + _SILENT_SECONDS:
+            title = self.database.address.title
+            raise RetriableError(problem=f"{title} has sent nothing for {_SILENT_SECONDS} s.")
 
     @property
     def _is_whole(self) -> bool:

@@ -1,0 +1,120 @@
+"""Changes of tables that are sent again, by a second reader from an earlier place on.
+
+Who asks for them sets the source partition ``{"since": time}`` to ``{"tables": [names]}``. The
+first batch adds ``at``, the place in the log that belongs to the time; each batch of the second
+reader moves it on. Meanwhile the main reader passes over these tables, so that the changes of a
+table come in the order of the log, from one reader at a time, and the newest come last. A batch
+that brings ``at`` to the place of the main reader takes the partition away, and the main reader
+goes on with the tables.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import ConfigError
+from headrace_plugins.changes.process import LogProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from headrace.sdk import Position
+    from headrace_plugins.changes.database_log import DatabaseLog
+    from headrace_plugins.changes.log import Offset
+    from headrace_plugins.databases.catalog import TableName
+    from headrace_plugins.databases.selection import Selection
+
+SINCE, TABLES, AT = "since", "tables", "at"
+
+
+def check_replay(
+    log: DatabaseLog, partition: Mapping[str, Any], offset: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError for what a person may not ask for, or this log cannot give."""
+    since, tables = _time(partition[SINCE]), offset.get(TABLES)
+    is_list = isinstance(tables, list) and tables and all(isinstance(t, str) for t in tables)
+    if since is None or not is_list or set(offset) - {TABLES, AT}:
+        raise ConfigError(
+            problem=f"Invalid replay {dict(partition)} -> {dict(offset)}.",
+            fix='Write {"since": "2024-02-29T12:00:00Z"} and {"tables": ["schema.name"]}.',
+            field="offsets",
+        )
+    if AT in offset:
+        log.check_place(offset[AT])
+    else:
+        with log.database.session() as session:
+            log.since(session, since)
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else None
+
+
+def time_of(partition: Mapping[str, str]) -> datetime:
+    """Return the time since which changes are sent again."""
+    found = _time(partition[SINCE])
+    assert found is not None
+    return found
+
+
+def asked(position: Position) -> tuple[Mapping[str, str], Offset] | None:
+    """Return what is sent again now: the oldest that has begun, or else has not."""
+    found = [(p, offset) for p, offset in position.items() if SINCE in p]
+    return min(found, key=lambda each: (AT not in each[1], each[0][SINCE]), default=None)
+
+
+class ReplayReader:
+    """The second reader of a log.
+
+    Args:
+        folder: A folder of its own, for files.
+        most_bytes: How much may lie there.
+    """
+
+    def __init__(
+        self, log: DatabaseLog, selection: Selection, folder: Path, most_bytes: int
+    ) -> None:
+        self._log, self._selection = log, selection
+        self._folder, self._most_bytes = folder, most_bytes
+        self._process: LogProcess | None = None
+        self._partition: Mapping[str, str] = {}
+
+    def follow(
+        self, partition: Mapping[str, str], offset: Offset, cut: Offset | None = None
+    ) -> LogProcess:
+        """Return what reads the tables of an offset behind its place, see ``LogProcess``."""
+        if self._process is None or self._partition != partition:
+            self.stop()
+            tables = frozenset(offset[TABLES])
+            make = self._log.reader(
+                partial(_is_one, self._selection.takes, tables), is_second=True
+            )
+            self._process = LogProcess(make, self._log.order, self._folder, self._most_bytes)
+            self._partition = partition
+        self._process.follow(offset[AT], cut)
+        return self._process
+
+    def acknowledge(self, position: Position) -> None:
+        """Let go of what is durable in the targets, and of all that is over."""
+        offset = position.offset(self._partition)
+        if self._process is not None and offset is not None and AT in offset:
+            self._process.confirm(offset[AT])
+        else:
+            self.stop()
+
+    def stop(self) -> None:
+        """End. It may follow again."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+
+
+def _is_one(takes: Any, tables: frozenset[str], table: TableName) -> bool:
+    return str(table) in tables and takes(table)
