@@ -43,3 +43,12 @@ def test_a_set_is_packed_with_ends_that_are_open() -> None:
     assert packed[8:24].hex() == ONE.replace("-", "")
     numbers = [int.from_bytes(packed[at : at + 8], "little") for at in range(24, 64, 8)]
     assert numbers == [2, 1, 6, 9, 10]
+
+
+def test_a_set_has_the_numbers_of_each_tag() -> None:
+    found = GtidSet(f"{ONE}:1-2:own:1-3:9,{OTHER}:7")
+    found.add(f"{ONE}:own:4")
+    assert str(found) == f"{ONE}:1-2,{ONE}:own:1-4:9,{OTHER}:7"
+    assert found.covers(GtidSet(f"{ONE}:own:4"))
+    assert not found.covers(GtidSet(f"{ONE}:3"))
+    assert found.packed()[:8] == bytes([1, 3, 0, 0, 0, 0, 0, 1])
