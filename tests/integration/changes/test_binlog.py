@@ -469,7 +469,7 @@ def test_a_place_without_a_gtid_is_its_file_and_pos(url: str) -> None:
     found = pieces(url, bare, by_gtid=True)
     assert rows_of(found) == [("c", None, (1, "a"))]
     assert found[-1].end is not None
-    assert set(found[-1].end) == {"file", "pos"}
+    assert set(found[-1].end) == {"file", "pos", "server"}
 
 
 def test_a_place_too_far_for_the_protocol_is_that_of_its_gtid(url: str) -> None:

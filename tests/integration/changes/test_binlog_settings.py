@@ -16,7 +16,7 @@ from tests.integration.changes.binlog_reading import (
 )
 from tests.integration.databases.mysql_tables import run
 from tests.mariadb_server import MariadbServer
-from tests.mysql_server import MysqlServer
+from tests.mysql_server import MysqlServer, NewestMysqlServer
 
 from headrace.sdk import ConfigError
 from headrace.sdk.connector import Finding, Verdict
@@ -24,6 +24,7 @@ from headrace_plugins.changes.log import Offset
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
     examine_binlog,
+    examine_cascades,
     oldest_place,
     snapshot_place,
 )
@@ -149,3 +150,30 @@ def test_a_snapshot_has_its_place_in_the_log(url: str) -> None:
         session.commit()
     assert rows == [(1,), (2,)]
     assert brief(changes(url, place)["t"]) == [("c", None, (3,)), ("d", (1,), None)]
+
+
+def test_changes_by_foreign_keys_that_the_log_lacks_are_told(
+    url: str, each_server: MariadbServer
+) -> None:
+    place = place_of(url)
+    run(
+        url,
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT, "
+        "FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)",
+        "CREATE TABLE plain (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id))",
+        "INSERT INTO p VALUES (1)",
+        "INSERT INTO c VALUES (1, 1)",
+        "DELETE FROM p",
+    )
+    database = database_of(url)
+    with database.session() as session:
+        names = database.tables(session)
+        tables = list(database.describe(session, names).values())
+        found = list(examine_cascades(session, tables))
+        assert list(examine_cascades(session, [t for t in tables if t.name.name != "c"])) == []
+    is_logged = brief(changes(url, place)["c"])[1:] == [("d", (1, 1), None)]
+    assert is_logged == isinstance(each_server, NewestMysqlServer)
+    assert [(each.verdict, "ON DELETE CASCADE" in each.found) for each in found] == (
+        [] if is_logged else [(Verdict.WARNING, True)]
+    )

@@ -52,3 +52,9 @@ def test_a_set_has_the_numbers_of_each_tag() -> None:
     assert found.covers(GtidSet(f"{ONE}:own:4"))
     assert not found.covers(GtidSet(f"{ONE}:3"))
     assert found.packed()[:8] == bytes([1, 3, 0, 0, 0, 0, 0, 1])
+
+
+def test_only_a_server_s_own_gaps_are_filled() -> None:
+    found = GtidSet(f"{ONE}:2-3:9:own:1:4,{OTHER}:1:3")
+    assert str(found.filled(ONE.upper())) == f"{ONE}:2-9,{ONE}:own:1-4,{OTHER}:1:3"
+    assert str(found) == f"{ONE}:2-3:9,{ONE}:own:1:4,{OTHER}:1:3"

@@ -65,6 +65,18 @@ class GtidSet:
             for domain, gtid in other._last.items()
         )
 
+    def filled(self, server: str) -> GtidSet:
+        """Return the set without the gaps between a MySQL server's own numbers.
+
+        In its own log these grow. What it was about to commit when it was asked for the set is
+        missing there, and lies before its place in the log nonetheless.
+        """
+        found = GtidSet(str(self))
+        for source, intervals in found._intervals.items():
+            if source.partition(":")[0] == server.lower():
+                intervals[:] = [[intervals[0][0], intervals[-1][1]]]
+        return found
+
     def packed(self) -> bytes:
         """Return MySQL's set as the protocol has it, in the form with tags if it has any."""
         count, is_tagged = len(self._intervals), any(":" in each for each in self._intervals)
