@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests run, where they are missing: PostgreSQL, MariaDB,
+# Installs the servers that the tests run, where they are missing: PostgreSQL, MariaDB, MySQL,
 # logrotate, and with the argument `long` Prometheus and the jars of Debezium, for the tests that
 # take minutes.
 set -euo pipefail
@@ -61,6 +61,13 @@ fetch_prometheus() {
   rm -r "$folder"
 }
 
+# What cannot be had of the newest MySQL, which only Debian's unstable release has, is skipped.
+fetch_mysql() {
+  say "checking the MySQL servers for the tests"
+  PYTHONPATH=. .venv/bin/python -m tests.mysql_server || fail "could not fetch MySQL." \
+    "Check the network and the mirror that spark_conf names, and run make test again."
+}
+
 # Its hashes are checked, and what is there already is not fetched again.
 fetch_debezium() {
   say "checking the jars of Debezium for the tests"
@@ -71,6 +78,7 @@ fetch_debezium() {
 install_postgresql
 install_mariadb
 install_logrotate
+fetch_mysql
 if [ "${1:-}" = long ]; then
   fetch_prometheus
   fetch_debezium

@@ -56,7 +56,11 @@ class MariadbServer(DatabaseServer):
 
     @override
     def _command(self) -> list[str | Path]:
-        settings = {
+        options = [f"--{key}={value}" for key, value in self._settings().items()]
+        return [_program("mariadbd"), "--no-defaults", "--skip-log-bin", *options]
+
+    def _settings(self) -> dict[str, str]:
+        return {
             "datadir": str(self.data),
             "bind_address": "127.0.0.1",
             "port": str(self.port),
@@ -72,8 +76,6 @@ class MariadbServer(DatabaseServer):
             "innodb_flush_method": "nosync",
             **self.settings,
         }
-        options = [f"--{key}={value}" for key, value in settings.items()]
-        return [_program("mariadbd"), "--no-defaults", "--skip-log-bin", *options]
 
     @property
     def _socket(self) -> Path:

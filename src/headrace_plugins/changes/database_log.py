@@ -79,6 +79,18 @@ class DatabaseLog(ABC):
         ConfigError with the statement that is missing.
         """
 
+    def taken_over(self, session: Session, place: Offset) -> Offset | None:
+        """Return where a place lies in the log of a server that has taken over.
+
+        None where the server is still that of the place. Raises DataLostError where the place
+        cannot be found there.
+        """
+        return None
+
+    def goes_on(self, start: Offset, end: Offset) -> bool:
+        """Return whether two places are in one log, and not a server's and its successor's."""
+        return True
+
     @abstractmethod
     def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
         """See to it that the log has these tables, and still what follows a place.

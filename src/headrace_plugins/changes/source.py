@@ -168,6 +168,11 @@ class ChangeTask(StreamFrameSource):
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
         place = start.offset(self._log.partition)
         self._require_own(start, place)
+        moved = place and self._log.taken_over(self._asking(), place)
+        if moved:
+            start, place = self._moved_over(start, moved), moved
+            if limit.until is not None or limit.rows is not None:
+                return start
         self._look(start)
         gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
         if gone:
@@ -248,6 +253,19 @@ class ChangeTask(StreamFrameSource):
                 fix="Set slot.name, topic.prefix or the connector's name back to what it was, "
                 "or reset the offsets, which reads all tables anew.",
             )
+
+    def _moved_over(self, start: Position, place: Offset) -> Position:
+        """Return a position at its place in the log of a server that has taken over."""
+        log.warning("another server has taken over; its log is followed", place=dict(place))
+        self._stop_reading()
+        self._holding.close()
+        self._snapshot = None
+        end = start.moved(self._log.partition, place)
+        for partition, offset in start.items():
+            if UNTIL in offset or "after" in offset:
+                # What was read of it may be more than what the server has.
+                end = end.moved(partition, {"round": 0})
+        return end
 
     def _first(self, *, anew: bool = False) -> Offset:
         """Return where the log begins for a task that has no position yet."""
@@ -512,8 +530,10 @@ class ChangeTask(StreamFrameSource):
     ) -> Sequence[StreamRows]:
         partition = self._log.partition
         before, place = start.offset(partition), end.offset(partition)
-        if before and place and INITIAL in place and place != before:
-            # All begins anew: there is nothing to read yet, nor a log from the start on.
+        is_anew = before and place and INITIAL in place and place != before
+        if is_anew or (before and place and not self._log.goes_on(before, place)):
+            # All begins anew, or in another server's log: there is nothing to read yet, nor a
+            # log from the start on.
             self._look(end)
             return []
         self._look(start)

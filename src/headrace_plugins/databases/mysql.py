@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.catalog import Column
 
 _SETTINGS = (
-    "SET SESSION time_zone = '+00:00', max_error_count = 64, "
+    # MySQL counts more errors than that by itself, and lets only administrators set it.
+    "SET SESSION time_zone = '+00:00', /*M! max_error_count = 64, */ "
     # Values that do not fit are errors, and an identifier of 0 is not the next free one.
     "sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,"
     "NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', "

@@ -5,6 +5,7 @@
 import pickle
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Context, Decimal
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 from tests.database_tables.mariadb import EVERY_TYPE
+from tests.database_tables.table import Table
 from tests.integration.changes.binlog_reading import (
     changes,
     changes_of,
@@ -21,6 +23,7 @@ from tests.integration.changes.binlog_reading import (
 )
 from tests.integration.databases.mysql_tables import columns_of, named, read, run
 from tests.mariadb_server import MariadbServer
+from tests.mysql_server import Mysql8Server, MysqlServer
 
 from headrace.sdk import ConfigError
 from headrace_plugins.changes.log import Offset
@@ -32,6 +35,29 @@ from headrace_plugins.databases.database import Select
 def url(binlog_server: MariadbServer) -> Iterator[str]:
     with binlog_server.database() as url:
         yield url
+
+
+@pytest.fixture
+def each_url(each_server: MariadbServer) -> Iterator[str]:
+    with each_server.database() as url:
+        yield url
+
+
+@pytest.fixture
+def every_type(each_server: MariadbServer) -> Table:
+    """The table with a column of every type that a server has."""
+    lacks = set[str]()
+    if isinstance(each_server, MysqlServer):
+        lacks = {"c_text_compressed", "c_uuid", "c_inet4", "c_inet6", "c_decimal_38_38"}
+    if isinstance(each_server, Mysql8Server):
+        lacks.add("c_invisible")  # which 8.0.23 brought
+    kept = [each for each in EVERY_TYPE.columns if each.name not in lacks]
+    if lacks:
+        kept = [
+            replace(each, values=[v for v in each.values if v[0] != "'838:59:59.999999'"])
+            for each in kept
+        ]
+    return replace(EVERY_TYPE, columns=kept)
 
 
 def identical(one: Any, other: Any) -> bool:
@@ -60,14 +86,16 @@ def require_read_alike(url: str, after: Offset, table: str = "t") -> None:
     require_same(inserted(url, after, table), expected)
 
 
-def test_every_type_is_what_a_reader_of_the_table_gives(url: str) -> None:
-    place, name = place_of(url), EVERY_TYPE.name
-    run(url, *EVERY_TYPE.statements())
-    expected, _ = read(database_of(url), name, nulls=True)
-    run(url, f"UPDATE {name} SET c_int = 5")
-    updated, _ = read(database_of(url), name, nulls=True)
-    run(url, f"DELETE FROM {name}")
-    found = changes(url, place)[name]
+def test_every_type_is_what_a_reader_of_the_table_gives(
+    each_url: str, every_type: Table
+) -> None:
+    place, name = place_of(each_url), every_type.name
+    run(each_url, *every_type.statements())
+    expected, _ = read(database_of(each_url), name, nulls=True)
+    run(each_url, f"UPDATE {name} SET c_int = 5")
+    updated, _ = read(database_of(each_url), name, nulls=True)
+    run(each_url, f"DELETE FROM {name}")
+    found = changes(each_url, place)[name]
     require_same([each["after"] for each in found if each["op"] == "c"], expected)
     updates = [each for each in found if each["op"] == "u"]
     require_same([each["before"] for each in updates], expected)
@@ -77,16 +105,18 @@ def test_every_type_is_what_a_reader_of_the_table_gives(url: str) -> None:
     assert all(each["after"] is None for each in found if each["op"] == "d")
 
 
-def test_columns_have_the_types_that_a_reader_of_the_table_gives(url: str) -> None:
-    place = place_of(url)
-    run(url, *EVERY_TYPE.statements())
-    database = database_of(url)
-    columns = columns_of(database, EVERY_TYPE.name)
-    select = Select(columns=columns, source=database.path(named(database, EVERY_TYPE.name)))
+def test_columns_have_the_types_that_a_reader_of_the_table_gives(
+    each_url: str, every_type: Table
+) -> None:
+    place = place_of(each_url)
+    run(each_url, *every_type.statements())
+    database = database_of(each_url)
+    columns = columns_of(database, every_type.name)
+    select = Select(columns=columns, source=database.path(named(database, every_type.name)))
     [(batch, _), *_] = database.read(select, nulls=True)
-    [piece, *_] = pieces(url, place)
+    [piece, *_] = pieces(each_url, place)
     [found] = piece.runs
-    assert found.shape.table == named(database, EVERY_TYPE.name)
+    assert found.shape.table == named(database, every_type.name)
     assert found.shape.key == ("id",)
     assert [each.name for each in found.shape.columns if not each.schema.optional] == ["id"]
     for own, other in zip(found.shape.columns, columns, strict=True):
@@ -110,12 +140,14 @@ def test_columns_have_the_types_that_a_reader_of_the_table_gives(url: str) -> No
     ]
 
 
-def test_rows_that_no_schema_has_are_rejected_for_the_same_reasons(url: str) -> None:
-    place = place_of(url)
-    run(url, *EVERY_TYPE.statements())
-    _, expected = read(database_of(url), EVERY_TYPE.name)
+def test_rows_that_no_schema_has_are_rejected_for_the_same_reasons(
+    each_url: str, every_type: Table
+) -> None:
+    place = place_of(each_url)
+    run(each_url, *every_type.statements())
+    _, expected = read(database_of(each_url), every_type.name)
     rejected, rows = list[tuple[str, str]](), 0
-    for piece in pieces(url, place):
+    for piece in pieces(each_url, place):
         for each in piece.runs:
             columns = BinlogColumns(each.shape.columns)
             good, bad = columns.parse(each.rows.column("after").flatten())
@@ -128,7 +160,7 @@ def test_rows_that_no_schema_has_are_rejected_for_the_same_reasons(url: str) -> 
     assert [text.partition(",")[0] for text, _ in rejected] == [
         text.partition(",")[0] for text, _ in expected
     ]
-    assert rows == EVERY_TYPE.length - len(rejected)
+    assert rows == every_type.length - len(rejected)
 
 
 def test_decimals_of_all_sizes_are_exact(url: str) -> None:

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,12 @@ from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
+from headrace_plugins.connectors.mysql.binlog_failover import (
+    RESNAPSHOT,
+    is_of,
+    is_same_log,
+    taken_over,
+)
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
     examine_binlog,
@@ -38,13 +44,10 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Rejected, Session
 
 _NUMBER = re.compile(r"\d+$")
-_RESNAPSHOT = (
-    "Keep binary logs for longer. Reset the connector's offsets, which reads all tables anew, "
-    "or set snapshot.mode=when_needed."
-)
+_RESNAPSHOT = f"Keep binary logs for longer. {RESNAPSHOT}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class BinaryLog(DatabaseLog):
     """The binary log of a server.
 
@@ -60,6 +63,9 @@ class BinaryLog(DatabaseLog):
     server_id: int | None
     heartbeat: timedelta
     nulls: bool = False
+    _failovers: int = field(default=0, init=False)
+    """How many there were before the place that is followed: a server tells none of it."""
+    _is_compared: bool = field(default=False, init=False)
 
     @property
     @override
@@ -68,20 +74,19 @@ class BinaryLog(DatabaseLog):
 
     @override
     def order(self, place: Offset) -> tuple[int, ...]:
-        found = _NUMBER.search(str(place["file"]))
-        return (int(found[0]) if found else 0, int(place["pos"]))
+        return (int(place.get("failovers", 0)), *_in_log(place))
 
     @override
     def between_bytes(self, start: Offset, end: Offset) -> int | None:
-        if start["file"] != end["file"]:
+        if not self.goes_on(start, end) or start["file"] != end["file"]:
             return None
         return max(0, int(end["pos"]) - int(start["pos"]))
 
     @override
     def check_place(self, place: Offset) -> None:
-        known = {"file", "pos", "gtid", "initial"}
+        known = {"file", "pos", "gtid", "initial", "server", "failovers"}
         is_one = isinstance(place.get("file"), str) and isinstance(place.get("pos"), int)
-        if not is_one or set(place) - known:
+        if not is_one or set(place) - known or not (place["file"] or place.get("gtid")):
             raise ConfigError(
                 problem=f"Invalid place {dict(place)} in a binary log.",
                 fix='Write {"file": "binlog.000001", "pos": 4}.',
@@ -115,17 +120,39 @@ class BinaryLog(DatabaseLog):
         return current_place(session)
 
     @override
+    def taken_over(self, session: Session, place: Offset) -> Offset | None:
+        self._failovers = int(place.get("failovers", 0))
+        title = self.database.address.title
+        if is_of(session, place):
+            # Another site's server may have the same number, but hardly when it takes over.
+            self._is_compared = self._is_compared or is_same_log(session, place)
+            if self._is_compared:
+                return None
+        found = taken_over(session, place, title)
+        self._failovers, self._is_compared = found["failovers"], True
+        return found
+
+    @override
+    def goes_on(self, start: Offset, end: Offset) -> bool:
+        return int(start.get("failovers", 0)) == int(end.get("failovers", 0))
+
+    @override
     def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
         self.require(session, tables)
         title = self.database.address.title
+        if not is_of(session, place):
+            taken_over(session, place, title)  # a batch that was begun on the server of before
+            return
+        if not place["file"]:
+            return
         oldest, newest = oldest_place(session), current_place(session)
-        if self.order(place) < self.order(oldest):
+        if _in_log(place) < _in_log(oldest):
             raise DataLostError(
                 problem=f"{title} has purged its log up to {oldest['file']}, and was read up "
                 f"to {place['file']}.",
                 fix=_RESNAPSHOT,
             )
-        if self.order(place) > self.order(newest):
+        if _in_log(place) > _in_log(newest):
             raise DataLostError(
                 problem=f"The log of {title} ends at {newest['file']}:{newest['pos']}, and was "
                 f"read up to {place['file']}:{place['pos']}: it is of another server, or was "
@@ -135,11 +162,12 @@ class BinaryLog(DatabaseLog):
 
     @override
     def now(self, session: Session) -> Offset:
-        return current_place(session)
+        place = current_place(session)
+        return {**place, "failovers": self._failovers} if self._failovers else place
 
     @override
     def since(self, session: Session, time: datetime) -> Offset:
-        now, files = current_place(session), session.rows("SHOW BINARY LOGS")
+        now, files = self.now(session), session.rows("SHOW BINARY LOGS")
         dump = Dump(self.database, None, self.heartbeat)
         try:
             found = place_since(dump, [str(file) for file, *_ in files], time)
@@ -170,7 +198,7 @@ class BinaryLog(DatabaseLog):
         # Connections cannot share a snapshot: each reads what is committed when it begins,
         # which is later than now. What the log has of before that comes again, up to here.
         with self.database.session() as session:
-            place = current_place(session)
+            place = self.now(session)
         details: dict[str, int | str | None] = {
             "file": str(place["file"]),
             "pos": int(place["pos"]),
@@ -202,6 +230,12 @@ class BinaryLog(DatabaseLog):
             "row": Schema.int32(),
             "thread": Schema.int64(),
         }
+
+
+def _in_log(place: Offset) -> tuple[int, int]:
+    """Return what grows within the log of one server."""
+    found = _NUMBER.search(str(place["file"]))
+    return (int(found[0]) if found else 0, int(place["pos"]))
 
 
 def _of_database(database: str, follows: Callable[[TableName], bool], table: TableName) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, DataLostError
+from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.changes.log import LogReader, Piece
 from headrace_plugins.connectors.mysql import binlog_events as events
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
@@ -56,11 +56,12 @@ _SNAPSHOT = "Begin with a new snapshot."
 class BinlogReader(LogReader):
     """Reads the binary log of a server from a place on.
 
-    A place is ``file`` and ``pos``, that of the first byte behind a transaction. Its ``gtid``
-    is the set of what had been executed there, if the place that the reader began with has
-    one. Beside what every run has, the rows have ``file``, ``pos`` and ``row``: where the event
-    of a change begins, and which of its rows it is; and ``server_id``, ``gtid`` and ``thread``,
-    the last two null where the log does not have them. `BinlogColumns` makes values of them.
+    A place is ``file`` and ``pos``, that of the first byte behind a transaction, and the
+    ``server`` whose log it is. Its ``gtid`` is the set of what had been executed there, if the
+    place that the reader began with has one; a place without a file is behind that set. Beside
+    what every run has, the rows have ``file``, ``pos`` and ``row``: where the event of a change
+    begins, and which of its rows it is; and ``server_id``, ``gtid`` and ``thread``, the last
+    two null where the log does not have them. `BinlogColumns` makes values of them.
 
     Args:
         database: The server; the user needs REPLICATION SLAVE on it.
@@ -91,7 +92,7 @@ class BinlogReader(LogReader):
         self._file, self._pos = str(after["file"]), int(after["pos"])
         self._gtids = GtidSet(after["gtid"]) if after.get("gtid") else None
         self._new_gtids = list[str]()
-        self._cut = None if cut is None or self._reaches(cut) else cut
+        self._cut_place = cut
         self._inner: tuple[bytes, int] | None = None
         self._tables: dict[int, Bound | None] = {}
         self._by_map: dict[bytes, Bound | None] = {}
@@ -102,6 +103,22 @@ class BinlogReader(LogReader):
         self._told = (self._file, self._pos)
         self._end_us: int | None = None
         self._close()
+        self._dump.open()
+        is_other = after.get("server") not in {None, self._dump.server}
+        if is_other and not (cut is not None and self._gtids is not None and cut.get("gtid")):
+            self._dump.close()
+            raise RetriableError(
+                problem=f"{self._database.address.title} is another server now: "
+                f"{self._dump.server}, and was {after['server']}."
+            )
+        self._goal: GtidSet | None = None
+        if is_other and cut is not None and self._gtids is not None:
+            self._goal = GtidSet(cut["gtid"]).filled(after["server"])
+            self._gtids = self._gtids.filled(after["server"])
+        self._is_done = False
+        facts = {key: after[key] for key in ("failovers",) if key in after}
+        self._facts = {"server": self._dump.server, **facts}
+        self._cut = None if cut is None or is_other or self._reaches(cut) else cut
         is_far = self._pos > _MOST_POS
         if is_far and self._gtids is None:
             raise DataLostError(
@@ -109,14 +126,19 @@ class BinlogReader(LogReader):
                 "32 bits for a place.",
                 fix=_SNAPSHOT,
             )
-        goes_by_gtid = self._gtids is not None and (self._by_gtid or is_far)
+        goes_by_gtid = self._gtids is not None and (
+            self._by_gtid or is_far or is_other or not self._file
+        )
         self._is_placed = not goes_by_gtid  # or the server says first where that is
-        self._dump.open(self._file, self._pos, str(self._gtids) if goes_by_gtid else None)
+        self._dump.request(self._file, self._pos, str(self._gtids) if goes_by_gtid else None)
         self._shapes = Shapes(self._database, mariadb=self._dump.mariadb)
 
     @override
     def read(self, seconds: float) -> Piece | None:
         by = time.monotonic() + seconds
+        if self._is_done and not self._is_full:
+            time.sleep(seconds)
+            return None
         while True:
             self._scan()
             # What is whole is given as soon as nothing more is there.
@@ -149,10 +171,14 @@ class BinlogReader(LogReader):
             self._was_split, self._end = True, None
             return Piece(aside.take(begun=True), None)
         self._end = None
+        if self._goal is not None:
+            end_place = self._cut_place if self._is_done else None
+            runs = aside.take() if aside.whole else ()
+            return Piece(runs, end_place, self._end_us) if runs or end_place else None
         if end is None or (end == self._told and not aside.whole):
             return None
         self._told = end
-        place: dict[str, object] = {"file": end[0], "pos": end[1]}
+        place: dict[str, object] = {"file": end[0], "pos": end[1], **self._facts}
         if self._gtids is not None:
             place["gtid"] = str(self._executed())
         return Piece(aside.take() if aside.whole else (), place, self._end_us)
@@ -172,15 +198,36 @@ class BinlogReader(LogReader):
 
     def _pass(self) -> None:
         """Know that the log goes on, if no transaction is open."""
-        if self._is_open or not self._is_placed:
+        if self._goal is not None and not self._is_open:
+            self._approach(self._goal)
+        if self._is_open or not self._is_placed or self._goal is not None:
             return
         self._end = (self._file, self._pos)
         if self._cut is not None and self._reaches(self._cut):
             self._cut, self._is_full = None, True
 
+    def _approach(self, goal: GtidSet) -> None:
+        """Know whether all is read of a batch that was planned on another server.
+
+        Its end is a place in that one's log, and no piece may end before it.
+        """
+        executed = self._executed()
+        if self._is_done or not executed.covers(goal):
+            return
+        if not goal.covers(executed):
+            raise DataLostError(
+                problem=f"{self._database.address.title} has the transactions of the batch in "
+                f"another order than the server of before: {executed} lie before the end of "
+                f"{goal}.",
+                fix=f"Give the batch up. {_SNAPSHOT}",
+            )
+        self._is_full = self._is_done = True
+
     def _commit(self) -> None:
         if self._gtids is not None and self._gtid is not None:
             self._new_gtids.append(self._gtid)
+        elif self._gtids is not None and not self._dump.mariadb and self._goal is None:
+            self._gtids = None  # a transaction without one: they no longer tell what was read
         aside = self._aside
         aside.commit()
         self._end_us = self._ts_us

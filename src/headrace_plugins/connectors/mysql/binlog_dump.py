@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
-from headrace_plugins.connectors.mysql.binlog_settings import grant_of, version_of
+from headrace_plugins.connectors.mysql.binlog_settings import grant_of, server_of, version_of
 from headrace_plugins.databases.mysql_errors import translated
 
 if TYPE_CHECKING:
@@ -57,16 +57,28 @@ class Dump:
         """What was sent; whoever has read a packet deletes it."""
         self.mariadb: tuple[int, ...] = ()
         """The version of a server that is MariaDB."""
+        self.server = ""
+        """Which server it is, see ``server_of``."""
 
-    def open(self, file: str, pos: int, gtids: str | None) -> None:
-        """Connect, and ask for the log from a place on, or behind what GTIDs stand for."""
+    def open(self) -> None:
+        """Connect, and learn which server it is."""
         self.close()
         self.data.clear()
         session = self._session = self._database.session()
-        connection = session.connection
         try:
             version = str(session.value("SELECT VERSION()"))
             self.mariadb = version_of(version) if "MariaDB" in version else ()
+            self.server = server_of(session)
+        except BaseException:
+            self.close()
+            raise
+
+    def request(self, file: str, pos: int, gtids: str | None) -> None:
+        """Ask for the log from a place on, or behind what GTIDs stand for."""
+        session = self._session
+        assert session is not None
+        connection = session.connection
+        try:
             checksum = session.value("SELECT @@global.binlog_checksum")
             for name in ("master", "source"):  # as older and newer servers call it
                 session.execute(f"SET @{name}_binlog_checksum = %s", [checksum])
@@ -74,7 +86,7 @@ class Dump:
                     f"SET @{name}_heartbeat_period = {int(self._heartbeat * 10**9)}"
                 )
             session.execute("SET @mariadb_slave_capability = 4")  # which knows GTIDs
-            command, packet = self._request(session, file, pos, gtids)
+            command, packet = self._command(session, file, pos, gtids)
             with session.errors(), self._rights():
                 host = b"\x08headrace\0\0" + bytes(10)
                 connection._execute_command(  # noqa: SLF001 - PyMySQL has no other way
@@ -88,14 +100,14 @@ class Dump:
         self._socket = connection._sock  # noqa: SLF001
         self._heard = time.monotonic()
 
-    def _request(
+    def _command(
         self, session: Session, file: str, pos: int, gtids: str | None
     ) -> tuple[int, bytes]:
         if gtids is None:
             return _DUMP, struct.pack("<IHI", pos, 0, self._server_id) + file.encode()
         if self.mariadb:
             session.execute("SET @slave_connect_state = %s", [gtids])
-            session.execute("SET @slave_gtid_strict_mode = 0")
+            session.execute("SET @slave_gtid_strict_mode = 1")  # or it begins anywhere
             session.execute("SET @slave_gtid_ignore_duplicates = 0")
             return _DUMP, struct.pack("<IHI", 4, 0, self._server_id)
         sets = GtidSet(gtids).packed()

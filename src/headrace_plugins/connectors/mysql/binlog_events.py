@@ -287,7 +287,7 @@ def gtid(kind: int, data: bytes, server_id: int) -> Gtid:
     if kind == MARIADB_GTID:
         return mariadb_gtid(data, 0, server_id)
     if kind == TAGGED_GTID:
-        return Gtid(None)
+        return _tagged_gtid(data)
     [number] = struct.unpack_from("<q", data, 17)
     text = None if kind == ANONYMOUS_GTID else f"{UUID(bytes=data[1:17])}:{number}"
     # Behind them: the clock of commits, and since 8.0.1 when this server committed.
@@ -295,6 +295,44 @@ def gtid(kind: int, data: bytes, server_id: int) -> Gtid:
         return Gtid(text)
     moment = int.from_bytes(data[42:49], "little")
     return Gtid(text, ts_us=moment & (_NEW_COMMIT_BITS - 1))
+
+
+def _tagged_gtid(data: bytes) -> Gtid:
+    """Take apart a GTID with a tag, of MySQL 8.3 and later: numbered fields.
+
+    https://dev.mysql.com/doc/dev/mysql-server/latest/PageLibsMysqlSerialization.html
+    """
+    body, found = Body(data), dict[int, int | bytes]()
+    for _ in range(3):  # version, length, the last field that must be known
+        _variable(body)
+    while body.is_left and (field := _variable(body)) <= _COMMIT_FIELD:
+        if field == _UUID_FIELD:
+            found[field] = bytes(_variable(body) for _ in range(16))
+        elif field == _TAG_FIELD:
+            found[field] = body.take(_variable(body))
+        else:
+            found[field] = body.number(1) if not field else _variable(body)
+    uuid, tag, signed = found[_UUID_FIELD], found[_TAG_FIELD], found[_NUMBER_FIELD]
+    assert isinstance(uuid, bytes)
+    assert isinstance(tag, bytes)
+    assert isinstance(signed, int)
+    name = f"{UUID(bytes=uuid)}:{tag.decode()}" if tag else f"{UUID(bytes=uuid)}"
+    moment = found.get(_COMMIT_FIELD)
+    ts_us = moment if isinstance(moment, int) else None
+    return Gtid(f"{name}:{signed >> 1}", ts_us=ts_us)
+
+
+_UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD, _COMMIT_FIELD = 1, 2, 3, 6
+
+
+def _variable(body: Body) -> int:
+    """Return a number whose first byte says by its lowest bits how many follow."""
+    first = body.number(1)
+    more = 0
+    while first >> more & 1:
+        more += 1
+    rest = body.number(more)
+    return (first | rest << 8) >> (more + 1) if more < 8 else rest  # noqa: PLR2004 - all are set
 
 
 def query(kind: int, data: bytes) -> tuple[int, str, str]:

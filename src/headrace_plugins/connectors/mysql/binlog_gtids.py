@@ -11,27 +11,30 @@ from typing_extensions import override
 class GtidSet:
     """GTIDs that were executed: what a reader has got, which grows.
 
-    MySQL's are intervals of each server's numbers, `uuid:1-5:9,uuid:1-3`. MariaDB's are the
-    last one of each domain, `0-1-77,1-4-3`.
+    MySQL's are intervals of each server's numbers, `uuid:1-5:9,uuid:1-3`, and since 8.3 also of
+    its tags, `uuid:1-5:tag:1-3`. MariaDB's are the last one of each domain, `0-1-77,1-4-3`.
     """
 
     def __init__(self, text: str) -> None:
         self._intervals: dict[str, list[list[int]]] = {}
         self._last: dict[str, str] = {}
         for part in filter(None, (each.strip() for each in text.split(","))):
-            source, *ranges = part.split(":")
-            if ranges:
-                found = self._intervals.setdefault(source.strip().lower(), [])
-                for each in ranges:
-                    first, _, last = each.strip().partition("-")
-                    found.append([int(first), int(last or first)])
-                found.sort()
-            else:
+            source, *ranges = (each.strip().lower() for each in part.split(":"))
+            if not ranges:
                 self._last[part.partition("-")[0]] = part
+            name = source
+            for each in ranges:
+                if not each[0].isdigit():
+                    name = f"{source}:{each}"
+                    continue
+                first, _, last = each.partition("-")
+                own = self._intervals.setdefault(name, [])
+                own.append([int(first), int(last or first)])
+                own.sort()
 
     def add(self, gtid: str) -> None:
         """Add the GTID of a transaction."""
-        source, colon, number = gtid.partition(":")
+        source, colon, number = gtid.rpartition(":")
         if not colon:
             self._last[gtid.partition("-")[0]] = gtid
             return
@@ -62,11 +65,26 @@ class GtidSet:
             for domain, gtid in other._last.items()
         )
 
+    def filled(self, server: str) -> GtidSet:
+        """Return the set without the gaps between a MySQL server's own numbers.
+
+        In its own log these grow. What it was about to commit when it was asked for the set is
+        missing there, and lies before its place in the log nonetheless.
+        """
+        found = GtidSet(str(self))
+        for source, intervals in found._intervals.items():
+            if source.partition(":")[0] == server.lower():
+                intervals[:] = [[intervals[0][0], intervals[-1][1]]]
+        return found
+
     def packed(self) -> bytes:
-        """Return MySQL's set as the protocol has it."""
-        parts = [struct.pack("<Q", len(self._intervals))]
+        """Return MySQL's set as the protocol has it, in the form with tags if it has any."""
+        count, is_tagged = len(self._intervals), any(":" in each for each in self._intervals)
+        parts = [struct.pack("<Q", count << 8 | 1 << 56 | 1 if is_tagged else count)]
         for source, intervals in self._intervals.items():
-            parts += [UUID(source).bytes, struct.pack("<Q", len(intervals))]
+            uuid, _, tag = source.partition(":")
+            head = bytes([len(tag) << 1]) + tag.encode() if is_tagged else b""
+            parts += [UUID(uuid).bytes, head, struct.pack("<Q", len(intervals))]
             parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]
         return b"".join(parts)
 

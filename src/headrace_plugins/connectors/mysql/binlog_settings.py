@@ -9,9 +9,10 @@ from headrace.sdk import ConfigError
 from headrace.sdk.connector import Finding, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from headrace_plugins.changes.log import Offset
+    from headrace_plugins.databases.catalog import Table
     from headrace_plugins.databases.database import Session
 
 ROW_FORMAT = "SET GLOBAL binlog_format = 'ROW'; Then begin with a new snapshot."
@@ -30,7 +31,12 @@ _SNAPSHOT = (
     "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
 )
 _START = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
-_EXECUTED = "SELECT @@global.gtid_executed"
+_CASCADES = """
+SELECT table_name, referenced_table_name, delete_rule, update_rule
+FROM information_schema.referential_constraints
+WHERE constraint_schema = %s AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
+  OR update_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT'))
+ORDER BY 1, 2"""
 _POSITION = "SELECT BINLOG_GTID_POS(%s, %s)"
 
 
@@ -68,6 +74,28 @@ def examine_binlog(session: Session) -> Iterator[Finding]:
     yield _server_id(found)
     yield _age(found)
     yield from _rights(session, mariadb=is_mariadb)
+
+
+def examine_cascades(session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
+    """Yield the tables whose rows foreign keys change: InnoDB writes no such change to the log.
+
+    MySQL does since 9.6, unless InnoDB is told to check foreign keys itself as before.
+    """
+    native = session.rows("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
+    if native and native[0][1] == "OFF":
+        return
+    for schema in sorted({table.name.schema for table in tables}):
+        names = {each.name.name.lower() for each in tables if each.name.schema == schema}
+        for name, parent, delete, update in session.rows(_CASCADES, [schema]):
+            if name.lower() in names:
+                yield Finding(
+                    f"changes of {schema}.{name} by its foreign key to {parent}",
+                    Verdict.WARNING,
+                    f"ON DELETE {delete} ON UPDATE {update} changes its rows, and the binary "
+                    "log does not have that",
+                    "Change these rows by statements or triggers of their own, or compare "
+                    "source and target by headrace verify --repair.",
+                )
 
 
 def _server_id(found: dict[str, Any]) -> Finding:
@@ -146,8 +174,10 @@ def current_place(session: Session) -> Offset:
     rows = session.rows("SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS")
     if not rows:
         raise _no_log()
-    file, pos = rows[0][:2]
-    return _place(session, str(file), int(pos), mariadb="MariaDB" in version)
+    file, pos, *_, gtids = rows[0]
+    if "MariaDB" in version:
+        gtids = gtids_at(session, str(file), int(pos))
+    return _place(session, str(file), int(pos), gtids)
 
 
 def oldest_place(session: Session) -> Offset:
@@ -173,7 +203,8 @@ def snapshot_place(session: Session) -> Offset:
         if not found.get("binlog_snapshot_file"):
             raise _no_log()
         pos = int(found["binlog_snapshot_position"])
-        return _place(session, found["binlog_snapshot_file"], pos, mariadb=True)
+        file = found["binlog_snapshot_file"]
+        return _place(session, file, pos, gtids_at(session, file, pos))
     session.execute("FLUSH TABLES WITH READ LOCK")
     try:
         session.execute(_START)
@@ -182,9 +213,22 @@ def snapshot_place(session: Session) -> Offset:
         session.execute("UNLOCK TABLES")
 
 
-def _place(session: Session, file: str, pos: int, *, mariadb: bool) -> Offset:
-    place: dict[str, object] = {"file": file, "pos": pos}
-    gtids = session.value(_POSITION, [file, pos]) if mariadb else session.value(_EXECUTED)
+def gtids_at(session: Session, file: str, pos: int) -> str | None:
+    """Return the GTIDs before a place in MariaDB's log; None where it is none, or of MySQL."""
+    if "MariaDB" not in str(session.value("SELECT VERSION()")):
+        return None
+    found = session.value(_POSITION, [file, pos])
+    return None if found is None else str(found)
+
+
+def server_of(session: Session) -> str:
+    """Return what tells a server from others: MySQL's UUID, or the number of a MariaDB."""
+    is_mariadb = "MariaDB" in str(session.value("SELECT VERSION()"))
+    return str(session.value(f"SELECT @@global.server_{'id' if is_mariadb else 'uuid'}"))
+
+
+def _place(session: Session, file: str, pos: int, gtids: str | None) -> Offset:
+    place: dict[str, object] = {"file": file, "pos": pos, "server": server_of(session)}
     if gtids:
         place["gtid"] = re.sub(r"\s", "", str(gtids))
     return place

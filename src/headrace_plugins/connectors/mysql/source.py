@@ -13,7 +13,7 @@ from headrace_plugins.changes.connector import ChangeSource
 from headrace_plugins.changes.settings import ChangeSettings
 from headrace_plugins.changes.source import ChangeTask
 from headrace_plugins.connectors.mysql.binary_log import BinaryLog
-from headrace_plugins.connectors.mysql.binlog_settings import examine_binlog
+from headrace_plugins.connectors.mysql.binlog_settings import examine_binlog, examine_cascades
 from headrace_plugins.databases.kinds import database_of_kind
 from headrace_plugins.databases.mysql import Mysql
 
@@ -97,6 +97,7 @@ class MysqlSource(ChangeSource):
         cls, log: DatabaseLog, session: Session, tables: Sequence[Table]
     ) -> Iterator[Finding]:
         yield from examine_binlog(session)
+        yield from examine_cascades(session, tables)
         for table in tables:
             if table.untransactional:
                 yield Finding(
