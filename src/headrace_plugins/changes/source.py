@@ -153,6 +153,9 @@ class ChangeTask(StreamFrameSource):
             self._holding.close()
             self._begun = self._snapshot = None
             return Position.of(self._log.partition, self._first(anew=True))
+        except RetriableError:
+            self._looked = -float("inf")  # another server may answer next
+            raise
         finally:
             self._rest()
 
@@ -241,6 +244,8 @@ class ChangeTask(StreamFrameSource):
             return  # that they were read is forgotten first
         if place is not None:
             self._log.check(session, found, place)
+            for until in [offset[UNTIL] for _, offset in start.items() if UNTIL in offset]:
+                self._log.check_seen(session, until)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
             self._await_writers(
@@ -471,6 +476,9 @@ class ChangeTask(StreamFrameSource):
     ) -> Sequence[StreamRows]:
         try:
             return self._streams(spark, start, end)
+        except RetriableError:
+            self._looked = -float("inf")
+            raise
         finally:
             self._rest()
 

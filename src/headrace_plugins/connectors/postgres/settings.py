@@ -39,6 +39,12 @@ class PostgresSourceSettings(ChangeSettings, group="Log"):
         validator=NullOr(Lambda(_check_slot, "the name of a replication slot")),
         importance=Importance.HIGH,
     )
+    slot_failover: bool = setting(
+        "Whether PostgreSQL 17 and newer synchronize the slot to standbys, so that the "
+        "connector goes on at the one that is promoted. A slot that is there is altered.",
+        default=True,
+        importance=Importance.MEDIUM,
+    )
     publication_name: str | None = setting(
         "The publication, which says what tables the log has changes of. The name of the slot "
         "if null.",

@@ -42,6 +42,7 @@ class PostgresTask(ChangeTask):
             mode=settings.publication_autocreate_mode,
             name=settings.topic_prefix.rstrip(".") or connector,
             nulls=settings.nulls,
+            failover=settings.slot_failover,
         )
 
 
