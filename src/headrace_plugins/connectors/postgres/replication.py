@@ -23,7 +23,7 @@ _TRIES, _BUSY_SECONDS = 20, 0.5
 """How often, and after how long, a slot is asked for again that is still in use."""
 _PATIENT_TRIES = 4
 """How often, before whoever uses it is ended."""
-_END_HOLDER = """
+END_HOLDER = """
 SELECT pg_catalog.pg_terminate_backend(a.pid)
 FROM pg_catalog.pg_replication_slots s
 JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
@@ -172,7 +172,7 @@ class ReplicationConnection:
 
     def _end_holder(self) -> None:
         with self._database.session() as session:
-            session.rows(_END_HOLDER, [self._slot])
+            session.rows(END_HOLDER, [self._slot])
 
     def _raise(self, result: Any) -> Never:
         from psycopg.errors import error_from_result  # noqa: PLC0415 - an extra

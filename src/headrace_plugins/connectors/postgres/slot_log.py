@@ -120,6 +120,8 @@ class SlotLog(DatabaseLog):
         name: What ``source`` calls the server.
         nulls: Whether values that no schema has anything for become null.
         failover: Whether the slot goes over to standbys, where the server knows that.
+        warn_retained_bytes: How much of the log the slot may keep without a warning.
+        max_retained_bytes: How much it may keep before it is dropped.
     """
 
     keeps_start: ClassVar[bool] = True  # the slot does
@@ -131,6 +133,8 @@ class SlotLog(DatabaseLog):
     name: str
     nulls: bool = False
     failover: bool = True
+    warn_retained_bytes: int | None = None
+    max_retained_bytes: int | None = None
 
     @property
     @override
