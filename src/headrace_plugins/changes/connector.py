@@ -66,7 +66,9 @@ class ChangeSource(SourceConnector):
         try:
             settings, log = cls._parsed(config)
             with log.database.session() as session:
-                log.require(session, _tables(settings, log, session))
+                tables = _tables(settings, log, session)
+                if settings.snapshot_mode.follows:
+                    log.require(session, tables)
         except RetriableError:
             return  # the task waits for a database that is away
         except ConfigError as error:
@@ -91,7 +93,8 @@ class ChangeSource(SourceConnector):
             except HeadraceError as error:
                 yield Finding("tables to follow", Verdict.FAILED, error.problem, error.fix)
                 return
-            yield from cls.examine_log(log, session, tables)
+            if settings.snapshot_mode.follows:
+                yield from cls.examine_log(log, session, tables)
 
     @override
     @classmethod

@@ -208,7 +208,10 @@ class ChangeTask(StreamFrameSource):
         """Return where the log begins for a task that has no position yet."""
         if self._begun is None:
             tables = list(self._tables.values())
-            place = self._log.begin(self._asking(), tables, anew=anew)
+            if self.settings.snapshot_mode.follows:
+                place = self._log.begin(self._asking(), tables, anew=anew)
+            else:
+                place = self._log.now(self._asking())  # nothing has to be kept
             self._writers = dict.fromkeys(self._tables, frozenset[str]())
             is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
             self._begun = {**place, INITIAL: True} if is_read else place
@@ -217,7 +220,8 @@ class ChangeTask(StreamFrameSource):
     def _everything(self, start: Position, place: Offset) -> Position:
         """Return the end of all that is there: tables are read, and changes up to now."""
         end, now = start, self._log.now(self._asking())
-        if self._log.order(now) > self._log.order(place):
+        is_followed = self.settings.snapshot_mode.follows
+        if is_followed and self._log.order(now) > self._log.order(place):
             process = self._reading(place, now)
             self._await(process, now, _CONNECT_SECONDS)
             if process.entries():
@@ -238,6 +242,9 @@ class ChangeTask(StreamFrameSource):
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
         self._tables = tables
+        if not self.settings.snapshot_mode.follows:
+            self._looked = time.monotonic()
+            return
         left_out = [str(each) for each in self._log.left_out(session, found)]
         self._unknown = [n for n in left_out if start.offset(partition_of(n)) is not None]
         if self._unknown:
@@ -305,6 +312,8 @@ class ChangeTask(StreamFrameSource):
         return bool(left)
 
     def _is_caught_up(self, place: Offset) -> bool:
+        if not self.settings.snapshot_mode.follows:
+            return True
         process = self._reading(place, None)
         process.raise_error()
         return not process.entries()
@@ -371,7 +380,7 @@ class ChangeTask(StreamFrameSource):
                 return start  # it ends while tables are read
             if until is None or order(place) >= order(until):
                 return rest
-        if self.settings.snapshot_mode is SnapshotMode.INITIAL_ONLY:
+        if not self.settings.snapshot_mode.follows:
             return rest
         process = self._reading(place, until)
         seconds = _NEWS_SECONDS if process.is_ready else _CONNECT_SECONDS
@@ -624,7 +633,7 @@ class ChangeTask(StreamFrameSource):
     @override
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         place = start.offset(self._log.partition)
-        if place is None:
+        if place is None or not self.settings.snapshot_mode.follows:
             return Lag()
         end = None if until is None else until.offset(self._log.partition)
         if end is None:
@@ -634,7 +643,7 @@ class ChangeTask(StreamFrameSource):
 
     @override
     def ended(self, position: Position) -> bool:
-        if self.settings.snapshot_mode is not SnapshotMode.INITIAL_ONLY:
+        if self.settings.snapshot_mode.follows:
             return False
         return all(is_read(position.offset(partition_of(name))) for name in self._tables)
 

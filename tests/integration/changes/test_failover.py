@@ -14,10 +14,12 @@ from zipfile import ZipFile
 
 import pytest
 from tests.integration.changes.change_reading import Following, rows, run
+from tests.integration.changes.test_log_examination import examined
 from tests.integration.changes.test_slots import TABLE, followed, of_table, patiently
 from tests.postgresql_server import PostgresqlServer
 
 from headrace.sdk import DataLostError, RetriableError
+from headrace.sdk.connector import Verdict
 from headrace.settings import load_settings
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import find_java
@@ -174,6 +176,35 @@ def test_a_slot_that_is_there_goes_over_from_now_on(
         following.new()
         assert following.slot["failover"]
         following.task.stop()
+
+
+def test_a_doctor_says_what_a_failover_would_do(
+    server_class: type[PostgresqlServer],
+) -> None:
+    requirement = "a slot that survives a failover"
+    with pair(server_class) as servers:
+        url = servers.primary.url()
+        run(url, TABLE[0])
+        found = examined(url)[requirement]
+        assert found.verdict is Verdict.WARNING
+        if server_class.programs is None:
+            assert "stay behind" in found.found
+        else:
+            assert "synchronized_standby_slots" in found.fix
+            run(
+                url,
+                "ALTER SYSTEM SET synchronized_standby_slots = standby",
+                "SELECT pg_reload_conf()",
+            )
+            await_true(lambda: examined(url)[requirement].verdict is Verdict.OK)
+            off = examined(url, slot_failover="false")[requirement]
+            assert off.fix.startswith("Set slot.failover=true")
+            run(url, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+            assert "stays behind" in examined(url)[requirement].found
+        servers.await_standby()
+        primary = examined(servers.standby.url())["a primary"]
+        assert primary.verdict is Verdict.FAILED
+        assert "target_session_attrs" in primary.fix
 
 
 # --- what is lost -----------------------------------------------------------------------

@@ -150,8 +150,9 @@ class ReplicationConnection:
                     f"{'does not come' if end is None else f'left at {lsn_text(end)}'} from "
                     f"timeline {place['timeline']}, in which the log was read up to "
                     f"{lsn_text(int(place['lsn']))}. What the target has may be missing here.",
-                    fix=f"{RESNAPSHOT} headrace verify --repair then removes what the target "
-                    "has and the source has lost.",
+                    fix="Lead connection.url to the primary, if that is another server. Else: "
+                    f"{RESNAPSHOT} headrace verify --repair then removes what the target has "
+                    "and the source has lost.",
                 )
         return int(timeline)
 

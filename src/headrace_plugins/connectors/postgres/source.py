@@ -57,12 +57,14 @@ class PostgresTask(ChangeTask):
     def start(self, context: TaskContext) -> None:
         super().start(context)
         assert isinstance(self._log, SlotLog)
-        self._monitor = SlotMonitor(self._log, self._read_ahead)
+        self._monitor: SlotMonitor | None = None
+        if self.settings.snapshot_mode.follows:
+            self._monitor = SlotMonitor(self._log, self._read_ahead)
 
     @override
     def stop(self) -> None:
-        if hasattr(self, "_monitor"):
-            self._monitor.stop()
+        if (monitor := getattr(self, "_monitor", None)) is not None:
+            monitor.stop()
         super().stop()
 
     def _read_ahead(self) -> tuple[Sequence[Entry], int] | None:
@@ -72,18 +74,22 @@ class PostgresTask(ChangeTask):
 
     @override
     def measured_lag(self) -> Lag | None:
-        return self._monitor.lag
+        return None if self._monitor is None else self._monitor.lag
+
+    def _raise_error(self) -> None:
+        if self._monitor is not None:
+            self._monitor.raise_error()
 
     @override
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
-        self._monitor.raise_error()
+        self._raise_error()
         return super()._latest(start, limit)
 
     @override
     def _streams(
         self, spark: SparkSession, start: Position, end: Position
     ) -> Sequence[StreamRows]:
-        self._monitor.raise_error()
+        self._raise_error()
         return super()._streams(spark, start, end)
 
 
