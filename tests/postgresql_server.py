@@ -5,8 +5,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import ClassVar
 
 import psycopg
 from tests.database_server import DatabaseServer, numbers
@@ -22,6 +23,8 @@ class PostgresqlServer(DatabaseServer):
     title = "PostgreSQL"
     system_user = "postgres"  # its packages bring it
     stop_signal = signal.SIGINT
+    programs: ClassVar[Path | None] = None
+    """The folder of its programs; None for those of this machine."""
 
     @override
     def url(self, database: str = "postgres") -> str:
@@ -36,7 +39,7 @@ class PostgresqlServer(DatabaseServer):
     def initialize(self) -> None:
         options = ["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8"]
         subprocess.run(
-            [_program("initdb"), "--pgdata", self.data, *options],
+            [self._path("initdb"), "--pgdata", self.data, *options],
             check=True,
             user=self.user,
             cwd=self.data.parent,
@@ -57,28 +60,46 @@ class PostgresqlServer(DatabaseServer):
             **self.settings,
         }
         options = [text for key, value in settings.items() for text in ("-c", f"{key}={value}")]
-        return [_program("postgres"), "-D", self.data, *options]
+        return [self._path("postgres"), "-D", self.data, *options]
 
     @contextmanager
-    def standby(self) -> Iterator["PostgresqlServer"]:
+    def standby(self, **settings: str) -> Iterator["PostgresqlServer"]:
         """Run a server that follows this one, and only reads, until it is promoted."""
-        other = PostgresqlServer(self.data.parent / "standby" / "data", self.user)
+        own = {"primary_conninfo": f"{self.url()}?application_name=standby", **settings}
+        other = type(self)(self.data.parent / "standby" / "data", self.user, own)
         other.data.parent.mkdir()
-        if self.user is not None:
-            shutil.chown(other.data.parent, self.user)
-        source = ["--dbname", self.url(), "--checkpoint=fast", "--no-sync"]
         try:
-            subprocess.run(
-                [_program("pg_basebackup"), "-D", other.data, "--write-recovery-conf", *source],
-                check=True,
-                user=self.user,
-                cwd=self.data.parent,
-            )
+            self._copy(other.data)
+            (other.data / "standby.signal").touch()
+            for each in (other.data.parent, other.data, *other.data.rglob("*")):
+                if self.user is not None:
+                    shutil.chown(each, self.user)
             other.start()
             yield other
         finally:
             other.stop()
             shutil.rmtree(other.data.parent)
+
+    def _copy(self, data: Path) -> None:
+        """Copy the folder of data, as a backup does while the server runs."""
+
+        def copy(source: str, target: str) -> None:
+            with suppress(FileNotFoundError):  # what it has removed meanwhile
+                shutil.copy(source, target)
+
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute("SELECT pg_backup_start('standby', true)")
+            shutil.copytree(
+                self.data,
+                data,
+                ignore=shutil.ignore_patterns("postmaster.*"),
+                copy_function=copy,
+            )
+            query = "SELECT labelfile FROM pg_backup_stop(false)"
+            [label] = connection.execute(query).fetchone() or [""]
+        (data / "backup_label").write_text(label)
+        for slot in (data / "pg_replslot").iterdir():  # they are those of the first one
+            shutil.rmtree(slot)
 
     @override
     @contextmanager
@@ -136,6 +157,9 @@ class PostgresqlServer(DatabaseServer):
                 time.sleep(0.05)
             else:
                 return
+
+    def _path(self, name: str) -> str:
+        return _program(name) if self.programs is None else str(self.programs / name)
 
 
 def _program(name: str) -> str:

@@ -254,6 +254,7 @@ class StreamFrameReader:
 
     def __init__(self, source: StreamFrameSource) -> None:
         self._source = source
+        self.measured_lag = source.measured_lag
         self.latest = source.latest
         self.lag = source.lag
         self.ended = source.ended

@@ -164,6 +164,16 @@ LAG_BYTES = _gauge(
     "Bytes that waited for the task when its newest batch began; 0 when it found none.",
     *_OF_TASK,
 )
+LAG_SECONDS = _gauge(
+    "task_lag_seconds",
+    "How long ago the oldest change was made that waits for the task, where its source tells.",
+    *_OF_TASK,
+)
+RETAINED_BYTES = _gauge(
+    "task_source_retained_bytes",
+    "Bytes of its log that the source keeps for the task, as a replication slot does.",
+    *_OF_TASK,
+)
 RETRIES = _counter(
     "task_retries",
     "Steps that failed for now and were tried again.",

@@ -294,14 +294,19 @@ class WorkerMetrics:
 
 def _set_lag(page: Page, lag: Lag | None) -> None:
     """Set a task's lag; None stands for one that has found nothing new."""
+    age = None if lag is None or lag.age is None else lag.age.total_seconds()
     for metric, value in (
         (series.LAG_RECORDS, None if lag is None else lag.rows),
         (series.LAG_BYTES, None if lag is None else lag.size_bytes),
+        (series.LAG_SECONDS, age),
+        (series.RETAINED_BYTES, None if lag is None else lag.retained_bytes),
     ):
         if value is not None:
             page.set(metric, value)
         elif lag is None and page.has(metric):
             page.set(metric, 0)
+        else:
+            page.drop(metric)
 
 
 @dataclass

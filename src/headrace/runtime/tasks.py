@@ -161,6 +161,8 @@ class Assembler:
                 clock=self.clock,
                 keep_since=guard_of(plan).keep_since,
             )
+            if isinstance(source, StreamFrameReader):
+                loop.measured_lag = source.measured_lag
             return Parts(loop, started.pop_all())
         raise AssertionError  # an ExitStack lets nothing pass in silence
 

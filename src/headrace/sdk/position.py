@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, final
 
 from typing_extensions import override
@@ -177,10 +178,19 @@ def check_range(
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a task is behind its source; None where that is not known cheaply."""
+    """How far a task is behind its source; None where that is not known cheaply.
+
+    Args:
+        rows: How many records wait.
+        size_bytes: How much input waits.
+        age: How long ago the oldest change was made that waits.
+        retained_bytes: How much the source keeps on its disk for this task.
+    """
 
     rows: int | None = None
     size_bytes: int | None = None
+    age: timedelta | None = None
+    retained_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,14 @@ class ReplayableSource(SourceTask):
         end = self.latest(start, ReadLimit(until=until))
         return Lag(self.rows(start, end), self.size_bytes(start, end))
 
+    def measured_lag(self) -> Lag | None:
+        """Return how far the task is behind, as the source measures it by itself.
+
+        Asked by any thread while the task runs, also while a batch waits for its sinks, so it
+        may not wait for anything. None, the default, to have ``lag`` asked as batches begin.
+        """
+        return None
+
     def acknowledge(self, position: Position) -> None:
         """Learn that everything up to ``position`` is durable in the target.
 

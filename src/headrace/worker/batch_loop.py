@@ -163,6 +163,8 @@ class BatchLoop:
     limit: ReadLimit
     clock: Callable[[], datetime]
     keep_since: Callable[[datetime], datetime | None] = lambda _: None
+    measured_lag: Callable[[], Lag | None] = lambda: None
+    """What the source measures by itself, see ``ReplayableSource``."""
     lag: Lag | None = None
     """How much was there from the start of the running batch on; measured at most once in
     ``LAG_INTERVAL``, and read by other threads."""

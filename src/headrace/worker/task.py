@@ -203,9 +203,9 @@ class BatchTask:
 
     @property
     def lag(self) -> Lag | None:
-        """Return how far the task was behind when its batch began, where that is known."""
+        """Return how far the task is behind, or was when its batch began."""
         parts = self._parts
-        return parts.loop.lag if parts is not None else None
+        return None if parts is None else parts.loop.measured_lag() or parts.loop.lag
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
         self.stop()  # parts of a start that failed, or of a session that has ended

@@ -70,7 +70,8 @@ class ChangeSource(SourceConnector):
                 tables = _tables(settings, log, session)
                 if (paused := paused_tables(settings, log.database)) is not None:
                     paused.chosen(table.name for table in tables)
-                log.require(session, tables)
+                if settings.snapshot_mode.follows:
+                    log.require(session, tables)
         except RetriableError:
             return  # the task waits for a database that is away
         except ConfigError as error:
@@ -95,7 +96,8 @@ class ChangeSource(SourceConnector):
             except HeadraceError as error:
                 yield Finding("tables to follow", Verdict.FAILED, error.problem, error.fix)
                 return
-            yield from cls.examine_log(log, session, tables)
+            if settings.snapshot_mode.follows:
+                yield from cls.examine_log(log, session, tables)
 
     @override
     @classmethod

@@ -98,6 +98,9 @@ class DatabaseLog(ABC):
         Raises DataLostError where it has not.
         """
 
+    def check_seen(self, session: Session, upto: Offset) -> None:  # noqa: B027 - none by default
+        """Raise DataLostError where the log never comes to what a snapshot has."""
+
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
         """Return the tables that the log has nothing of until ``check``. It changes nothing."""
         return ()

@@ -16,6 +16,8 @@ from headrace.sdk import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.sdk import Position
+    from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.catalog import TableName
 
@@ -42,6 +44,29 @@ def is_read(offset: Mapping[str, Any] | None) -> bool:
 def begun_offset(offset: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the offset of a table that is being read; None for one that was not begun."""
     return None if offset is None or offset.get("round") == 0 else offset
+
+
+def moved_over(start: Position, partition: Mapping[str, str], place: Offset) -> Position:
+    """Return a position at its place in the log of a server that has taken over."""
+    end = start.moved(partition, place)
+    for each, offset in start.items():
+        if UNTIL in offset or "after" in offset:
+            # What was read of it may be more than what the server has.
+            end = end.moved(each, {"round": 0})
+    return end
+
+
+def settled(start: Position, log: DatabaseLog, place: Offset) -> Position:
+    """Return the position at a place in the log, without what is over by then."""
+    end = start.moved(log.partition, followed(place))
+    for partition, offset in start.items():
+        until = offset.get(UNTIL)
+        is_over = until is not None and log.order(place) >= log.order(until)
+        if is_over and is_read(offset):
+            done = {"round": offset["round"]}
+            is_asked = WHERE in partition
+            end = end.without(partition) if is_asked else end.moved(partition, done)
+    return end
 
 
 def has_rows_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:

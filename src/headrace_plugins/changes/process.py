@@ -204,6 +204,11 @@ class LogProcess:
         with self._changed:
             return self._place
 
+    def read_ahead(self) -> tuple[list[Entry], Offset]:
+        """Return what was read and is not confirmed, and up to where. Any thread may ask."""
+        with self._changed:
+            return list(self._entries), self._place
+
     def entries(self) -> list[Entry]:
         """Return what was read and is not yet confirmed. Raises why the process has ended."""
         self.raise_error()

@@ -21,6 +21,11 @@ class SnapshotMode(Enum):
     NO_DATA = "no_data"
     WHEN_NEEDED = "when_needed"
 
+    @property
+    def follows(self) -> bool:
+        """Whether the log is read, so that the server has to keep it."""
+        return self is not SnapshotMode.INITIAL_ONLY
+
 
 class ChangeSettings(TableSourceSettings, group="Tables"):
     """What is followed of a database, and how."""
@@ -33,7 +38,8 @@ class ChangeSettings(TableSourceSettings, group="Tables"):
     )
     snapshot_mode: SnapshotMode = setting(
         "initial reads each table once, and then follows its changes; initial_only ends when "
-        "all are read; no_data follows changes only, from the start of the connector on; "
+        "all are read, and needs neither the log nor a slot; no_data follows changes only, "
+        "from the start of the connector on; "
         "when_needed is initial, and reads all tables again when the log has lost changes that "
         "were not read.",
         default=SnapshotMode.INITIAL,

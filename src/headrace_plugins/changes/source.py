@@ -39,12 +39,15 @@ from headrace_plugins.changes.position import (
     followed,
     has_rows_between,
     is_read,
+    moved_over,
     partition_of,
+    settled,
 )
 from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, asked, time_of
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
 from headrace_plugins.changes.spool import taken
+from headrace_plugins.changes.writers import TableWriters
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
 from headrace_plugins.databases.database import Select
@@ -52,7 +55,7 @@ from headrace_plugins.databases.parts import divided, parts_of
 from headrace_plugins.databases.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -71,8 +74,6 @@ _NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
 _LOOK_SECONDS = 0.1
 _GATHER_SECONDS, _MANY_ROWS, _FAR_BYTES = 2.0, 200_000, 8 << 20
 """For how long, and up to how many rows, a batch gathers while so many bytes are to come."""
-_WRITERS_SECONDS = 2.0
-"""How long a look waits for those who write a new table to end."""
 
 
 class ChangeTask(StreamFrameSource):
@@ -125,8 +126,7 @@ class ChangeTask(StreamFrameSource):
         self._was_table = False
         self._unknown: list[str] = []
         """Tables that count as read, and that the log does not have."""
-        self._writers: dict[str, frozenset[str]] = {}
-        """By the name of a table, who may write it since before the log has had it."""
+        self._writers = TableWriters(self._writers_of)
 
     @override
     def stop(self) -> None:
@@ -162,6 +162,9 @@ class ChangeTask(StreamFrameSource):
             self._holding.close()
             self._begun = self._snapshot = None
             return Position.of(self._log.partition, self._first(anew=True))
+        except RetriableError:
+            self._looked = -float("inf")  # another server may answer next
+            raise
         finally:
             self._rest()
 
@@ -174,17 +177,9 @@ class ChangeTask(StreamFrameSource):
             if limit.until is not None or limit.rows is not None:
                 return start
         self._look(start)
-        gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
-        if gone:
-            # Chosen again, they are read again: what happens meanwhile is not followed.
-            return reduce(Position.without, gone, start)
-        if self._unknown:
-            # Made anew, or left out by others: what they held by then is not in the log.
-            log.warning("tables are read again", tables=self._unknown)
-            for name in self._unknown:
-                self._writers.pop(name, None)
-                start = start.without(partition_of(name))
-            return start
+        known = self._known(start)
+        if known != start:
+            return known
         is_first = place is None
         place = place or self._first()
         if limit.until is None and limit.rows is None:
@@ -210,6 +205,17 @@ class ChangeTask(StreamFrameSource):
             turn(start, place, limit) for turn in (turns[::-1] if self._was_replay else turns)
         )
         return next((end for end in ends if end != start), start)
+
+    def _known(self, start: Position) -> Position:
+        """Return a position without tables that are not, or no longer, as they were read."""
+        # Chosen again, they are read again: what happens meanwhile is not followed.
+        gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
+        if not gone and self._unknown:
+            # Made anew, or left out by others: what they held by then is not in the log.
+            log.warning("tables are read again", tables=self._unknown)
+            self._writers.forget(self._unknown)
+            gone = [partition_of(name) for name in self._unknown]
+        return reduce(Position.without, gone, start)
 
     def _replay_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
         """Return the end of a batch of changes that are sent again, at the log's place at most.
@@ -260,19 +266,17 @@ class ChangeTask(StreamFrameSource):
         self._stop_reading()
         self._holding.close()
         self._snapshot = None
-        end = start.moved(self._log.partition, place)
-        for partition, offset in start.items():
-            if UNTIL in offset or "after" in offset:
-                # What was read of it may be more than what the server has.
-                end = end.moved(partition, {"round": 0})
-        return end
+        return moved_over(start, self._log.partition, place)
 
     def _first(self, *, anew: bool = False) -> Offset:
         """Return where the log begins for a task that has no position yet."""
         if self._begun is None:
             tables = list(self._tables.values())
-            place = self._log.begin(self._asking(), tables, anew=anew)
-            self._writers = dict.fromkeys(self._tables, frozenset[str]())
+            if self.settings.snapshot_mode.follows:
+                place = self._log.begin(self._asking(), tables, anew=anew)
+            else:
+                place = self._log.now(self._asking())  # nothing has to be kept
+            self._writers.begin(self._tables)
             is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
             self._begun = {**place, INITIAL: True} if is_read else place
         return self._begun
@@ -280,7 +284,8 @@ class ChangeTask(StreamFrameSource):
     def _everything(self, start: Position, place: Offset) -> Position:
         """Return the end of all that is there: tables are read, and changes up to now."""
         end, now = start, self._log.now(self._asking())
-        if self._log.order(now) > self._log.order(place):
+        is_followed = self.settings.snapshot_mode.follows
+        if is_followed and self._log.order(now) > self._log.order(place):
             process = self._reading(place, now)
             self._await(process, now, _CONNECT_SECONDS)
             if process.entries():
@@ -304,6 +309,9 @@ class ChangeTask(StreamFrameSource):
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
         self._tables = tables
+        if not self.settings.snapshot_mode.follows:
+            self._looked = time.monotonic()
+            return
         left_out = [str(each) for each in self._log.left_out(session, found)]
         self._unknown = [n for n in left_out if start.offset(partition_of(n)) is not None]
         if self._unknown:
@@ -311,28 +319,14 @@ class ChangeTask(StreamFrameSource):
         if place is not None:
             for each in (place, *(o[AT] for p, o in start.items() if SINCE in p and AT in o)):
                 self._log.check(session, found, each)
+            for until in [offset[UNTIL] for _, offset in start.items() if UNTIL in offset]:
+                self._log.check_seen(session, until)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
-            self._await_writers(
-                name
-                for name in tables
-                if name not in self._writers and start.offset(partition_of(name)) is None
-            )
+            self._writers.wait(n for n in tables if start.offset(partition_of(n)) is None)
         self._looked = time.monotonic()
 
-    def _await_writers(self, names: Iterable[str]) -> None:
-        """Learn who writes new tables, and wait a moment for them to end."""
-        new = {name: self._writers_of(name) for name in names}
-        self._writers |= new
-        by = time.monotonic() + _WRITERS_SECONDS
-        while any(map(self._is_written_by_others, new)) and time.monotonic() < by:
-            time.sleep(_LOOK_SECONDS)
-
     def _writers_of(self, name: str) -> frozenset[str]:
-        """Return who writes a table now, since before the log has it perhaps.
-
-        What such a transaction has written is not in the log, nor yet in a snapshot.
-        """
         return self._database.writers(self._asking(), self._tables[name].name)
 
     def _unread(
@@ -356,24 +350,18 @@ class ChangeTask(StreamFrameSource):
                 until is None or until.offset(partition) not in (None, start.offset(partition))
             )
         ]
-        free = [each for each in found if not self._is_written_by_others(each["table"])]
+        free = [each for each in found if not self._writers.may_write(each["table"])]
         while until is not None and found and not free and not self.context.stopping():
             time.sleep(_LOOK_SECONDS)
-            free = [each for each in found if not self._is_written_by_others(each["table"])]
+            free = [each for each in found if not self._writers.may_write(each["table"])]
         return free or ([] if not found else None)
 
     def _is_paused(self, name: str) -> bool:
         return self._paused is not None and self._paused.takes(self._tables[name].name)
 
-    def _is_written_by_others(self, name: str) -> bool:
-        writers = self._writers.get(name)
-        if not writers:
-            return False
-        left = writers & self._writers_of(name)
-        self._writers[name] = left
-        return bool(left)
-
     def _is_caught_up(self, place: Offset) -> bool:
+        if not self.settings.snapshot_mode.follows:
+            return True
         process = self._reading(place, None)
         process.raise_error()
         return not process.entries()
@@ -433,14 +421,14 @@ class ChangeTask(StreamFrameSource):
     def _log_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
         order, until = self._log.order, None
         is_known = start.offset(self._log.partition) is not None
-        rest = self._settled(start, place) if is_known else start
+        rest = settled(start, self._log, place) if is_known else start
         if limit.until is not None:
             until = limit.until.offset(self._log.partition)
             if until is not None and INITIAL in until:
                 return start  # it ends while tables are read
             if until is None or order(place) >= order(until):
                 return rest
-        if self.settings.snapshot_mode is SnapshotMode.INITIAL_ONLY:
+        if not self.settings.snapshot_mode.follows:
             return rest
         process = self._reading(place, until)
         seconds = _NEWS_SECONDS if process.is_ready else _CONNECT_SECONDS
@@ -450,7 +438,7 @@ class ChangeTask(StreamFrameSource):
             if end is None and order(reached) > order(place):
                 end = self._idle_place(place, reached, until)
             if end is not None:
-                return self._settled(start, {**place, **end})
+                return settled(start, self._log, {**place, **end})
             if until is None or self.context.stopping():
                 return rest
 
@@ -481,18 +469,6 @@ class ChangeTask(StreamFrameSource):
         far = (self._log.between_bytes(place, reached) or 0) >= _IDLE_BYTES
         return reached if far or since * 1000 >= self.settings.heartbeat_interval_ms else None
 
-    def _settled(self, start: Position, place: Offset) -> Position:
-        """Return the position at a place in the log, without what is over by then."""
-        end = start.moved(self._log.partition, followed(place))
-        for partition, offset in start.items():
-            until = offset.get(UNTIL)
-            is_over = until is not None and self._log.order(place) >= self._log.order(until)
-            if is_over and is_read(offset):
-                done = {"round": offset["round"]}
-                is_asked = WHERE in partition
-                end = end.without(partition) if is_asked else end.moved(partition, done)
-        return end
-
     # --- the log --------------------------------------------------------------------
 
     def _reading(self, place: Offset, cut: Offset | None) -> LogProcess:
@@ -522,6 +498,9 @@ class ChangeTask(StreamFrameSource):
     ) -> Sequence[StreamRows]:
         try:
             return self._streams(spark, start, end)
+        except RetriableError:
+            self._looked = -float("inf")
+            raise
         finally:
             self._rest()
 
@@ -689,7 +668,7 @@ class ChangeTask(StreamFrameSource):
     @override
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         place = start.offset(self._log.partition)
-        if place is None:
+        if place is None or not self.settings.snapshot_mode.follows:
             return Lag()
         end = None if until is None else until.offset(self._log.partition)
         if end is None:
@@ -699,7 +678,7 @@ class ChangeTask(StreamFrameSource):
 
     @override
     def ended(self, position: Position) -> bool:
-        if self.settings.snapshot_mode is not SnapshotMode.INITIAL_ONLY:
+        if self.settings.snapshot_mode.follows:
             return False
         return all(is_read(position.offset(partition_of(name))) for name in self._tables)
 

@@ -12,7 +12,7 @@ from headrace.sdk.config import Importance, Lambda, Password, Settings, setting
 from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 POSTGRESQL = "postgresql"
 MYSQL = "mysql"
@@ -57,6 +57,7 @@ class Address:
         kind: The kind of database; JDBC for one that only its JDBC driver speaks.
         url: The URL as it was configured, without a user and a password.
         host: The server's name; empty for a file, and where the driver knows it.
+        others: The servers of PostgreSQL that are tried next, as libpq does.
         database: The database's name on the server, or the path of the file.
         options: What the URL says behind its question mark.
     """
@@ -65,6 +66,7 @@ class Address:
     url: str
     host: str = ""
     port: int = 0
+    others: tuple[tuple[str, int], ...] = ()
     database: str = ""
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -77,8 +79,12 @@ class Address:
             return self.database
         if self.kind == JDBC:
             return self.url.partition("?")[0].partition(";")[0]
-        port = f":{self.port}" if self.port else ""
-        return f"{self.kind}://{self.host}{port}/{self.database}"
+        return f"{self.kind}://{_authority(self.servers)}/{self.database}"
+
+    @property
+    def servers(self) -> tuple[tuple[str, int], ...]:
+        """The names and ports of the servers, in the order in which they are tried."""
+        return ((self.host, self.port), *self.others)
 
     @property
     def marked(self) -> str:
@@ -125,7 +131,7 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
         return Address(kind=JDBC, url=url, user=user, password=password)
     try:
         parts = urlsplit(plain)
-        port = parts.port
+        servers = _servers(parts.netloc, _PORTS[kind])
     except ValueError as error:  # which shows no more than the port
         raise ConfigError(
             problem=f"Invalid URL of a database: {error}.",
@@ -141,7 +147,8 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
             field="connection.url",
         )
     user = user or options.pop("user", None) or unquote(parts.username or "") or None
-    host, database = parts.hostname or "", unquote(parts.path.strip("/"))
+    (host, port), *others = servers
+    database = unquote(parts.path.strip("/"))
     # What the URL leaves out libpq takes from its own variables, such as PGHOST.
     if not database or not (host or kind == POSTGRESQL):
         raise ConfigError(
@@ -149,17 +156,36 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
             fix=f"Write {found[1]}://host:{_PORTS[kind]}/database.",
             field="connection.url",
         )
-    port = port or (_PORTS[kind] if host else 0)
+    if others and kind != POSTGRESQL:
+        raise ConfigError(
+            problem=f"The URL {plain!r} names several hosts, as those of PostgreSQL only may.",
+            fix="Name one host, such as a name that follows the primary.",
+            field="connection.url",
+        )
     return Address(
         kind=kind,
-        url=f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}",
+        url=f"{parts.scheme}://{_authority(servers)}{parts.path}",
         host=host,
         port=port,
+        others=tuple(others),
         database=database,
         user=user,
         password=password,
         options=options,
     )
+
+
+def _servers(authority: str, port: int) -> list[tuple[str, int]]:
+    """Return the hosts and ports of a URL. Raises ValueError for what is none."""
+    listed = authority.rpartition("@")[2].split(",")
+    found = [urlsplit(f"//{each}") for each in listed]
+    return [
+        (each.hostname or "", each.port or (port if each.hostname else 0)) for each in found
+    ]
+
+
+def _authority(servers: Iterable[tuple[str, int]]) -> str:
+    return ",".join(f"{host}:{port}" if port else host for host, port in servers)
 
 
 def _refuse_secret(is_there: bool) -> None:  # noqa: FBT001 - it is the whole question
@@ -204,7 +230,8 @@ class ConnectionSettings(Settings, group="Connection"):
     connection_url: str = setting(
         "Where the database is: postgresql://host:5432/database, mysql://host/database, "
         "mariadb://host/database or sqlite:/path/of/file.db, with jdbc: before it too; or for "
-        "the connector jdbc the jdbc: URL of any other database. The "
+        "the connector jdbc the jdbc: URL of any other database. That of PostgreSQL may name "
+        "several hosts, as postgresql://a,b/database?target_session_attrs=read-write. The "
         "password does not belong here.",
         validator=Lambda(_check_url, "the URL of a database"),
         importance=Importance.HIGH,

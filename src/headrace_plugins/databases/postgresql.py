@@ -112,8 +112,8 @@ class Postgresql(Database):
         """The parameters of libpq for a connection."""
         address = self.address
         return {
-            "host": address.host or None,
-            "port": address.port or None,
+            "host": ",".join(host for host, _ in address.servers) or None,
+            "port": ",".join(str(port or "") for _, port in address.servers) or None,
             "dbname": address.database,
             "user": address.user,
             # libpq's own variables have a password for their own host only: an empty text

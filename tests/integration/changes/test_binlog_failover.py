@@ -29,7 +29,7 @@ class MysqlFollowing(Following):
     """A source of MySQL, which knows its position only when it begins again."""
 
     @override
-    def _started(self) -> MysqlTask:  # type: ignore[override]
+    def _started(self) -> MysqlTask:
         props = {key: text for key, text in self.props.items() if key != "slot.name"}
         task = MysqlSource.task(MysqlSource.config_def().parse(props))
         assert isinstance(task, MysqlTask)

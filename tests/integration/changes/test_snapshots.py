@@ -12,9 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 from tests.integration.changes.change_reading import Following, rows, run, transact
+from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import HeadraceError, RetriableError
+from headrace.sdk import HeadraceError, Position, ReadLimit, RetriableError
 from headrace.sdk.sources import ArrowParts
+from headrace_plugins.connectors.postgres import PostgresSource
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]
@@ -103,6 +105,32 @@ def test_a_snapshot_waits_for_who_may_have_written_before_the_log_has_the_table(
     assert len(following.batch() or ()) == 1001
     following.changes()
     compare(following)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_snapshot_alone_leaves_no_slot_and_needs_no_log(follow: Follow, once: bool) -> None:
+    with PostgresqlServer.running(wal_level="replica") as server, server.database() as url:
+        run(url, *KEYED)
+        following = follow(url, snapshot_mode="initial_only", **SMALL)
+        config = PostgresSource.config_def().parse(following.props)
+        assert not list(PostgresSource.check(config))
+        until = following.task.latest(Position(), ReadLimit()) if once else None
+        for _ in range(5):
+            end = following.task.latest(following.position, ReadLimit(until=until))
+            following.read(end)
+            following.commit(end)
+        following.restart()
+        run(url, "UPDATE t SET v = -1 WHERE id = 1", "CREATE TABLE other (id int PRIMARY KEY)")
+        while following.batch() is not None:
+            pass
+        assert following.task.ended(following.position)
+        assert len(following.replica.rows("t")) == 1000
+        assert rows(
+            url,
+            "SELECT (SELECT count(*) FROM pg_replication_slots), "
+            "(SELECT count(*) FROM pg_publication)",
+        ) == [(0, 0)]
+        following.task.stop()
 
 
 def test_a_large_table_is_read_in_batches(url: str, follow: Follow) -> None:

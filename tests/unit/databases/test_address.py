@@ -6,6 +6,7 @@ from headrace.sdk import ConfigError
 from headrace.sdk.connector import Verdict
 from headrace_plugins.connectors.jdbc import JdbcSink, JdbcSource
 from headrace_plugins.databases.address import address_of
+from headrace_plugins.databases.postgresql import Postgresql
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,18 @@ def test_an_option_that_leads_elsewhere_than_the_url_says_is_refused(option: str
 def test_the_options_of_tls_and_time_limits_are_taken() -> None:
     address = address_of("postgresql://h/d?sslmode=verify-full&connect_timeout=3")
     assert address.options == {"sslmode": "verify-full", "connect_timeout": "3"}
+
+
+def test_several_servers_of_postgresql_are_tried_in_their_order() -> None:
+    address = address_of("jdbc:postgresql://u@h1:1,h2,[::1]:3/d?target_session_attrs=primary")
+    assert address.servers == (("h1", 1), ("h2", 5432), ("::1", 3))
+    assert (address.user, address.database) == ("u", "d")
+    assert address.title == "postgresql://h1:1,h2:5432,::1:3/d"
+    assert Postgresql(address).parameters["host"] == "h1,h2,::1"
+    assert Postgresql(address).parameters["port"] == "1,5432,3"
+    for bad in ("postgresql://h1,h2:x/d", "mysql://h1,h2/d"):
+        with pytest.raises(ConfigError):
+            address_of(bad)
 
 
 @pytest.mark.parametrize(

@@ -129,10 +129,21 @@ def test_rejected_records_are_dead_letters_only_where_there_is_a_topic_for_them(
 def test_a_task_that_finds_nothing_new_has_no_lag_and_one_that_never_knew_has_none_shown():
     book = empty()
     one, other = run(book, "a"), run(book, "b")
-    lags: dict[TaskId, Lag | None] = {one: Lag(rows=5), other: Lag()}
+    age = timedelta(seconds=1.5)
+    lags: dict[TaskId, Lag | None] = {
+        one: Lag(rows=5, age=age, retained_bytes=7),
+        other: Lag(),
+    }
     book.measure_lags(lambda: lags)
     assert value(book, "headrace_task_lag_records") == 5
+    assert value(book, "headrace_task_lag_seconds") == 1.5
+    assert value(book, "headrace_task_source_retained_bytes") == 7
     assert values(book, "headrace_task_lag_bytes") == []
+    lags[one] = Lag(size_bytes=9)
+    assert value(book, "headrace_task_lag_bytes") == 9
+    assert values(book, "headrace_task_lag_records") == []
+    lags[one] = Lag(rows=5)
+    assert value(book, "headrace_task_lag_records") == 5
     lags.update({one: None, other: None})
     assert value(book, "headrace_task_lag_records", connector="a") == 0
     assert values(book, "headrace_task_lag_records", connector="b") == []

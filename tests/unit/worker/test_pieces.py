@@ -171,3 +171,13 @@ def test_a_batch_that_gets_no_smaller_fails_its_task_after_some_tries() -> None:
     with pytest.raises(SinkError, match="memory") as failed:
         task.step()
     assert "batch.max.rows" in failed.value.fix
+
+
+def test_what_a_source_measures_by_itself_is_shown_first() -> None:
+    system = System(memory=MANY)
+    task = system.task()
+    started(system, task)
+    moved(system, task)
+    assert task.lag is None
+    system.loop.measured_lag = lambda: Lag(rows=2)
+    assert task.lag == Lag(rows=2)

@@ -57,7 +57,8 @@ def place_since(dump: Dump, files: Sequence[str], since: datetime) -> Offset | N
 
 def _headers(dump: Dump, file: str) -> Iterator[tuple[int, int, int, int]]:
     """Yield time, type, length and end of the events of a file and of those behind it."""
-    dump.open(file, 4, None)
+    dump.open()
+    dump.request(file, 4, None)
     place = 0
     while True:
         found = dump.packet(place)

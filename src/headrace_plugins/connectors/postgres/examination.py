@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
 from headrace.sdk.connector import Finding, Verdict
+from headrace_plugins.connectors.postgres.replication import HAS_FAILOVER
 from headrace_plugins.connectors.postgres.settings import PublicationMode
 from headrace_plugins.databases.catalog import TableName
 
@@ -31,6 +32,14 @@ _SLOT = """
 SELECT active, wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint,
   pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, safe_wal_size
 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
+_STANDBYS = """
+SELECT count(*), current_setting('server_version_num')::int,
+  current_setting('synchronized_standby_slots', true),
+  (SELECT to_jsonb(o) ->> 'failover' FROM pg_catalog.pg_replication_slots o
+   WHERE o.slot_name = %s)
+FROM pg_catalog.pg_stat_replication r
+LEFT JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
+WHERE coalesce(s.slot_type, 'physical') = 'physical'"""
 _OWNED = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -45,6 +54,15 @@ _MUCH_BYTES = 1 << 30
 
 def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield what following the log takes, each with the statement that is missing."""
+    standby = session.value("SELECT pg_is_in_recovery()")
+    yield _finding(
+        not standby,
+        "a primary",
+        "a standby" if standby else "yes",
+        "Name all servers in connection.url, with ?target_session_attrs=read-write.",
+    )
+    if standby:
+        return
     level = session.value("SELECT current_setting('wal_level')")
     yield _finding(
         level == "logical",
@@ -66,6 +84,7 @@ def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iter
     yield from _tables(log, session, tables)
     yield from _publication(log, session, tables)
     yield from _slot(log, session)
+    yield from _failover(log, session)
     oldest = session.value(_OLD_TRANSACTION)
     yield _finding(
         oldest is None or oldest < _LONG_SECONDS,
@@ -154,12 +173,17 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
         return
     seen = f"{_size(behind)} behind, {_size(kept)} of the log are kept for it"
     seen += ", in use" if active else ", not in use"
+    if log.max_retained_bytes is not None:
+        seen += f", dropped at {_size(log.max_retained_bytes)}"
+    most = log.warn_retained_bytes if active else _MUCH_BYTES
+    drop = f"SELECT pg_drop_replication_slot({log.database.literal(log.slot)});"
     yield _finding(
-        (kept or 0) < _MUCH_BYTES or bool(active),
+        most is None or (kept or 0) < most,
         requirement,
         seen,
-        "Run the connector, or drop the slot before the disk is full: "
-        f"SELECT pg_drop_replication_slot({log.database.literal(log.slot)});",
+        "See what holds the sinks up, before the disk is full."
+        if active
+        else f"Run the connector, or drop the slot before the disk is full: {drop}",
         otherwise=Verdict.WARNING,
     )
     limit = session.value("SELECT current_setting('max_slot_wal_keep_size')")
@@ -170,6 +194,29 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
         "Without a limit a connector that is stopped for long fills the server's disk: "
         "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();",
         otherwise=Verdict.WARNING,
+    )
+
+
+def _failover(log: SlotLog, session: Session) -> Iterator[Finding]:
+    """Yield whether the connector would go on at a standby, if there is any."""
+    [(standbys, version, synchronized, failover)] = session.rows(_STANDBYS, [log.slot])
+    if not standbys:
+        return
+    seen, fix = f"waits for the standbys of {synchronized}", ""
+    if version < HAS_FAILOVER:
+        seen = "Slots of this version stay behind on the old primary."
+        fix = "After a failover all tables are read again; PostgreSQL 17 takes slots over."
+    elif not log.failover or failover == "false":
+        seen = "The slot stays behind on the old primary."
+        fix = "Set slot.failover=true and run the connector."
+    elif not synchronized:
+        seen = "Targets may get what no standby has, which a failover then loses."
+        fix = (
+            "ALTER SYSTEM SET synchronized_standby_slots = 'the standbys'' physical slots'; "
+            "SELECT pg_reload_conf();"
+        )
+    yield _finding(
+        not fix, "a slot that survives a failover", seen, fix, otherwise=Verdict.WARNING
     )
 
 

@@ -15,6 +15,7 @@ from headrace.sdk import DataLostError, RetriableError
 from headrace_plugins.databases.postgresql import SETTINGS
 
 if TYPE_CHECKING:
+    from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.postgresql import Postgresql
 
 _UNIX_2000 = 946_684_800
@@ -22,11 +23,12 @@ _TRIES, _BUSY_SECONDS = 20, 0.5
 """How often, and after how long, a slot is asked for again that is still in use."""
 _PATIENT_TRIES = 4
 """How often, before whoever uses it is ended."""
-_END_HOLDER = """
+END_HOLDER = """
 SELECT pg_catalog.pg_terminate_backend(a.pid)
 FROM pg_catalog.pg_replication_slots s
 JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 WHERE s.slot_name = %s AND a.application_name = current_setting('application_name')"""
+HAS_FAILOVER = 170_000
 RESNAPSHOT = (
     "Reset the connector's offsets, which reads all tables anew, or set "
     "snapshot.mode=when_needed."
@@ -60,13 +62,43 @@ def check_confirmed(title: str, slot: str, confirmed: str | None, place: int) ->
         )
 
 
-class ReplicationStream:
-    """Messages of a slot from a place on; only one connection at a time has them.
+def check_system(title: str, place: Offset, system: str) -> None:
+    """Raise DataLostError for a server that is neither the one of a place nor its copy."""
+    if place.get("system") not in {None, system}:
+        raise DataLostError(
+            problem=f"{title} is another server than the one whose log was read.",
+            fix=f"Lead connection.url to that one. {RESNAPSHOT}",
+        )
 
-    Raises what ``Database`` does, and DataLostError where the slot or its log has gone.
-    """
 
-    def __init__(self, database: Postgresql, slot: str, publication: str, after: int) -> None:
+def _timeline_end(history: str, timeline: int) -> int | None:
+    """Return where a timeline was left; None where the history has nothing of it."""
+    for line in history.splitlines():
+        number, *rest = line.split()
+        if number == str(timeline):
+            return to_lsn(rest[0])
+    return None
+
+
+def timeline_of(segment: str) -> int:
+    """Return the timeline that a file of the log is of."""
+    return int(segment[:8], 16)
+
+
+def require_primary(title: str, *, is_standby: bool) -> None:
+    """Raise RetriableError for a server that only follows another."""
+    if is_standby:
+        raise RetriableError(
+            problem=f"{title} is a standby, whose slots cannot be read until it is promoted.",
+            fix="Lead connection.url to the primary: name all servers, and let "
+            "?target_session_attrs=read-write choose.",
+        )
+
+
+class ReplicationConnection:
+    """A connection to a walsender. Raises what ``Database`` does."""
+
+    def __init__(self, database: Postgresql, slot: str, publication: str) -> None:
         from psycopg import Error, OperationalError, pq  # noqa: PLC0415 - an extra
         from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - an extra
 
@@ -81,24 +113,50 @@ class ReplicationStream:
         try:
             for name, value in {**SETTINGS, "lc_monetary": "C"}.items():
                 self._command(f"SET {name} = {database.literal(value)}")
-            names = database.literal(database.quote(publication))
-            self._start(
-                f"START_REPLICATION SLOT {database.quote(slot)} LOGICAL {lsn_text(after)} "
-                f"(proto_version '1', publication_names {names})"
-            )
         except BaseException:
             self.close()
             raise
-        self._readable = poll()
-        self._readable.register(self._server.socket, POLLIN)
 
-    def _command(self, text: str) -> None:
-        result = self._server.exec_(text.encode())
-        ok = {self._pq.ExecStatus.COMMAND_OK, self._pq.ExecStatus.COPY_BOTH}
-        if result.status not in ok:
+    def _command(self, text: str) -> list[bytes | None]:
+        """Run a command; return the first row of what it gives."""
+        result, status = self._server.exec_(text.encode()), self._pq.ExecStatus
+        if result.status not in {status.COMMAND_OK, status.COPY_BOTH, status.TUPLES_OK}:
             self._raise(result)
+        return [result.get_value(0, n) for n in range(result.nfields if result.ntuples else 0)]
 
-    def _start(self, command: str) -> None:
+    def check(self, *places: Offset) -> int:
+        """Raise DataLostError unless this server's log has these places; return its timeline.
+
+        A standby that is promoted begins a timeline where its log ended. What the old primary
+        has in its own behind that is lost, and numbers of places are given once more.
+        """
+        title = self._database.address.title
+        [standby] = self._command("SELECT pg_is_in_recovery()")
+        require_primary(title, is_standby=standby == b"t")
+        system, timeline = (
+            str(each, "ascii") for each in self._command("IDENTIFY_SYSTEM")[:2] if each
+        )
+        for place in places:
+            check_system(title, place, system)
+            if place.get("timeline") in {None, int(timeline)}:
+                continue
+            history = ""
+            if int(timeline) > 1:
+                history = str(self._command(f"TIMELINE_HISTORY {timeline}")[1] or b"", "utf-8")
+            end = _timeline_end(history, int(place["timeline"]))
+            if end is None or int(place["lsn"]) > end:
+                raise DataLostError(
+                    problem=f"{title} was failed over, or set back: its timeline {timeline} "
+                    f"{'does not come' if end is None else f'left at {lsn_text(end)}'} from "
+                    f"timeline {place['timeline']}, in which the log was read up to "
+                    f"{lsn_text(int(place['lsn']))}. What the target has may be missing here.",
+                    fix="Lead connection.url to the primary, if that is another server. Else: "
+                    f"{RESNAPSHOT} headrace verify --repair then removes what the target has "
+                    "and the source has lost.",
+                )
+        return int(timeline)
+
+    def _retried(self, command: str) -> None:
         for left in reversed(range(_TRIES)):
             try:
                 self._command(command)
@@ -115,7 +173,7 @@ class ReplicationStream:
 
     def _end_holder(self) -> None:
         with self._database.session() as session:
-            session.rows(_END_HOLDER, [self._slot])
+            session.rows(END_HOLDER, [self._slot])
 
     def _raise(self, result: Any) -> Never:
         from psycopg.errors import error_from_result  # noqa: PLC0415 - an extra
@@ -141,6 +199,53 @@ class ReplicationStream:
             raise RetriableError(problem=f"{title}: {text}.") from error
         with self._database.errors():
             raise error
+
+    def close(self) -> None:
+        """Close the connection. Never raises."""
+        with suppress(Exception):
+            self._server.finish()
+
+
+class ReplicationStream(ReplicationConnection):
+    """Messages of a slot from a place on; only one connection at a time has them.
+
+    Raises DataLostError where the slot or its log has gone.
+
+    Args:
+        cut: Where a batch ends that was planned before.
+        failover: Whether the slot goes over to standbys, where the server knows that.
+    """
+
+    def __init__(
+        self,
+        database: Postgresql,
+        slot: str,
+        publication: str,
+        after: Offset,
+        cut: Offset | None = None,
+        *,
+        failover: bool = False,
+    ) -> None:
+        super().__init__(database, slot, publication)
+        try:
+            self.timeline = self.check(after, *([] if cut is None else [cut]))
+            name = database.quote(slot)
+            if failover and self._server.server_version >= HAS_FAILOVER:
+                query = (
+                    "SELECT failover FROM pg_catalog.pg_replication_slots WHERE slot_name = "
+                )
+                if self._command(query + database.literal(slot)) == [b"f"]:
+                    self._retried(f"ALTER_REPLICATION_SLOT {name} (FAILOVER)")
+            names = database.literal(database.quote(publication))
+            self._retried(
+                f"START_REPLICATION SLOT {name} LOGICAL {lsn_text(int(after['lsn']))} "
+                f"(proto_version '1', publication_names {names})"
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._readable = poll()
+        self._readable.register(self._server.socket, POLLIN)
 
     def next(self, by: float) -> bytes | None:
         """Return the next message; None where there is none by a time of ``monotonic``."""
@@ -173,8 +278,3 @@ class ReplicationStream:
         with self._database.errors():
             self._server.put_copy_data(status)
             self._server.flush()
-
-    def close(self) -> None:
-        """Close the connection. Never raises."""
-        with suppress(Exception):
-            self._server.finish()

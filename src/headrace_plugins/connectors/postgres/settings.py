@@ -6,7 +6,15 @@ import hashlib
 import re
 from enum import Enum
 
-from headrace.sdk.config import Importance, Lambda, NullOr, invalid, setting
+from headrace.sdk.config import (
+    ConfigType,
+    Importance,
+    Lambda,
+    NullOr,
+    Range,
+    invalid,
+    setting,
+)
 from headrace_plugins.changes.settings import ChangeSettings
 
 OWN_SLOT = "headrace_"
@@ -38,6 +46,28 @@ class PostgresSourceSettings(ChangeSettings, group="Log"):
         default=None,
         validator=NullOr(Lambda(_check_slot, "the name of a replication slot")),
         importance=Importance.HIGH,
+    )
+    slot_failover: bool = setting(
+        "Whether PostgreSQL 17 and newer synchronize the slot to standbys, so that the "
+        "connector goes on at the one that is promoted. A slot that is there is altered.",
+        default=True,
+        importance=Importance.MEDIUM,
+    )
+    slot_warn_retained_bytes: int | None = setting(
+        "How many bytes of its log the server may keep for the slot before that is logged as a "
+        "warning. No warning if null.",
+        default=10 << 30,
+        type=ConfigType.LONG,
+        validator=NullOr(Range(at_least=1)),
+    )
+    slot_max_retained_bytes: int | None = setting(
+        "How many bytes of its log the server may keep for the slot before the slot is dropped "
+        "and the task fails: what it has not read is lost to it, and all tables have to be "
+        "read again. It is looked at while the task runs. Never if null.",
+        default=None,
+        type=ConfigType.LONG,
+        validator=NullOr(Range(at_least=1)),
+        importance=Importance.MEDIUM,
     )
     publication_name: str | None = setting(
         "The publication, which says what tables the log has changes of. The name of the slot "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,9 +20,14 @@ from headrace.sdk import (
 )
 from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
 from headrace_plugins.connectors.postgres.replication import (
+    HAS_FAILOVER,
     RESNAPSHOT,
+    ReplicationConnection,
     check_confirmed,
+    check_system,
     lsn_text,
+    require_primary,
+    timeline_of,
     to_lsn,
 )
 from headrace_plugins.connectors.postgres.settings import OWN_SLOT, PublicationMode
@@ -41,8 +46,15 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Session
 
 _SLOT = """
-SELECT plugin, database = current_database(), wal_status, confirmed_flush_lsn::text
-FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
+SELECT plugin, database = current_database(), wal_status, confirmed_flush_lsn::text,
+  to_jsonb(s) ->> 'invalidation_reason'
+FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s"""
+_CREATE = "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
+_CREATE_FAILOVER = """
+SELECT lsn::text
+FROM pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)"""
+_SERVER = """
+SELECT system_identifier::text, pg_is_in_recovery() FROM pg_catalog.pg_control_system()"""
 _IDENTITY = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -66,6 +78,7 @@ SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
   AND c.relkind = 'p'"""
+_PLACE = {"lsn", "system", "timeline", "initial"}
 _PAGE_BYTES = 1024
 """Of which a page of the log is a multiple, whatever its size is."""
 _PAGE_SECONDS = 1.0
@@ -107,6 +120,9 @@ class SlotLog(DatabaseLog):
         mode: Whether the publication is made here.
         name: What ``source`` calls the server.
         nulls: Whether values that no schema has anything for become null.
+        failover: Whether the slot goes over to standbys, where the server knows that.
+        warn_retained_bytes: How much of the log the slot may keep without a warning.
+        max_retained_bytes: How much it may keep before it is dropped.
     """
 
     keeps_start: ClassVar[bool] = True  # the slot does
@@ -117,6 +133,9 @@ class SlotLog(DatabaseLog):
     mode: PublicationMode
     name: str
     nulls: bool = False
+    failover: bool = True
+    warn_retained_bytes: int | None = None
+    max_retained_bytes: int | None = None
 
     @property
     @override
@@ -129,7 +148,7 @@ class SlotLog(DatabaseLog):
 
     @override
     def check_place(self, place: Offset) -> None:
-        if not isinstance(place.get("lsn"), int) or set(place) - {"lsn", "system", "initial"}:
+        if not isinstance(place.get("lsn"), int) or set(place) - _PLACE:
             raise ConfigError(
                 problem=f"Invalid place {dict(place)} in the log of PostgreSQL.",
                 fix='Write {"lsn": number}, such as one that was stored before.',
@@ -145,7 +164,8 @@ class SlotLog(DatabaseLog):
     @override
     def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
         place: str | None = None
-        for plugin, is_here, status, confirmed in session.rows(_SLOT, [self.slot]):
+        system = self._system(session)
+        for plugin, is_here, status, confirmed, _ in session.rows(_SLOT, [self.slot]):
             self._check_slot(plugin, is_here)
             place = confirmed
             is_published = session.rows(_PUBLICATION, [self.publication])
@@ -168,38 +188,34 @@ class SlotLog(DatabaseLog):
         self._publish(session, tables)
         session.commit()
         if place is None:
-            place = session.value(
-                "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
-                [self.slot],
-            )
+            number = int(session.value("SELECT current_setting('server_version_num')"))
+            has_failover = self.failover and number >= HAS_FAILOVER
+            place = session.value(_CREATE_FAILOVER if has_failover else _CREATE, [self.slot])
             session.commit()
         else:
             # Where a slot is created, the server waits for them itself.
             self._await_writers(session, tables)
-        return {"lsn": to_lsn(str(place)), "system": self._system(session)}
+        return {**self.now(session), "lsn": to_lsn(str(place)), "system": system}
 
     @override
     def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
-        system = self._system(session)
         title = self.database.address.title
-        if place.get("system") not in {None, system}:
-            raise DataLostError(
-                problem=f"{title} is another server than the one whose log was read.",
-                fix=f"Lead connection.url to that one. {RESNAPSHOT}",
-            )
+        check_system(title, place, self._system(session))
+        self.check_seen(session, place)
         found = session.rows(_SLOT, [self.slot])
         if not found:
             raise DataLostError(
                 problem=f"{title} has no replication slot {self.slot}: what was committed "
-                f"behind {lsn_text(int(place['lsn']))} is lost.",
-                fix=RESNAPSHOT,
+                f"behind {lsn_text(int(place['lsn']))} is lost. A standby that was promoted "
+                "has only the slots that were synchronized to it.",
+                fix=f"{RESNAPSHOT} For the next failover see slot.failover.",
             )
-        plugin, is_here, status, confirmed = found[0]
+        plugin, is_here, status, confirmed, reason = found[0]
         self._check_slot(plugin, is_here)
         if status == "lost":
             raise DataLostError(
-                problem=f"{title} has removed the log that the slot {self.slot} needs, as it "
-                "was longer than max_slot_wal_keep_size.",
+                problem=f"{title} has removed the log that the slot {self.slot} needs: "
+                f"{reason or 'it was longer than max_slot_wal_keep_size'}.",
                 fix=RESNAPSHOT,
             )
         check_confirmed(title, self.slot, confirmed, int(place["lsn"]))
@@ -210,6 +226,14 @@ class SlotLog(DatabaseLog):
                 fix=RESNAPSHOT,
             )
         self._publish(session, tables)
+
+    @override
+    def check_seen(self, session: Session, upto: Offset) -> None:
+        segment = session.value("SELECT pg_walfile_name(pg_current_wal_flush_lsn())")
+        if upto.get("timeline") not in {None, timeline_of(segment)}:
+            connection = ReplicationConnection(self.database, self.slot, self.publication)
+            with closing(connection):
+                connection.check(upto)
 
     def _await_writers(self, session: Session, tables: Sequence[Table]) -> None:
         """Wait for those who write tables, since before these were published perhaps.
@@ -369,20 +393,22 @@ class SlotLog(DatabaseLog):
             )
         self._require_keys(session, tables)
 
-    @staticmethod
-    def _system(session: Session) -> str:
-        return str(session.value("SELECT system_identifier FROM pg_control_system()"))
+    def _system(self, session: Session) -> str:
+        [(system, is_standby)] = session.rows(_SERVER)
+        require_primary(self.database.address.title, is_standby=is_standby)
+        return str(system)
 
     @override
     def now(self, session: Session) -> Offset:
         # Up to the end of a page it may be flushed within a record. A commit that lies on both
         # sides of a place would be taken for one before it: its rest comes at once.
-        query = "SELECT pg_current_wal_flush_lsn()::text"
-        place, by = to_lsn(session.value(query)), time.monotonic() + _PAGE_SECONDS
-        while place % _PAGE_BYTES == 0 and time.monotonic() < by:
+        query = "SELECT l::text, pg_walfile_name(l) FROM pg_current_wal_flush_lsn() l"
+        by = time.monotonic() + _PAGE_SECONDS
+        while True:
+            [(text, segment)] = session.rows(query)
+            if to_lsn(text) % _PAGE_BYTES or time.monotonic() > by:
+                return {"lsn": to_lsn(text), "timeline": timeline_of(segment)}
             time.sleep(_PAGE_SECONDS / 20)
-            place = to_lsn(session.value(query))
-        return {"lsn": place}
 
     @override
     def since(self, session: Session, time: datetime) -> Offset:
@@ -398,7 +424,14 @@ class SlotLog(DatabaseLog):
     def reader(
         self, follows: Callable[[TableName], bool], *, is_second: bool = False
     ) -> Callable[[], LogReader]:
-        return partial(WalReader, self.database, self.slot, self.publication, follows)
+        return partial(
+            WalReader,
+            self.database,
+            self.slot,
+            self.publication,
+            follows,
+            failover=self.failover,
+        )
 
     # --- snapshots ------------------------------------------------------------------
 
@@ -418,8 +451,12 @@ class SlotLog(DatabaseLog):
             [(name, seen)] = session.rows(
                 "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
             )
-            upto = to_lsn(looking.value("SELECT pg_current_wal_insert_lsn()::text"))
+            [(text, segment)] = looking.rows(
+                "SELECT l::text, pg_walfile_name(l) FROM pg_current_wal_insert_lsn() l"
+            )
             looking.close()
+            upto = to_lsn(text)
+            place = {"lsn": upto, "timeline": timeline_of(segment)}
             details = {"txId": None, "lsn": upto}
 
             def has_lost(table: TableName) -> bool:
@@ -429,7 +466,7 @@ class SlotLog(DatabaseLog):
                     return True
 
             now = time.time_ns() // 1000
-            yield Snapshot(name, seen, {"lsn": upto}, now, details, has_lost)
+            yield Snapshot(name, seen, place, now, details, has_lost)
 
     @override
     def keeps(self, seen: Any) -> Keeps | None:

@@ -11,16 +11,22 @@ from headrace_plugins.changes.source import ChangeTask
 from headrace_plugins.connectors.postgres.examination import examine_log
 from headrace_plugins.connectors.postgres.settings import PostgresSourceSettings
 from headrace_plugins.connectors.postgres.slot_log import SlotLog
+from headrace_plugins.connectors.postgres.slot_monitor import SlotMonitor
 from headrace_plugins.databases.kinds import database_of_kind
 from headrace_plugins.databases.postgresql import Postgresql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pyspark.sql import SparkSession
+
+    from headrace.sdk import Lag, Position, ReadLimit, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.connector import Finding
+    from headrace.sdk.sources import StreamRows
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.settings import ChangeSettings
+    from headrace_plugins.changes.spool import Entry
     from headrace_plugins.databases.catalog import Table
     from headrace_plugins.databases.database import Session
 
@@ -42,7 +48,49 @@ class PostgresTask(ChangeTask):
             mode=settings.publication_autocreate_mode,
             name=settings.topic_prefix.rstrip(".") or connector,
             nulls=settings.nulls,
+            failover=settings.slot_failover,
+            warn_retained_bytes=settings.slot_warn_retained_bytes,
+            max_retained_bytes=settings.slot_max_retained_bytes,
         )
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        assert isinstance(self._log, SlotLog)
+        self._monitor: SlotMonitor | None = None
+        if self.settings.snapshot_mode.follows:
+            self._monitor = SlotMonitor(self._log, self._read_ahead)
+
+    @override
+    def stop(self) -> None:
+        if (monitor := getattr(self, "_monitor", None)) is not None:
+            monitor.stop()
+        super().stop()
+
+    def _read_ahead(self) -> tuple[Sequence[Entry], int] | None:
+        process = self._process
+        entries, place = ([], {}) if process is None else process.read_ahead()
+        return (entries, int(place["lsn"])) if place else None
+
+    @override
+    def measured_lag(self) -> Lag | None:
+        return None if self._monitor is None else self._monitor.lag
+
+    def _raise_error(self) -> None:
+        if self._monitor is not None:
+            self._monitor.raise_error()
+
+    @override
+    def _latest(self, start: Position, limit: ReadLimit) -> Position:
+        self._raise_error()
+        return super()._latest(start, limit)
+
+    @override
+    def _streams(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> Sequence[StreamRows]:
+        self._raise_error()
+        return super()._streams(spark, start, end)
 
 
 class PostgresSource(ChangeSource):

@@ -77,12 +77,14 @@ class WalReader(LogReader):
         slot: Its name.
         publication: What says which tables are in it.
         follows: Whether a table is wanted of these; the others are passed over.
+        failover: Whether the slot goes over to standbys.
     """
 
     database: Postgresql
     slot: str
     publication: str
     follows: Callable[[TableName], bool]
+    failover: bool = False
 
     _stream: ReplicationStream | None = field(default=None, init=False)
     _session: Session | None = field(default=None, init=False)
@@ -110,7 +112,9 @@ class WalReader(LogReader):
         place = int(after["lsn"])
         self._end = self._flushed = place
         self._cut = None if cut is None else int(cut["lsn"])
-        self._stream = ReplicationStream(self.database, self.slot, self.publication, place)
+        self._stream = ReplicationStream(
+            self.database, self.slot, self.publication, after, cut, failover=self.failover
+        )
         # By now nobody else can move the slot.
         confirmed = self._asking().value(_CONFIRMED, [self.slot])
         check_confirmed(self.database.address.title, self.slot, confirmed, place)
@@ -189,7 +193,7 @@ class WalReader(LogReader):
             return self._piece()
         # All that was committed before this place was sent before it.
         self._end = place
-        return Piece((), {"lsn": place})
+        return Piece((), self._place)
 
     def _take(self, message: bytes) -> bool:
         """Take a message of the log; return whether what has come makes a piece."""
@@ -287,7 +291,12 @@ class WalReader(LogReader):
         self._bytes = sum(len(m) for each in waiting for m in each.rows.messages)
         if begun is not None and not has_whole:
             return Piece(runs, None)
-        return Piece(runs, {"lsn": self._end}, self._ts_us)
+        return Piece(runs, self._place, self._ts_us)
+
+    @property
+    def _place(self) -> Offset:
+        assert self._stream is not None
+        return {"lsn": self._end, "timeline": self._stream.timeline}
 
     # --- rows -----------------------------------------------------------------------
 

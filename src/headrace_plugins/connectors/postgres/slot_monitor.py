@@ -1,0 +1,155 @@
+"""Watches how much of its log a server keeps for a slot, and gives the slot up at a limit."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.sdk import DataLostError, HeadraceError, Lag
+from headrace_plugins.connectors.postgres.replication import END_HOLDER, RESNAPSHOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace_plugins.changes.spool import Entry
+    from headrace_plugins.connectors.postgres.slot_log import SlotLog
+    from headrace_plugins.databases.database import Session
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS, _STOP_SECONDS = 2.0, 5.0
+_DROPS = 50
+"""How often a slot is dropped that is taken again before it is."""
+_NEAR_BYTES = 1 << 20
+"""How far a reader may be from the end of the log whose changes are counted."""
+_RETAINED = """
+SELECT pg_wal_lsn_diff(now.lsn, '0/0')::bigint,
+  pg_wal_lsn_diff(now.lsn, restart_lsn)::bigint,
+  pg_wal_lsn_diff(confirmed_flush_lsn, '0/0')::bigint,
+  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+FROM pg_catalog.pg_replication_slots, (SELECT pg_current_wal_lsn() AS lsn) now
+WHERE slot_name = %s"""
+
+
+class SlotMonitor:
+    """Looks at a slot now and then, on a thread and a connection of its own.
+
+    A task that waits for its sinks looks at nothing, and just then the log grows.
+
+    Args:
+        slot_log: Where the slot is, and how much it may keep.
+        read_ahead: Gives what was read and waits for the sinks, and up to where; nothing while
+            the log is not read.
+    """
+
+    def __init__(
+        self,
+        slot_log: SlotLog,
+        read_ahead: Callable[[], tuple[Sequence[Entry], int] | None],
+    ) -> None:
+        self._log, self._read_ahead = slot_log, read_ahead
+        self._lag: Lag | None = None
+        self._error: DataLostError | None = None
+        self._warned_bytes = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-slot", daemon=True)
+        self._thread.start()
+
+    @property
+    def lag(self) -> Lag | None:
+        """How far the task was behind at the newest look. Any thread may ask."""
+        return self._lag
+
+    def raise_error(self) -> None:
+        """Raise DataLostError, once, when the slot was given up."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopping.set()
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        session: Session | None = None
+        while not self._stopping.wait(_LOOK_SECONDS):
+            try:
+                session = self._log.database.idle(session)
+                self._look(session)
+                session.rollback()
+            except HeadraceError:  # the task itself tells of a server that is away
+                log.debug("slot was not looked at", slot=self._log.slot, exc_info=True)
+        if session is not None:
+            session.close()
+
+    def _look(self, session: Session) -> None:
+        found = session.rows(_RETAINED, [self._log.slot])
+        if not found or found[0][1] is None:  # a task that goes on says what became of it
+            self._lag = None
+            return
+        end, retained, confirmed, now_us = found[0]
+        self._lag = self._measured(end, confirmed, now_us, retained)
+        most, warn = self._log.max_retained_bytes, self._log.warn_retained_bytes
+        if most is not None and retained > most:
+            self._give_up(session, retained, most)
+        elif warn is not None and retained > max(warn, 2 * self._warned_bytes):
+            self._warned_bytes = retained
+            log.warning(
+                "a slot keeps much of the server's log",
+                slot=self._log.slot,
+                server=self._log.database.address.title,
+                retained_bytes=retained,
+                fix="See what holds the sinks up, before the server's disk is full.",
+            )
+        elif warn is None or retained <= warn:
+            self._warned_bytes = 0
+
+    def _measured(self, end: int, confirmed: int, now_us: int, retained: int) -> Lag:
+        entries, place = self._read_ahead() or ((), 0)
+        if not entries:
+            behind = max(0, end - max(confirmed, place))
+            is_near = place > 0 and behind < _NEAR_BYTES
+            return Lag(
+                rows=0 if is_near else None,
+                size_bytes=behind,
+                age=timedelta() if is_near else None,
+                retained_bytes=retained,
+            )
+        began_us = entries[0].ts_us
+        age = None if began_us is None else timedelta(microseconds=max(0, now_us - began_us))
+        rows = sum(entry.rows for entry in entries)
+        return Lag(
+            rows=rows if end - place < _NEAR_BYTES else None,
+            size_bytes=max(0, end - confirmed),
+            age=age,
+            retained_bytes=retained,
+        )
+
+    def _give_up(self, session: Session, retained: int, most: int) -> None:
+        """Drop the slot: the disk of the source comes before this copy of it."""
+        slot, title = self._log.slot, self._log.database.address.title
+        for _ in range(_DROPS):
+            session.rows(END_HOLDER, [slot])
+            try:
+                session.rows("SELECT pg_drop_replication_slot(%s)", [slot])
+            except HeadraceError:
+                session.rollback()
+                if self._stopping.wait(_LOOK_SECONDS / 20):
+                    return
+            else:
+                session.commit()
+                break
+        else:
+            log.warning("a slot cannot be dropped", slot=slot, server=title)
+            return
+        log.error("slot was dropped", slot=slot, server=title, retained_bytes=retained)
+        self._error = DataLostError(
+            problem=f"The slot {slot} made {title} keep {retained:,} bytes of its log, more "
+            f"than slot.max.retained.bytes = {most:,}, and was dropped: what comes after the "
+            "stored position is lost to this connector.",
+            fix=f"Mend what held the sinks up. {RESNAPSHOT}",
+        )

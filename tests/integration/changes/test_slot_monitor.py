@@ -1,0 +1,106 @@
+"""What a server keeps for a slot while nobody takes it: measured, warned of, and given up."""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from operator import itemgetter
+
+import psycopg
+import pytest
+from structlog.testing import capture_logs
+from tests.integration.changes.change_reading import Following, rows, run
+from tests.integration.changes.test_slots import followed, of_table
+
+from headrace.sdk import DataLostError, Lag
+
+pytestmark = pytest.mark.service
+Follow = Callable[..., Following]
+FILL = "SELECT pg_logical_emit_message(false, 'x', repeat('x', 4 << 20))"
+
+
+def awaited(following: Following, holds: Callable[[Lag], bool]) -> Lag:
+    """Return the lag that the source measures once it is so; nobody asks for batches."""
+    by = time.monotonic() + 30
+    while True:
+        lag = following.task.measured_lag()
+        if lag is not None and holds(lag):
+            return lag
+        assert time.monotonic() < by, lag
+        time.sleep(0.1)
+
+
+def test_lag_and_retained_log_are_measured_while_a_batch_waits_for_its_sinks(
+    url: str, follow: Follow
+) -> None:
+    following = followed(url, follow)
+    idle = awaited(following, lambda lag: lag.rows == 0)
+    assert idle.age == timedelta()
+    run(url, "INSERT INTO t SELECT n, 0 FROM generate_series(10, 19) n")
+    end = following.plan()
+    following.read(end)  # and the sinks take nothing
+    run(url, "UPDATE t SET v = 1", FILL)
+    held = awaited(following, lambda lag: (lag.retained_bytes or 0) >= 4 << 20)
+    assert (held.size_bytes or 0) >= 4 << 20
+    held = awaited(following, lambda lag: lag.rows is not None and lag.rows >= 20)
+    assert held.rows == 21
+    age = held.age
+    assert age is not None
+    older = awaited(following, lambda lag: lag.age is not None and lag.age > age)
+    assert older.rows == 21
+    following.commit(end)
+    following.new()
+    awaited(following, lambda lag: lag.rows == 0 and (lag.size_bytes or 0) < 1 << 20)
+
+
+def test_much_retained_log_is_warned_of_once(url: str, follow: Follow) -> None:
+    with capture_logs() as logs:
+        following = followed(url, follow, slot_warn_retained_bytes=str(3 << 20))
+        awaited(following, lambda lag: True)
+        assert not [each for each in logs if each["log_level"] == "warning"]
+        run(url, FILL)
+        awaited(following, lambda lag: (lag.retained_bytes or 0) >= 4 << 20)
+        time.sleep(5)
+    [warning] = [each for each in logs if each["log_level"] == "warning"]
+    assert warning["slot"] == "s"
+    assert warning["retained_bytes"] >= 4 << 20
+
+
+def test_a_slot_beyond_its_limit_is_dropped_while_the_sinks_stand_still(
+    url: str, follow: Follow
+) -> None:
+    following = followed(url, follow, slot_max_retained_bytes=str(3 << 20))
+    run(url, "INSERT INTO t VALUES (2, 2)")
+    end = following.plan()
+    following.read(end)
+    assert rows(url, "SELECT active FROM pg_replication_slots WHERE slot_name = 's'")
+    run(url, FILL)
+    by = time.monotonic() + 30
+    while rows(url, "SELECT 1 FROM pg_replication_slots WHERE slot_name = 's'"):
+        assert time.monotonic() < by
+        time.sleep(0.1)
+    time.sleep(1)
+    with pytest.raises(DataLostError, match=r"slot\.max\.retained\.bytes") as raised:
+        following.read(end)
+    assert "snapshot.mode=when_needed" in raised.value.fix
+    for _ in range(2):
+        following.restart()
+        with pytest.raises(DataLostError, match="no replication slot"):
+            following.new()
+
+    following.restart(snapshot_mode="when_needed")
+    following.new()
+    assert following.replica.rows("t") == of_table(url)
+    run(url, "UPDATE t SET v = 3")
+    assert list(map(itemgetter(0), following.changes())) == ["u", "u"]
+
+
+def test_a_server_that_was_away_is_looked_at_again(url: str, follow: Follow) -> None:
+    following = followed(url, follow)
+    awaited(following, lambda lag: True)
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    run(url, FILL)
+    awaited(following, lambda lag: (lag.retained_bytes or 0) >= 4 << 20)
