@@ -26,7 +26,7 @@ from headrace.sdk import (
     StagedWrite,
     StateError,
 )
-from headrace.sdk.sink import RECORD_ID, Refused, Selective, Verified
+from headrace.sdk.sink import RECORD_ID, Refused, Selective, Verified, WorkerCommit
 from headrace.sdk.sqltext import literal, quote, selected
 
 _FILTER = "filter:"
@@ -119,6 +119,17 @@ class StagedPart:
             # transaction that makes the data visible.
             self.rows.write.commit(self.part.letters.receipt(self.counts, self.letters))
         # Without a sink's transaction the letters' own mark says whether they are there.
+        self.part.letters.append(self.letters)
+
+    def work(self) -> Callable[[], object] | None:
+        """Return what a worker does to commit a ``WorkerCommit``; None if nothing is left."""
+        assert isinstance(self.rows.write, WorkerCommit)
+        return self.rows.write.work(self.part.letters.receipt(self.counts, self.letters))
+
+    def finish(self) -> None:
+        """Do what is left to do behind that."""
+        assert isinstance(self.rows.write, WorkerCommit)
+        self.rows.write.finish()
         self.part.letters.append(self.letters)
 
     def abort(self) -> None:

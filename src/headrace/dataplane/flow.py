@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.dataplane.chain import Routes, Step, apply_chain, constant_topic
+from headrace.dataplane.commits import CommitsTogether
 from headrace.dataplane.conversion import PartConverter, encoded
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
@@ -191,16 +192,26 @@ class Flow:
             ]
             for staged in few:
                 stage = partial(self._stage_few, staged, batch, undo)
-                deliveries.append(Delivery(staged.parts, stage))
+                deliveries.append(Delivery(staged.parts, stage, is_few=True))
             deliveries.sort(key=self._priority)
+            together = CommitsTogether(self.spark, self._commit, self._accept)
+            if few:
+                undo.callback(together.abort)
             for each in deliveries:
+                commit: Callable[[Sequence[StagedPart]], None] = self._commit
+                if few:
+                    commit = together.commit_of(each, self._priority(each))
                 # What sinks refuse is known only here, stream by stream: one may have to see
                 # what the one before it has made of its table.
                 counts = counts.plus(
-                    self._deliver(each.parts, each.stage, batch, each.rows, before=counts)
+                    self._deliver(
+                        each.parts, each.stage, batch, each.rows, before=counts, commit=commit
+                    )
                 )
                 if each.cache is not None:
                     each.cache.unpersist()
+            if few:
+                together.finish()
         return counts
 
     def _few(
@@ -240,6 +251,7 @@ class Flow:
         rows: int | None = None,
         *,
         before: Counts | None = None,
+        commit: Callable[[Sequence[StagedPart]], None] | None = None,
     ) -> Counts:
         """Write the records of a stream; return the counts when every sink has them for good.
 
@@ -279,7 +291,7 @@ class Flow:
                 self._check_limits(batch, (before or Counts()).plus(counts), staged)
             undo.pop_all()
         self._committing.set()
-        self._commit(staged)
+        (commit or self._commit)(staged)
         return counts
 
     def _commit(self, staged: Sequence[StagedPart]) -> None:
@@ -287,12 +299,15 @@ class Flow:
         for number, each in enumerate(staged):
             try:
                 each.commit()
-                if each.rows.schema is not None:
-                    self.evolution.accept(each.part.target, each.rows.schema)
+                self._accept(each)
             except BaseException:
                 for later in staged[number + 1 :]:
                     later.abort()
                 raise
+
+    def _accept(self, committed: StagedPart) -> None:
+        if committed.rows.schema is not None:
+            self.evolution.accept(committed.part.target, committed.rows.schema)
 
     def _streams(self, data: SourceFrame) -> list[StreamFrame]:
         if data.frame is not None:

@@ -66,9 +66,11 @@ class Delivery:
         stage: Stages one of them.
         rows: How many records there are, where that is known.
         cache: What Spark caches of them.
+        is_few: Whether they are few, and written already.
     """
 
     parts: Sequence[SinkPart]
     stage: Callable[[SinkPart], StagedRows]
     rows: int | None = None
     cache: DataFrame | None = None
+    is_few: bool = False

@@ -89,6 +89,27 @@ class StagedWrite(Protocol):
         """
 
 
+@runtime_checkable
+class WorkerCommit(StagedWrite, Protocol):
+    """A StagedWrite whose commit is work for a Python worker, so that many go side by side.
+
+    ``commit`` does the same for one.
+    """
+
+    @property
+    def target(self) -> str:
+        """What is changed: one after the other is, where two writes change the same."""
+
+    def work(self, receipt: str) -> Callable[[], object] | None:
+        """Return the work; see ``StagedWrite.commit``. It is pickled, and may run twice.
+
+        None where it has turned out that no worker is needed, and all is done.
+        """
+
+    def finish(self) -> None:
+        """Clean up behind the work."""
+
+
 @dataclass(frozen=True, slots=True)
 class ArrowWrite:
     """What writes the rows of a batch as Arrow.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from headrace.sdk.deltalog import flush_commits
 from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import quote
+from headrace.sdk.workers import run_in_workers
 from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.table import (
     HIDDEN,
@@ -39,7 +41,6 @@ from headrace_plugins.connectors.delta.table import (
     merge_obstacle,
     open_table,
     record_created,
-    run_in_worker,
     size_of,
     turns_on_features,
     writer_properties,
@@ -293,6 +294,12 @@ class Merge(_Commit):
         return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+def _merge_durably(merge: Merge, version: int) -> None:
+    merge.run()
+    # Guarantee 1: those commits are in the operating system's memory only.
+    flush_commits(merge.table, merge.mark, version)
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -384,28 +391,46 @@ class StagedRows:
     merge_bytes: int
     """From this size of the table on, Spark does the merge."""
 
+    @property
+    def target(self) -> str:
+        """The table; see ``WorkerCommit``."""
+        return self.to.path.url
+
     def commit(self, receipt: str) -> None:
+        work = self.work(receipt)
+        if work is not None:
+            run_in_workers(self.to.spark, [work])
+        self.finish()
+
+    def work(self, receipt: str) -> Callable[[], object] | None:
+        """Return the merge; None where nothing is left to do; see ``WorkerCommit``."""
         table = self.to.ready()
-        if not self.mark.wrote(find_receipt(table, self.mark)):
-            needs_spark = (
-                not self.keys
-                or merge_obstacle(table) is not None
-                or size_of(table) >= self.merge_bytes
-            )
-            work = (SparkCommit if needs_spark else Merge)(
-                table=self.to.path,
-                files=[self.to.path / file.path for file in self.files],
-                fields=self._fields(),
-                keys=self.keys,
-                mark=self.mark,
-                receipt=receipt,
-            )
-            if isinstance(work, Merge):
-                run_in_worker(self.to.spark, work.run)
-            else:
-                work.run(self.to.spark)
-            # Guarantee 1: those commits are in the operating system's memory only.
-            flush_commits(self.to.path, self.mark, int(table.version()))
+        if self.mark.wrote(find_receipt(table, self.mark)):
+            return None
+        needs_spark = (
+            not self.keys
+            or merge_obstacle(table) is not None
+            or size_of(table) >= self.merge_bytes
+        )
+        kind = SparkCommit if needs_spark else Merge
+        work = kind(
+            table=self.to.path,
+            files=[self.to.path / file.path for file in self.files],
+            fields=self._fields(),
+            keys=self.keys,
+            mark=self.mark,
+            receipt=receipt,
+        )
+        version = int(table.version())
+        if isinstance(work, Merge):
+            return partial(_merge_durably, work, version)
+        work.run(self.to.spark)
+        # Guarantee 1: those commits are in the operating system's memory only.
+        flush_commits(self.to.path, self.mark, version)
+        return None
+
+    def finish(self) -> None:
+        """Remove what was staged, and look after the table."""
         discard_staged(self.to.path, self.mark, folder=HIDDEN)
         discard_other_attempts(self.to.path, self.mark, folder=HIDDEN)
         self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)

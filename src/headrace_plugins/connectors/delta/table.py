@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import time
 from contextlib import suppress
@@ -30,12 +29,12 @@ from headrace.sdk.deltalog import (
     flush_commits,
     newest_commit,
 )
-from headrace.sdk.durability import durability, set_durability
 from headrace.sdk.location import Location
+from headrace.sdk.workers import run_in_workers
 from headrace_plugins.connectors.delta.columns import required
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -255,31 +254,6 @@ def _binds(name: str, value: str) -> bool:
     return name.startswith("delta.constraints.")
 
 
-def run_in_worker(spark: SparkSession, work: Callable[[], None]) -> None:
-    """Call ``work`` in a worker and return when it is done; its errors are raised here.
-
-    It may be called more than once, as Spark repeats failed tasks: it must change nothing
-    the second time.
-    """
-    mode = durability()
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        set_durability(mode)
-        for _ in batches:
-            failure: bytes | None = None
-            try:
-                work()
-            except HeadraceError as error:
-                failure = pickle.dumps(error)
-            yield pa.RecordBatch.from_arrays([pa.array([failure], pa.binary())], ["failure"])
-
-    rows = spark.range(0, 1, 1, 1).mapInArrow(run, "failure binary").collect()
-    for (failure,) in rows:
-        if failure is not None:
-            # Made a moment ago by this very application.
-            raise pickle.loads(bytes(failure))  # noqa: S301
-
-
 _DATA = "data"
 _GRACE_SECONDS = 7 * 24 * 3600  # as long as Delta keeps files that no version names
 _ATTEMPT = re.compile(r"\d{12,}-\d+")
@@ -311,7 +285,7 @@ class Upkeep:
             return
         work = Maintenance(table=table, application=application, vacuum=self._vacuum)
         try:
-            run_in_worker(spark, work.run)
+            run_in_workers(spark, [work.run])
         except (HeadraceError, PySparkException, Py4JError) as error:
             log.warning("delta.upkeep_failed", table=str(table), error=str(error))
 

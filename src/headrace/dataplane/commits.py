@@ -1,0 +1,74 @@
+"""Commits of many streams side by side, where sinks leave them to workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.dataplane.delivery import StagedPart
+from headrace.dataplane.streams import Delivery
+from headrace.sdk.sink import WorkerCommit
+from headrace.sdk.workers import run_in_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class CommitsTogether:
+    """Parts that wait to be committed by one job.
+
+    A part that waits is staged and judged. It loses nothing by that: who finds some committed
+    and others not, as after a crash, commits the rest.
+
+    Args:
+        spark: Runs the job.
+        commit: Commits the parts of a stream by themselves.
+        accept: Called with each that was committed.
+    """
+
+    spark: SparkSession
+    commit: Callable[[Sequence[StagedPart]], None]
+    accept: Callable[[StagedPart], None]
+    _waiting: list[StagedPart] = field(default_factory=list, init=False)
+    _targets: set[str] = field(default_factory=set, init=False)
+    _place: tuple[int, ...] = field(default=(), init=False)
+
+    def commit_of(
+        self, delivery: Delivery, place: tuple[int, ...]
+    ) -> Callable[[Sequence[StagedPart]], None]:
+        """Return what commits a stream, once those that come before its place are committed."""
+        if not delivery.is_few or place != self._place:
+            self.finish()
+        self._place = place
+        return self._add if delivery.is_few else self.commit
+
+    def _add(self, staged: Sequence[StagedPart]) -> None:
+        """Let the parts of a stream wait, or commit them now where they cannot."""
+        writes = [part.rows.write for part in staged]
+        shared = [write for write in writes if isinstance(write, WorkerCommit)]
+        targets = {write.target for write in shared}
+        if len(targets) < len(staged) or targets & self._targets:
+            self.finish()
+        if len(targets) < len(staged):
+            self.commit(staged)
+        else:
+            self._waiting += staged
+            self._targets |= targets
+
+    def finish(self) -> None:
+        """Commit what waits."""
+        waiting, self._waiting = self._waiting, []
+        self._targets.clear()
+        works = [part.work() for part in waiting]
+        run_in_workers(self.spark, [work for work in works if work is not None])
+        for part in waiting:
+            part.finish()
+            self.accept(part)
+
+    def abort(self) -> None:
+        """Undo what waits."""
+        for part in self._waiting:
+            part.abort()
+        self._waiting.clear()
