@@ -59,6 +59,8 @@ class CommitsTogether:
 
     def finish(self) -> None:
         """Commit what waits."""
+        if not self._waiting:
+            return
         waiting, self._waiting = self._waiting, []
         self._targets.clear()
         works = [part.work() for part in waiting]

@@ -10,8 +10,8 @@ is left to the general way, which gives the same rows and counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -51,18 +51,26 @@ class FewStream:
     Args:
         stream: What the source gives.
         parts: The sinks' parts.
+        keyed: Makes rows of the records.
         batches: What each sink is told of them.
         writes: What writes to each.
-        keyed: Makes rows of the records.
         left: The writes of which nothing else knows, by number: ``abort`` removes those.
     """
 
     stream: StreamRows
     parts: Sequence[SinkPart]
-    batches: Sequence[SinkBatch]
-    writes: Sequence[ArrowWrite]
     keyed: KeyedRows
-    left: set[int]
+    batches: list[SinkBatch] = field(default_factory=list)
+    writes: list[ArrowWrite] = field(default_factory=list)
+    left: set[int] = field(default_factory=set)
+
+    def add(self, batch: SinkBatch, write: ArrowWrite | None) -> None:
+        """Know of the next part's write, if there is one."""
+        if write is None:
+            return
+        self.left.add(len(self.writes))
+        self.batches.append(batch)
+        self.writes.append(write)
 
     def abort(self) -> None:
         """Remove what was written, and not staged for a commit."""
@@ -92,6 +100,11 @@ class StagedFew:
         return self._planned.stream
 
     @property
+    def counts(self) -> Counts:
+        """What becomes of its records in each sink."""
+        return Counts(read=self._copy.records, written=self._copy.records)
+
+    @property
     def parts(self) -> Sequence[SinkPart]:
         """The sinks' parts."""
         return self._planned.parts
@@ -101,18 +114,17 @@ class StagedFew:
         planned, copy = self._planned, self._copy
         number = planned.parts.index(part)
         written = copy.written[number] if copy.written else None
-        try:
+        with ExitStack() as undo:
+            planned.left.discard(number)
+            undo.callback(planned.writes[number].abort)
             write = planned.writes[number].staged([] if written is None else [written])
+            undo.callback(write.abort)
             # What is there counts, and not what the worker says that it has written.
             check_balance(Counts(read=copy.rows, written=write.rows), batch)
-        except BaseException:
-            planned.writes[number].abort()
-            raise
-        finally:
-            planned.left.discard(number)
+            undo.pop_all()
         return StagedRows(
             write=write,
-            counts=Counts(read=copy.records, written=copy.records),
+            counts=self.counts,
             rejected=_none_rejected,
             schema=planned.batches[number].schema,
         )
@@ -147,21 +159,20 @@ def plan_few(
     evolution: Evolution,
 ) -> FewStream | None:
     """Return how a stream is written to all sinks; None if one of them needs Spark for it."""
-    (made, shape), batches = keyed, list[SinkBatch]()
-    writes: list[ArrowWrite] = []
-    for part in parts:
-        write = None
-        # What is wrong is said where the general way finds it too.
-        with suppress(ConfigError, SchemaChangeError):
-            if evolution.fitted(shape, part.target) is shape:
-                batches.append(_batch(stream, shape, part, evolution))
-                write = part.sink.keyed_write(spark, batches[-1])
-        if write is None:
-            for other in writes:
-                other.abort()
-            return None
-        writes.append(write)
-    return FewStream(stream, parts, batches, writes, made, set(range(len(writes))))
+    made, shape = keyed
+    planned = FewStream(stream, parts, made)
+    with ExitStack() as undo:
+        undo.callback(planned.abort)
+        for number, part in enumerate(parts, 1):
+            # What is wrong is said where the general way finds it too.
+            with suppress(ConfigError, SchemaChangeError):
+                if evolution.fitted(shape, part.target) is shape:
+                    batch = _batch(stream, shape, part, evolution)
+                    planned.add(batch, part.sink.keyed_write(spark, batch))
+            if len(planned.writes) < number:
+                return None
+        undo.pop_all()
+    return planned
 
 
 def _batch(

@@ -184,16 +184,22 @@ class Flow:
             streams = self._streams(replace(data, streams=rest)) if rest or not few else []
             chains = [self._transform(stream, batch, undo) for stream in streams]
             parts = [self._parts_of(transformed, batch) for transformed in chains]
-            if len(chains) > 1:
-                self._check(chains, parts, batch)
-            deliveries = [
+            if chains and len(chains) + len(few) > 1:
+                self._check(chains, parts, batch, [each.counts for each in few])
+            general = [
                 Delivery(own, partial(self._stage, each, batch), each.stream.rows, each.cache)
                 for each, own in zip(chains, parts, strict=True)
             ]
-            for staged in few:
-                stage = partial(self._stage_few, staged, batch, undo)
-                deliveries.append(Delivery(staged.parts, stage, is_few=True))
-            deliveries.sort(key=self._priority)
+            written = {
+                each.stream.stream: Delivery(
+                    each.parts, partial(self._stage_few, each, batch, undo), is_few=True
+                )
+                for each in few
+            }
+            # The order of the source's streams holds among those of one place.
+            others = iter(general)
+            deliveries = [written.get(s.stream) or next(others) for s in data.streams]
+            deliveries = sorted([*deliveries, *others], key=self._priority)
             together = CommitsTogether(self.spark, self._commit, self._accept)
             if few:
                 undo.callback(together.abort)
@@ -403,6 +409,7 @@ class Flow:
         chains: Sequence[TransformedStream],
         parts: Sequence[Sequence[SinkPart]],
         batch: Batch,
+        few: Sequence[Counts],
     ) -> None:
         """Let no stream be written where another one is not let through.
 
@@ -419,7 +426,7 @@ class Flow:
                             rehearsal.fitted(transformed.records.shape, part.target)
         if self.check_limits is not None and self.steps:
             surveyed = [counted(transformed.records, ()) for transformed in chains]
-            self.check_limits(batch, reduce(Counts.plus, surveyed, Counts()))
+            self.check_limits(batch, reduce(Counts.plus, [*few, *surveyed], Counts()))
 
     def _parts_of(self, transformed: TransformedStream, batch: Batch) -> list[SinkPart]:
         stream, topic = transformed.stream, transformed.topic
@@ -546,19 +553,19 @@ class Flow:
     ) -> StagedRows:
         """Give the sink the records as Arrow, past the JVM."""
         tolerant = self.dead_letters is not None
-        try:
+        with ExitStack() as undo:
+            undo.callback(write.abort)
             counts, results = copy_straight(
                 self.spark, arrow, to.schema, write, tolerant=tolerant
             )
             staged = write.staged(results)
+            undo.callback(staged.abort)
             # What is there counts, and not what the workers say that they have written; and
             # what the source knows, as of bytes only their writer can tell how many rows.
             read = counts.read if to.rows is None else to.rows
             counts = replace(counts, read=read, written=staged.rows)
             check_balance(counts, batch)
-        except BaseException:
-            write.abort()
-            raise
+            undo.pop_all()
         return StagedRows(write=staged, counts=counts, rejected=rejected, schema=to.schema)
 
     def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:

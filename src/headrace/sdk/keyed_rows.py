@@ -44,10 +44,11 @@ class KeyedRows:
             column = rows.column(key)
             if column.null_count or not _is_comparable(column.type):
                 raise NotKeyedError(key)
-        numbers = pa.array(np.arange(rows.num_rows))
-        numbered = rows.select(self.keys).append_column("", numbers)
-        groups = numbered.group_by(list(self.keys), use_threads=False)
-        last = groups.aggregate([("", "max")]).column("_max").to_numpy()
+        names = [str(number) for number in range(len(self.keys))]
+        keys = rows.select(self.keys).rename_columns(names)
+        numbered = keys.append_column("row", pa.array(np.arange(rows.num_rows)))
+        groups = numbered.group_by(names, use_threads=False)
+        last = groups.aggregate([("row", "max")]).column("row_max").to_numpy()
         kept = rows if len(last) == rows.num_rows else rows.take(np.sort(last))
         return kept.combine_chunks().to_batches()[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,16 @@ from typing import Any
 import psycopg
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 from tests.mariadb_server import MariadbServer, connect
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.dataplane import few_rows, flow
+from headrace.dataplane import commits, few_rows, flow
 from headrace.dataplane.few_rows import StagedFew
 from headrace.model import Counts
 from headrace.runtime.app import Runtime
+from headrace.sdk import RetriableError
+from headrace.sdk.workers import run_in_workers
 
 pytestmark = pytest.mark.spark
 
@@ -31,6 +34,8 @@ source:
 transforms: [{{type: Unwrap, name: unwrap}}]
 sinks:
   - {{connector: delta, path: "{lake}/${{table}}", mode: upsert, delete.enabled: true}}
+"""
+DATABASES = """
   - {{connector: postgres, connection.url: {postgresql}, insert.mode: upsert,
      delete.enabled: true}}
   - {{connector: mysql, connection.url: {mariadb}, insert.mode: upsert, delete.enabled: true}}
@@ -84,15 +89,16 @@ PAST_SPARK = {
 
 
 class Followed:
-    """The shop, followed into three targets, one batch for each group of changes."""
+    """The shop, followed into its targets, one batch for each group of changes."""
 
-    def __init__(self, runtime: Runtime, folder: Path, urls: Mapping[str, str]) -> None:
+    def __init__(
+        self, runtime: Runtime, folder: Path, urls: Mapping[str, str], definition: str
+    ) -> None:
         self.urls, self.lake = urls, folder / "lake"
         self.execute("source", TABLES)
         file = folder / "shop.yaml"
-        file.write_text(DEFINITION.format(lake=self.lake, name=f"few{folder.name}", **urls))
-        [definition] = runtime.definitions([file])
-        self.parts = runtime.parts(definition)
+        file.write_text(definition.format(lake=self.lake, name=f"few{folder.name}", **urls))
+        self.parts = runtime.parts(*runtime.definitions([file]))
         self.loop = self.parts.loop
         left = 30 + 50 + 1
         while left:
@@ -110,14 +116,18 @@ class Followed:
             pass
         return batch.counts
 
+    def lake_rows(self) -> dict[str, list[str]]:
+        """Return the rows of the Delta tables."""
+        tables = {path.name: DeltaTable(str(path)) for path in self.lake.iterdir()}
+        return {
+            name: sorted(map(_row, table.to_pyarrow_table().to_pylist()))
+            for name, table in sorted(tables.items())
+        }
+
     def rows(self) -> dict[str, dict[str, list[Any]]]:
         """Return the rows of all targets."""
         tables = ("entries", "notes", "orders")
-        lake = {
-            table: DeltaTable(str(self.lake / table)).to_pyarrow_table().to_pylist()
-            for table in tables
-        }
-        found = {"Delta": {t: sorted(map(_row, rows)) for t, rows in lake.items()}}
+        found = {"Delta": self.lake_rows()}
         with (
             psycopg.connect(self.urls["postgresql"]) as postgresql,
             connect(self.urls["mariadb"]) as mariadb,
@@ -174,7 +184,7 @@ def test_targets_get_what_they_get_by_spark(
         monkeypatch.setattr(few_rows, "MOST_BYTES", most)
         folder = tmp_path / str(number)
         folder.mkdir()
-        shop = Followed(runtime, folder, urls[number])
+        shop = Followed(runtime, folder, urls[number], DEFINITION + DATABASES)
         shop.execute("postgresql", "ALTER TABLE orders ADD CHECK (price <> 666)")
         found: dict[str, Any] = {}
         for what, statements in CHANGES.items():
@@ -185,3 +195,80 @@ def test_targets_get_what_they_get_by_spark(
         results.append((found, shop.rows()))
         shop.parts.close()
     assert results[0] == results[1]
+
+
+def test_a_batch_of_which_some_tables_are_committed_runs_again(
+    runtime: Runtime,
+    tmp_path: Path,
+    urls: list[Mapping[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop = Followed(runtime, tmp_path, urls[0], DEFINITION)
+    merges = list[int]()
+
+    def cut_off(spark: SparkSession, works: Sequence[Callable[[], object]]) -> None:
+        merges.append(len(works))
+        run_in_workers(spark, works[:1])
+        raise RetriableError(problem="The worker is gone.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commits, "run_in_workers", cut_off)
+        with pytest.raises(RetriableError):
+            shop.change(CHANGES["rows that come, change and go"])
+    before = shop.lake_rows()
+    batch = shop.loop.step()
+    after = shop.lake_rows()
+    changed = [table for table in after if after[table] != before[table]]
+    shop.change("UPDATE orders SET price = 5; UPDATE entries SET word = 'end'")
+    shop.parts.close()
+    assert merges == [2]
+    assert batch is not None
+    assert batch.counts.read
+    assert len(changed) == 1
+    assert {row.count("Decimal('5.00')") for row in shop.lake_rows()["orders"]} == {1}
+    assert len(shop.lake_rows()["orders"]) == 28
+
+
+FAMILY = """
+name: {name}
+errors.tolerance: all
+errors.deadletterqueue.topic.name: letters
+source:
+  connector: postgres
+  connection.url: {source}
+  table.include.list: parents, children
+transforms: [{{type: Unwrap, name: unwrap}}]
+sinks:
+  - {{connector: postgres, connection.url: {postgresql}, insert.mode: upsert,
+     delete.enabled: true}}
+"""
+
+
+def test_parents_come_first_though_children_need_spark(
+    runtime: Runtime, tmp_path: Path, urls: list[Mapping[str, str]]
+) -> None:
+    parents = "CREATE TABLE parents (id int PRIMARY KEY)"
+    children = "CREATE TABLE children (id int PRIMARY KEY, parent int {}, day date)"
+    databases = urls[0]
+    for name, reference in (("source", ""), ("postgresql", "REFERENCES parents")):
+        with psycopg.connect(databases[name], autocommit=True) as database:
+            database.execute(parents.encode())
+            database.execute(children.format(reference).encode())
+    with psycopg.connect(databases["source"], autocommit=True) as database:
+        database.execute("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1, 1)")
+        file = tmp_path / "family.yaml"
+        file.write_text(FAMILY.format(name="family", **databases))
+        parts = runtime.parts(*runtime.definitions([file]))
+        left = 2
+        while left:
+            batch = parts.loop.step()
+            left -= batch.counts.read if batch is not None else 0
+        # The date has no value, so that children are rejected by Spark.
+        database.execute(
+            "INSERT INTO parents VALUES (2);"
+            "INSERT INTO children VALUES (2, 2, NULL), (3, 1, 'infinity')"
+        )
+        while (batch := parts.loop.step()) is None or not batch.counts.read:
+            pass
+        parts.close()
+    assert (batch.counts.read, batch.counts.written, batch.counts.rejected) == (3, 2, 1)

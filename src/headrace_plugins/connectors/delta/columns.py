@@ -389,6 +389,11 @@ def _kinds(frame: DataFrame) -> dict[str, Json]:
 
 def check_names(schema: Schema) -> None:
     """Raise SinkError if names of a struct differ in case only: Delta takes them for one."""
+    if schema.type is Type.STRUCT and schema.field(DELETED) is not None:
+        raise SinkError(
+            problem=f"The field {DELETED} has the name of a column of Headrace's own.",
+            fix="Rename it with the transform ReplaceField.",
+        )
     for struct in schema.walk():
         known: dict[str, str] = {}
         for name in (each.name for each in struct.fields):
