@@ -61,7 +61,7 @@ fetch_prometheus() {
   rm -r "$folder"
 }
 
-# What cannot be had of the newest MySQL, which only Debian's unstable release has, is skipped.
+# Neither is among Debian's stable packages: the tests of what cannot be had are skipped.
 fetch_mysql() {
   say "checking the MySQL servers for the tests"
   PYTHONPATH=. .venv/bin/python -m tests.mysql_server || fail "could not fetch MySQL." \

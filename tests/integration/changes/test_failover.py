@@ -18,7 +18,7 @@ from tests.integration.changes.test_log_examination import examined
 from tests.integration.changes.test_slots import TABLE, followed, of_table, patiently
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import DataLostError, RetriableError
+from headrace.sdk import DataLostError, RetriableError, SetupError
 from headrace.sdk.connector import Verdict
 from headrace.settings import load_settings
 from headrace.spark.jars import JarCache, locked_jars
@@ -40,7 +40,10 @@ def postgresql_17() -> Iterator[type[PostgresqlServer]]:
     settings = load_settings()
     java = find_java(settings.java_home)
     cache = JarCache(folder=settings.cache / "jars", java=java, spark_conf=settings.spark_conf)
-    [jar] = cache.resolve(locked_jars(lock=LOCK))
+    try:
+        [jar] = cache.resolve(locked_jars(lock=LOCK))
+    except SetupError as error:
+        pytest.skip(f"PostgreSQL 17 cannot be had: {error}")
     with tempfile.TemporaryDirectory(prefix="headrace-postgresql-17-") as folder:
         Path(folder).chmod(0o755)  # for the user that it runs as
         with (
