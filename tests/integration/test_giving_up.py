@@ -90,3 +90,11 @@ def test_what_a_target_holds_is_given_up_by_force_only(
         way_out.give_up(None, skip=True, force=False, dry_run=False)
     way_out.give_up(None, skip=True, force=True, dry_run=False)
     assert runtime.state.position(TASK) == END
+
+
+def test_offsets_are_not_reset_beside_it(
+    runtime: Runtime, definition: Definition, batch: Batch
+) -> None:
+    with pytest.raises(StateError, match="Batch 1 of task copy-0 is unfinished") as raised:
+        runtime.reset_offsets(definition)
+    assert batch.way_out in raised.value.fix

@@ -326,7 +326,8 @@ class Runtime(Checks):
         Raises StateError: a task runs, or has an unfinished batch.
         """
         fence_dead_workers(self.owner, self.state, now())
-        stood = {t: p for t, p in self.state.positions(definition.name).items() if len(p)}
+        places = self.state.positions(definition.name)
+        stood = {t: p for t, p in places.items() if len(p) or self.state.unfinished_batch(t)}
         for task in stood:
             owner, until = self.owner.name, self.settings.lease
             held = self.state.lease(task, owner, self.state.now(), until)

@@ -19,6 +19,7 @@ from tests.unit.worker.scripts import (
     worker,
     working,
 )
+from typing_extensions import override
 
 from headrace.model import Backoff, Lease, SparkUnavailableError, TaskId, TaskState, TaskStatus
 from headrace.sdk import RetriableError, SourceError
@@ -88,6 +89,23 @@ def test_a_start_that_met_a_busy_system_is_tried_again() -> None:
     assert task.stopped == 1
     states = [TaskState.UNASSIGNED, TaskState.RUNNING, TaskState.COMPLETED]
     assert told.states == [(task.id, state) for state in states]
+
+
+@pytest.mark.timeout(20)
+def test_while_a_start_is_tried_again_the_status_says_why() -> None:
+    traces: list[str | None] = []
+
+    class Looking(Script):
+        @override
+        def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
+            traces.append(run.store.statuses("t")[self.id].trace)
+            super().start(lease, once=once, bounded=bounded)
+
+    task = Looking("t", END, starts=[RetriableError("busy") for _ in range(3)])
+    run = worker(Told(), task)
+    run.run()
+    assert traces[0] is None
+    assert ["busy" in str(trace) for trace in traces[1:]] == [True] * 3
 
 
 class Away(Store):

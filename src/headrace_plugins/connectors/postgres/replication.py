@@ -55,7 +55,7 @@ def check_confirmed(title: str, slot: str, confirmed: str | None, place: int) ->
     """
     if confirmed is not None and to_lsn(confirmed) > place:
         raise DataLostError(
-            problem=f"The slot {slot} of {title} stands at {confirmed}, behind the stored "
+            problem=f"The slot {slot} of {title} stands at {confirmed}, past the stored "
             f"position {lsn_text(place)}: it was created anew or read by another, and what "
             "lies between is lost.",
             fix=RESNAPSHOT,
