@@ -84,7 +84,7 @@ def ignore(_: str) -> None:
 
 
 # What Spark's Python worker would do is done here and now.
-setattr(delta_commit, "run_in_worker", lambda _spark, work: work())  # noqa: B010
+setattr(delta_commit, "run_in_workers", lambda _spark, works: [work() for work in works])  # noqa: B010
 
 
 @dataclass

@@ -206,7 +206,7 @@ class SlotLog(DatabaseLog):
         if not found:
             raise DataLostError(
                 problem=f"{title} has no replication slot {self.slot}: what was committed "
-                f"behind {lsn_text(int(place['lsn']))} is lost. A standby that was promoted "
+                f"after {lsn_text(int(place['lsn']))} is lost. A standby that was promoted "
                 "has only the slots that were synchronized to it.",
                 fix=f"{RESNAPSHOT} For the next failover see slot.failover.",
             )
