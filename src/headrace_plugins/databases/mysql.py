@@ -74,6 +74,7 @@ _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 """So that each statement sees what is committed, as in other databases."""
 _EXPLICIT = "explicit_defaults_for_timestamp"
 """Without it a TIMESTAMP is NOT NULL unless it says NULL, and takes a null for now."""
+_CLEAR_PLUGINS = ("mysql_clear_password", "dialog")
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 30
 _INSERT_BYTES = 1 << 20
 """How long an INSERT is where LOAD DATA is not allowed."""
@@ -132,8 +133,6 @@ class Mysql(Database):
     @override
     def session(self) -> Session:
         session = Session(self._connect(local_infile=True), self._errors)
-        # No server gets a file unasked: only LOAD DATA of our own switches it on.
-        session.connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
         if not session.value(f"SELECT @@{_EXPLICIT}"):
             session.execute(f"SET SESSION {_EXPLICIT} = 1")
         return session
@@ -154,9 +153,12 @@ class Mysql(Database):
                 conv=_conversions(),
                 defer_connect=True,
                 read_timeout=_ANSWER_SECONDS,
+                auth_plugin_map=dict.fromkeys(_CLEAR_PLUGINS, self._require_tls),
                 **_tls_options(address.options),
                 **options,
             )
+            # No server gets a file unasked: only LOAD DATA of our own switches it on.
+            connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
             connection.connect(_socket(address.host, address.port))
             try:
                 connection.query(_SETTINGS)
@@ -167,10 +169,22 @@ class Mysql(Database):
                 raise
         return connection
 
+    def _require_tls(self, connection: Any) -> None:
+        if not connection._secure:  # noqa: SLF001
+            raise ConfigError(
+                problem=f"{self.address.title} wants the password as it is, without TLS.",
+                fix="Set sslMode=verify-identity in the URL.",
+                field="connection.url",
+            )
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except RuntimeError as error:
+            if "LOAD_LOCAL" not in str(error):
+                raise
+            raise self._asks_for_file() from error
         except _pymysql().MySQLError as error:
             number, *texts = error.args if len(error.args) > 1 else (0, str(error))
             raise translated(self.address, number, str(texts[0]).strip()) from error
@@ -389,6 +403,13 @@ class Mysql(Database):
         self._check(session)
         return count
 
+    def _asks_for_file(self) -> DatabaseError:
+        return DatabaseError(
+            problem=f"{self.address.title} asks for a file that is not for it.",
+            fix="Correct connection.url: this server is not to be trusted.",
+            field="connection.url",
+        )
+
     @contextmanager
     def _sending(self, connection: Any, file: str) -> Iterator[None]:
         """Let the server ask for a file, and for no other one of this machine."""
@@ -397,11 +418,7 @@ class Mysql(Database):
         def checked(*args: object) -> Any:
             packet = read(*args)
             if packet.is_load_local_packet() and packet.get_all_data()[1:] != file.encode():
-                raise DatabaseError(
-                    problem=f"{self.address.title} asks for a file that is not for it.",
-                    fix="Correct connection.url: this server is not to be trusted.",
-                    field="connection.url",
-                )
+                raise self._asks_for_file()
             return packet
 
         connection._local_infile, connection._read_packet = True, checked  # noqa: SLF001
