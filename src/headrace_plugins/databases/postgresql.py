@@ -270,7 +270,7 @@ class Postgresql(Database):
     @override
     def physical_ranges(self, session: Session, table: Table, count: int) -> list[str]:
         path = self.literal(self.path(table.name))
-        kind = session.value(f"SELECT relkind FROM pg_class WHERE oid = {path}::regclass")
+        kind = session.value(f"SELECT relkind FROM pg_class WHERE oid = {path}::regclass::oid")
         if kind != "r":
             return []
         size = session.value(f"SELECT pg_relation_size({path}::regclass)")
