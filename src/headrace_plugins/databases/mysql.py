@@ -74,7 +74,6 @@ _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 """So that each statement sees what is committed, as in other databases."""
 _EXPLICIT = "explicit_defaults_for_timestamp"
 """Without it a TIMESTAMP is NOT NULL unless it says NULL, and takes a null for now."""
-_CLEAR_PLUGINS = ("mysql_clear_password", "dialog")
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 30
 _INSERT_BYTES = 1 << 20
 """How long an INSERT is where LOAD DATA is not allowed."""
@@ -139,6 +138,7 @@ class Mysql(Database):
 
     def _connect(self, **options: Any) -> Any:
         pymysql, address = _pymysql(), self.address
+        plugins = dict.fromkeys(("mysql_clear_password", "dialog"), self._require_tls)
         with self._errors():
             connection = pymysql.connect(
                 host=address.host,
@@ -153,7 +153,7 @@ class Mysql(Database):
                 conv=_conversions(),
                 defer_connect=True,
                 read_timeout=_ANSWER_SECONDS,
-                auth_plugin_map=dict.fromkeys(_CLEAR_PLUGINS, self._require_tls),
+                auth_plugin_map=plugins,
                 **_tls_options(address.options),
                 **options,
             )
@@ -257,6 +257,7 @@ class Mysql(Database):
         where = f" WHERE {select.where}" if select.where else ""
         query = f"SELECT {selected} FROM {select.source}{where}"
         with closing(self._connect()) as connection, self._errors():
+            connection.query(self.read_only)
             for block in column_blocks(connection, query):
                 values = [
                     array if _is_bytes(column.schema) else array.cast(pa.string())
@@ -563,8 +564,7 @@ _CONNECTED = "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
 _LOADED = {Type.BOOLEAN: "CAST({} AS UNSIGNED)", Type.BYTES: "UNHEX({})"}
 """How LOAD DATA makes a value of a text that the column would take for something else."""
 _PACKET_BYTES = 16 << 20
-_SPARE = 5
-_TAKE_OVER_SECONDS = 30
+_SPARE, _TAKE_OVER_SECONDS = 5, 30
 
 
 def _verdict(met: bool, otherwise: Verdict = Verdict.FAILED) -> Verdict:  # noqa: FBT001
