@@ -113,7 +113,7 @@ def _started(
     """Start a host at the other end of ``line``, which is closed here."""
     with line:
         return subprocess.Popen(  # noqa: S603 - the interpreter is the operator's choice
-            [python, "-m", "headrace.capture", str(line.fileno())],
+            [python, "-P", "-m", "headrace.capture", str(line.fileno())],
             pass_fds=[line.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

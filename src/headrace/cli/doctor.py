@@ -9,6 +9,7 @@ import typer
 
 from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Json
+from headrace.cli.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,4 +62,5 @@ def _show(terminal: Terminal, found: Sequence[tuple[str, Examined]]) -> None:
         }
         for connector, one in found
     ]
-    terminal.show_rows(_HEADINGS, json=rows)
+    shown = ([visible(row[heading]) for heading in _HEADINGS] for row in rows)
+    terminal.show_rows(_HEADINGS, shown, json=rows)

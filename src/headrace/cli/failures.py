@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from headrace.cli.terminal import visible
 from headrace.model import SparkLostError
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, SetupError
 from headrace.sdk.errors import Category
@@ -82,10 +83,10 @@ def show(
         line = Text.assemble((f"{kind}[{error.code}]", style), " ")
         place = ": ".join(part for part in (where, error.field) if part)
         if place:
-            line.append(f"{place}: ", "bold")
-        line.append(error.problem)
+            line.append(f"{visible(place)}: ", "bold")
+        line.append(visible(error.problem))
         if error.fix:
-            line.append("\n  fix: ", "green").append(error.fix)
+            line.append("\n  fix: ", "green").append(visible(error.fix))
         terminal.err.print(line, soft_wrap=True)
 
 

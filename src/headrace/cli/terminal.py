@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,22 @@ WIDTH_OF_FILES = 10_000
 """How wide a line may be where there is no screen: nothing is cut there."""
 PROSE_WIDTH = 80
 """How wide a column of texts may be."""
+
+
+_UNSEEN = {"Cc", "Cf"}
+"""Signs that move what a terminal shows, or that turn the order of letters."""
+
+
+def visible(text: str) -> str:
+    """Return a text that does nothing to a terminal: names of others may have any signs.
+
+    A line behind the first one is indented, as none of its own may look like one of ours.
+    """
+    shown = (
+        repr(sign)[1:-1] if unicodedata.category(sign) in _UNSEEN and sign != "\n" else sign
+        for sign in text
+    )
+    return "".join(shown).replace("\n", "\n    ")
 
 
 @dataclass(frozen=True)

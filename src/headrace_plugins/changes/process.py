@@ -105,7 +105,7 @@ class LogProcess:
             path.replace(path.with_suffix(".log.1"))
         with path.open("ab") as trace:
             process = subprocess.Popen(
-                [sys.executable, "-m", "headrace_plugins.changes.child"],
+                [sys.executable, "-P", "-m", "headrace_plugins.changes.child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=trace,

@@ -618,16 +618,17 @@ class ChangeTask(StreamFrameSource):
         if WHERE in partition:
             check_condition(partition[WHERE])
             span = replace(span, more=f"({partition[WHERE]})")
-        conditions = divided(
-            self._asking(),
-            rows,
-            span,
-            table=table,
-            has_snapshot=snapshot.name is not None,
-            split_rows=settings.split_rows,
-            connections=settings.snapshot_max_threads,
-            parallel=spark.sparkContext.defaultParallelism,
-        )
+        with self._database.reading(self._asking()) as session:
+            conditions = divided(
+                session,
+                rows,
+                span,
+                table=table,
+                has_snapshot=snapshot.name is not None,
+                split_rows=settings.split_rows,
+                connections=settings.snapshot_max_threads,
+                parallel=spark.sparkContext.defaultParallelism,
+            )
         columns = tuple(each for each in table.columns if not each.generated)
         shape = Shape(table.name, columns, table.key)
         row = row_schema(self._database.kind, shape)

@@ -207,7 +207,7 @@ def _paths(url: str) -> list[str]:
     if address.kind == SQLITE:
         return [address.database]
     files = [path for name, path in address.options.items() if _is_file(name, path)]
-    is_here = address.kind == POSTGRESQL and not address.host
+    is_here = address.kind == POSTGRESQL and not all(host for host, _ in address.servers)
     return [*files, *([_SOCKETS] if is_here else [])]
 
 

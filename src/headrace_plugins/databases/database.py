@@ -198,6 +198,8 @@ class Database(ABC):
     that it refuses, and SinkError or SourceError for anything else; none shows a secret.
     """
 
+    read_only: ClassVar[str] = "START TRANSACTION READ ONLY"
+    """The statement that lets a transaction change nothing."""
     mark: ClassVar[str] = "%s"
     """What stands for a bound value in SQL."""
     row_id: ClassVar[str]
@@ -419,6 +421,17 @@ class Database(ABC):
     def staging(self, target: TableName, digest: str) -> TableName:
         """Return the name of a staging table for a target; ``digest`` makes it unique."""
         return TableName(target.schema, f"headrace_staged_{digest}")
+
+    @contextmanager
+    def reading(self, session: Session) -> Iterator[Session]:
+        """Let a session change nothing: a condition that is given may call what writes."""
+        session.rollback()
+        session.execute(self.read_only)
+        try:
+            yield session
+        finally:
+            with suppress(HeadraceError):  # the next statement says what is wrong
+                session.rollback()
 
     def staging_session(self, staging: TableName) -> Session:
         """Open a connection for making a staging table, and for loading rows into it."""

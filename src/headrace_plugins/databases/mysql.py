@@ -132,14 +132,13 @@ class Mysql(Database):
     @override
     def session(self) -> Session:
         session = Session(self._connect(local_infile=True), self._errors)
-        # No server gets a file unasked: only LOAD DATA of our own switches it on.
-        session.connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
         if not session.value(f"SELECT @@{_EXPLICIT}"):
             session.execute(f"SET SESSION {_EXPLICIT} = 1")
         return session
 
     def _connect(self, **options: Any) -> Any:
         pymysql, address = _pymysql(), self.address
+        plugins = dict.fromkeys(("mysql_clear_password", "dialog"), self._require_tls)
         with self._errors():
             connection = pymysql.connect(
                 host=address.host,
@@ -154,9 +153,12 @@ class Mysql(Database):
                 conv=_conversions(),
                 defer_connect=True,
                 read_timeout=_ANSWER_SECONDS,
+                auth_plugin_map=plugins,
                 **_tls_options(address.options),
                 **options,
             )
+            # No server gets a file unasked: only LOAD DATA of our own switches it on.
+            connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
             connection.connect(_socket(address.host, address.port))
             try:
                 connection.query(_SETTINGS)
@@ -167,10 +169,22 @@ class Mysql(Database):
                 raise
         return connection
 
+    def _require_tls(self, connection: Any) -> None:
+        if not connection._secure:  # noqa: SLF001
+            raise ConfigError(
+                problem=f"{self.address.title} wants the password as it is, without TLS.",
+                fix="Set sslMode=verify-identity in the URL.",
+                field="connection.url",
+            )
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except RuntimeError as error:
+            if "LOAD_LOCAL" not in str(error):
+                raise
+            raise self._asks_for_file() from error
         except _pymysql().MySQLError as error:
             number, *texts = error.args if len(error.args) > 1 else (0, str(error))
             raise translated(self.address, number, str(texts[0]).strip()) from error
@@ -243,6 +257,7 @@ class Mysql(Database):
         where = f" WHERE {select.where}" if select.where else ""
         query = f"SELECT {selected} FROM {select.source}{where}"
         with closing(self._connect()) as connection, self._errors():
+            connection.query(self.read_only)
             for block in column_blocks(connection, query):
                 values = [
                     array if _is_bytes(column.schema) else array.cast(pa.string())
@@ -389,6 +404,13 @@ class Mysql(Database):
         self._check(session)
         return count
 
+    def _asks_for_file(self) -> DatabaseError:
+        return DatabaseError(
+            problem=f"{self.address.title} asks for a file that is not for it.",
+            fix="Correct connection.url: this server is not to be trusted.",
+            field="connection.url",
+        )
+
     @contextmanager
     def _sending(self, connection: Any, file: str) -> Iterator[None]:
         """Let the server ask for a file, and for no other one of this machine."""
@@ -397,11 +419,7 @@ class Mysql(Database):
         def checked(*args: object) -> Any:
             packet = read(*args)
             if packet.is_load_local_packet() and packet.get_all_data()[1:] != file.encode():
-                raise DatabaseError(
-                    problem=f"{self.address.title} asks for a file that is not for it.",
-                    fix="Correct connection.url: this server is not to be trusted.",
-                    field="connection.url",
-                )
+                raise self._asks_for_file()
             return packet
 
         connection._local_infile, connection._read_packet = True, checked  # noqa: SLF001
@@ -546,8 +564,7 @@ _CONNECTED = "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
 _LOADED = {Type.BOOLEAN: "CAST({} AS UNSIGNED)", Type.BYTES: "UNHEX({})"}
 """How LOAD DATA makes a value of a text that the column would take for something else."""
 _PACKET_BYTES = 16 << 20
-_SPARE = 5
-_TAKE_OVER_SECONDS = 30
+_SPARE, _TAKE_OVER_SECONDS = 5, 30
 
 
 def _verdict(met: bool, otherwise: Verdict = Verdict.FAILED) -> Verdict:  # noqa: FBT001

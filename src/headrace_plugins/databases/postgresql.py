@@ -63,7 +63,7 @@ _BLOCK_BYTES = 4 << 20
 """How much text is parsed at a time."""
 _WRITE_BYTES = 128 << 10
 """How much is handed to the server at a time where rows come one by one."""
-SETTINGS = {
+SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
     "intervalstyle": "postgres",
@@ -100,6 +100,8 @@ class Postgresql(Database):
     kind: ClassVar[str] = "postgresql"
     row_id: ClassVar[str] = "ctid"
     knows_writers: ClassVar[bool] = True
+    read_only: ClassVar[str] = "SET TRANSACTION READ ONLY"
+    settings: ClassVar[Mapping[str, str]] = SETTINGS
 
     # --- connections and names ------------------------------------------------------
 
@@ -132,7 +134,8 @@ class Postgresql(Database):
         try:
             connection.autocommit = True
             settings = ", ".join(
-                f"set_config('{name}', '{value}', false)" for name, value in SETTINGS.items()
+                f"set_config('{name}', '{value}', false)"
+                for name, value in self.settings.items()
             )
             connection.execute(f"SELECT {settings}")
             connection.autocommit = False
@@ -175,6 +178,12 @@ class Postgresql(Database):
                 problem=f"{title} refuses a row: {text}{f' ({where})' if where else ''}.",
                 fix="Change the rows with a transform, or the table's columns and constraints.",
                 field=column,
+            )
+        if state == "42501" and "row-level security" in text:
+            return ConfigError(
+                problem=f"{title} would leave rows out: {text}.",
+                fix=f"ALTER ROLE {self.quote(self.address.user or 'user')} BYPASSRLS;",
+                field="connection.user",
             )
         if state == "42501":
             return ConfigError(
@@ -270,7 +279,7 @@ class Postgresql(Database):
     @override
     def physical_ranges(self, session: Session, table: Table, count: int) -> list[str]:
         path = self.literal(self.path(table.name))
-        kind = session.value(f"SELECT relkind FROM pg_class WHERE oid = {path}::regclass")
+        kind = session.value(f"SELECT relkind FROM pg_class WHERE oid = {path}::regclass::oid")
         if kind != "r":
             return []
         size = session.value(f"SELECT pg_relation_size({path}::regclass)")

@@ -66,11 +66,11 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND (n.nspname, c.relname) IN (
 ORDER BY 1, 2, a.attnum"""
 _KEYS_OF = """
 SELECT n.nspname, c.relname, i.indisprimary,
-  array_agg(a.attname::text ORDER BY k.place)
+  pg_catalog.array_agg(a.attname::text ORDER BY k.place)
 FROM pg_catalog.pg_index i
 JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
 WHERE i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
   AND k.place <= i.indnkeyatts AND (n.nspname, c.relname) IN (
@@ -87,9 +87,9 @@ WHERE f.contype = 'f' AND (n.nspname, c.relname) IN (
   SELECT * FROM unnest(%s::text[], %s::text[]))"""
 
 _KEY_OF = """
-SELECT array_agg(a.attname::text ORDER BY k.place)
+SELECT pg_catalog.array_agg(a.attname::text ORDER BY k.place)
 FROM pg_catalog.pg_index i
-CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
 JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
 WHERE i.indisprimary AND i.indrelid = %s AND k.place <= i.indnkeyatts
 GROUP BY i.indexrelid"""

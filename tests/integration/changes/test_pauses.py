@@ -10,7 +10,7 @@ import pytest
 from tests.integration.changes.change_reading import Following, rows, run
 from tests.integration.databases import mysql_tables
 
-from headrace.sdk import ReadLimit
+from headrace.sdk import ReadLimit, RetriableError
 from headrace_plugins.connectors.mysql import MysqlSource
 from headrace_plugins.connectors.postgres import PostgresSource
 
@@ -155,3 +155,22 @@ def test_a_paused_table_that_is_not_there_is_refused(side: Side) -> None:
     [error] = kind.check(kind.config_def().parse(config))
     assert error.field == "snapshot.paused.list"
     assert "Did you mean" in error.fix
+
+
+def test_a_condition_of_rows_that_come_again_writes_nothing(side: Side, follow: Follow) -> None:
+    made = "DETERMINISTIC BEGIN INSERT INTO audit VALUES (x); RETURN 1; END"
+    if side.schema == "public":
+        made = f"LANGUAGE plpgsql AS $$ {made.removeprefix('DETERMINISTIC ')} $$"
+    side.run(
+        side.url,
+        *TABLES,
+        "CREATE TABLE audit (x int PRIMARY KEY)",
+        f"CREATE FUNCTION writes(x int) RETURNS int {made}",
+    )
+    following = follow(side.url, table_include_list=f"{side.schema}.t")
+    following.new()
+    table = {"table": f"{side.schema}.t", "where": "writes(id) = 1"}
+    following.commit(following.position.moved(table, {"round": 0}))
+    with pytest.raises(RetriableError):
+        following.changes()
+    assert side.rows(side.url, "SELECT * FROM audit") in ([], ())

@@ -315,3 +315,78 @@ def test_a_session_that_was_ended_is_opened_again(url: str, follow: Follow) -> N
     run(url, "INSERT INTO t VALUES (3, 1)")
     patiently(following)
     assert following.replica.rows("t") == of_table(url)
+
+
+# --- what others have made ----------------------------------------------------------------
+
+PLANTED = {
+    "to_jsonb(pg_replication_slots)": "jsonb",
+    "cardinality(name[])": "int",
+    "concat(text)": "text",
+    "unnest(text[])": "SETOF text",
+    "pg_create_logical_replication_slot(text, text)": "TABLE (lsn pg_lsn)",
+    "pg_create_logical_replication_slot(text, text, failover boolean)": "TABLE (lsn pg_lsn)",
+    "pg_wal_lsn_diff(pg_lsn, text)": "numeric",
+    "same(varchar, varchar)": "boolean",
+    "same(oid, regclass)": "boolean",
+}
+
+
+def test_functions_and_operators_that_others_have_planted_are_not_called(
+    url: str, follow: Follow
+) -> None:
+    run(
+        url,
+        *(
+            f"CREATE FUNCTION public.{name} RETURNS {returned} LANGUAGE plpgsql "
+            "AS $$ BEGIN RAISE EXCEPTION 'called'; END $$"
+            for name, returned in PLANTED.items()
+        ),
+        "CREATE OPERATOR public.= "
+        "(leftarg = varchar, rightarg = varchar, function = same, hashes, merges)",
+        "CREATE OPERATOR public.= (leftarg = oid, rightarg = regclass, function = same)",
+        "CREATE TABLE t (id varchar PRIMARY KEY, v int, w text)",
+        "ALTER TABLE t ALTER w SET STORAGE EXTERNAL",
+        "INSERT INTO t VALUES ('a', 1, repeat('x', 9000))",
+    )
+    following = follow(url)
+    following.new()
+    run(url, "UPDATE t SET v = 2")
+    following.restart()
+    following.new()
+    assert following.replica.rows("t") == [{"id": "a", "v": 2, "w": "x" * 9000}]
+
+
+def test_rows_that_a_policy_hides_are_not_left_out_in_silence(url: str, follow: Follow) -> None:
+    run(
+        url,
+        *TABLE,
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY p ON t USING (v > 1)",
+        "CREATE ROLE hidden LOGIN REPLICATION",
+        "GRANT pg_monitor, pg_read_all_data TO hidden",
+        "CREATE PUBLICATION p FOR TABLE t WITH (publish_via_partition_root)",
+    )
+    try:
+        user = {"connection_user": "hidden", "publication_name": "p"}
+        with pytest.raises(ConfigError, match="leave rows out") as raised:
+            follow(url, **user).new()
+        assert raised.value.fix == 'ALTER ROLE "hidden" BYPASSRLS;'
+        run(url, raised.value.fix)
+        following = follow(url, **user)
+        following.new()
+        assert following.replica.rows("t") == of_table(url)
+        following.task.stop()
+    finally:
+        run(url, DROP, "DROP OWNED BY hidden", "DROP ROLE hidden")
+
+
+def test_modules_in_the_working_directory_are_not_imported(
+    url: str, follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "headrace_plugins.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    following = followed(url, follow)
+    run(url, "UPDATE t SET v = 2")
+    following.new()
+    assert following.replica.rows("t") == of_table(url)

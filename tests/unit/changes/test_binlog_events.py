@@ -71,3 +71,8 @@ def test_a_statement_that_empties_a_table_is_known(
 def test_names_in_a_statement_have_their_schemas() -> None:
     found = events.names_in("INSERT INTO other . `t 1` SELECT a FROM u", "own")
     assert {TableName("other", "t 1"), TableName("own", "u")} <= found
+
+
+def test_a_list_that_does_not_end_is_refused() -> None:
+    with pytest.raises(DatabaseError, match="does not end"):
+        list(events._lists(b"\xfe" + (1 << 60).to_bytes(8, "little")))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_plugins.connectors.mysql.binlog_json import json_text
+from headrace_plugins.databases.errors import DatabaseError
 
 
 def encoded(value: Any, *, large: bool) -> tuple[int, bytes]:
@@ -113,3 +114,10 @@ def test_types_of_sql_are_texts_or_numbers() -> None:
 
 def test_an_empty_value_is_null() -> None:
     assert json_text(b"") == "null"
+
+
+@pytest.mark.parametrize("entries", [1, 2])
+def test_a_container_that_leads_to_itself_is_refused(entries: int) -> None:
+    head = struct.pack("<HH", entries, 60)
+    with pytest.raises(DatabaseError, match="itself"):
+        json_text(b"\2" + head + b"\2\0\0" * entries + bytes(50))

@@ -81,3 +81,8 @@ def test_rows_that_do_not_end_with_their_event_are_refused(cut: int) -> None:
     body = row_of(["int", "varbinary(9)"], [1, b"abc"])
     with pytest.raises(DatabaseError, match="other columns"):
         read_back(["int", "varbinary(9)"], [body * 2, body[:-cut]])
+
+
+def test_rows_without_columns_are_refused() -> None:
+    with pytest.raises(DatabaseError, match="without columns"):
+        read_back([], [b"x"])

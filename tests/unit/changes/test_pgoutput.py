@@ -1,5 +1,6 @@
 """Messages of pgoutput as columns of texts."""
 
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.unit.changes.log_messages import (
     update,
 )
 
+from headrace.sdk import SourceError
 from headrace_plugins.connectors.postgres.pgoutput import (
     DecodedRows,
     Relation,
@@ -249,3 +251,14 @@ def test_patched_texts_are_others_in_some_rows() -> None:
     texts = pa.array(["a", None, "c", None])
     found = patched(texts, np.array([1, 2]), ["b", None])
     assert found.to_pylist() == ["a", "b", None, None]
+
+
+@pytest.mark.parametrize("size", [2, 30, 100_000, (1 << 32) - 1, None])
+def test_a_value_that_ends_behind_its_message_is_refused(size: int | None) -> None:
+    def message(size: int) -> bytes:
+        return insert(("x",))[:-5] + struct.pack("!I", size) + b"x"
+
+    cut = insert(("x",))[:-6] if size is None else message(size)
+    for messages in ([cut, message(1)], [message(1), cut]):
+        with pytest.raises(SourceError, match="behind its message"):
+            RowMessages(1, messages, [TRANSACTION] * 2).decoded()

@@ -55,6 +55,14 @@ def test_text_in_brackets_is_no_markup(capsys: pytest.CaptureFixture[str]) -> No
     assert "[red]x[/red] :smile: [/]" in capsys.readouterr().err
 
 
+def test_names_do_nothing_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show([SourceError("a\x1b[2Jb\x9b\u202ec\nerror: d\r", fix="DROP \x07;")], Terminal())
+    told = capsys.readouterr().err
+    assert told.split("] ")[1] == (
+        "a\\x1b[2Jb\\x9b\\u202ec\n    error: d\\r\n  fix: DROP \\x07;\n"
+    )
+
+
 def test_long_errors_are_not_broken_into_lines(capsys: pytest.CaptureFixture[str]) -> None:
     show([SinkError("word " * 200)], Terminal())
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -70,6 +70,14 @@ def test_what_is_no_url_is_an_error_of_its_key(url: str) -> None:
     assert error.value.field == "connection.url"
 
 
+@pytest.mark.parametrize("hosts", ["", "127.0.0.1:1,", ",127.0.0.1:1", "h,,h"])
+def test_any_server_without_a_name_is_on_this_machine(hosts: str) -> None:
+    key = JdbcSource.config_def().keys["connection.url"]
+    assert key.paths is not None
+    assert key.paths(f"postgresql://{hosts}/d") == ["/var/run/postgresql"]
+    assert key.paths("postgresql://h,127.0.0.1:1/d") == []
+
+
 @pytest.mark.parametrize("connector", [JdbcSource, JdbcSink])
 def test_a_doctor_without_spark_says_that_it_cannot_look(
     connector: type[JdbcSource | JdbcSink],

@@ -211,7 +211,10 @@ def _texts(data: bytes) -> Iterator[bytes]:
 def _lists(data: bytes | None) -> Iterator[tuple[bytes, ...]]:
     body = Body(data or b"")
     while body.is_left:
-        yield tuple(body.text() for _ in range(body.length()))
+        count = body.length()
+        if count > len(data or b""):
+            raise DatabaseError(problem="The binary log has a list that does not end.")
+        yield tuple(body.text() for _ in range(count))
 
 
 def _lengths(data: bytes) -> list[int]:

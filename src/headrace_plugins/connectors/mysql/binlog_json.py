@@ -24,12 +24,13 @@ _LEAST_POINT, _MOST_POINT = -14, 15
 
 def json_text(data: bytes) -> str:
     """Return a value's text; an empty one is null, as an INSERT IGNORE may leave it."""
-    return _value(data[0], data, 1) if data else "null"
+    return _value(data[0], data, 1, [len(data)]) if data else "null"
 
 
-def _value(kind: int, data: bytes, place: int) -> str:
+def _value(kind: int, data: bytes, place: int, left: list[int]) -> str:
+    _take(1, left)
     if kind <= 3:  # noqa: PLR2004 - objects and arrays, small and large
-        return _container(kind, data, place)
+        return _container(kind, data, place, left)
     if kind == _LITERAL:
         return _LITERALS[data[place]]
     if kind in _NUMBERS:
@@ -38,14 +39,23 @@ def _value(kind: int, data: bytes, place: int) -> str:
         return _double(struct.unpack_from("<d", data, place)[0])
     if kind == _STRING:
         size, place = _length(data, place)
+        _take(size, left)
         return _quoted(data[place : place + size].decode())
     if kind == _OPAQUE:
         size, start = _length(data, place + 1)
+        _take(size, left)
         return _opaque(data[place], data[start : start + size])
     raise DatabaseError(problem=f"The binary log has JSON of an unknown type {kind}.")
 
 
-def _container(kind: int, data: bytes, place: int) -> str:
+def _take(size: int, left: list[int]) -> None:
+    """Count bytes: a value that has more than there are leads to itself, or to one twice."""
+    left[0] -= size
+    if left[0] < 0:
+        raise DatabaseError(problem="The binary log has JSON that leads to itself.")
+
+
+def _container(kind: int, data: bytes, place: int, left: list[int]) -> str:
     is_object, width = kind < 2, 4 if kind % 2 else 2  # noqa: PLR2004
     inlined = _INLINED_LARGE if kind % 2 else _INLINED_SMALL
 
@@ -57,13 +67,14 @@ def _container(kind: int, data: bytes, place: int) -> str:
     if is_object:
         for _ in range(count):
             start, size = place + number(entry, width), number(entry + width, 2)
+            _take(size, left)
             keys.append(_quoted(data[start : start + size].decode()))
             entry += width + 2
     values = []
     for _ in range(count):
         own = data[entry]
         at = entry + 1 if own in inlined else place + number(entry + 1, width)
-        values.append(_value(own, data, at))
+        values.append(_value(own, data, at, left))
         entry += 1 + width
     if is_object:
         return "{" + ", ".join(map(": ".join, zip(keys, values, strict=True))) + "}"

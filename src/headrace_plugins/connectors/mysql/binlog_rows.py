@@ -100,6 +100,8 @@ def row_starts(
     """
     null_bytes = (len(fields) + 7) // 8
     parts = _parts(fields)
+    if not fields and (begins < ends).any():
+        raise DatabaseError(problem="The binary log has rows of a table without columns.")
     place, left = begins, np.arange(len(begins))
     places, events = list[Any](), list[Any]()
     keep = place < ends

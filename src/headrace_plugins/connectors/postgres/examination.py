@@ -35,7 +35,7 @@ FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
 _STANDBYS = """
 SELECT count(*), current_setting('server_version_num')::int,
   current_setting('synchronized_standby_slots', true),
-  (SELECT to_jsonb(o) ->> 'failover' FROM pg_catalog.pg_replication_slots o
+  (SELECT pg_catalog.to_jsonb(o) ->> 'failover' FROM pg_catalog.pg_replication_slots o
    WHERE o.slot_name = %s)
 FROM pg_catalog.pg_stat_replication r
 LEFT JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
@@ -145,7 +145,7 @@ def _publication(log: SlotLog, session: Session, tables: Sequence[Table]) -> Ite
         return
     database = log.database.address.database
     allowed = session.value(
-        "SELECT has_database_privilege(current_user, current_database(), 'CREATE')"
+        "SELECT pg_catalog.has_database_privilege(current_user, current_database(), 'CREATE')"
     )
     yield _finding(
         allowed,

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.sdk import SourceError
 from headrace_plugins.changes.log import CREATE, DELETE, TRUNCATE, UPDATE
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE, TRUNCATE_MESSAGE = b"IUDT"
 _EPOCH_US = 946_684_800_000_000
 """2000-01-01, PostgreSQL's beginning of time, in microseconds since 1970."""
 _NEW, _NULL, _UNCHANGED = b"Nnu"
+_BROKEN = "PostgreSQL has sent a change whose values end behind its message."
 _MARK = HEAD + 5
 """Where a message of a row says of which kind its first tuple is, behind the relation's oid."""
 _OPS = {
@@ -117,6 +119,8 @@ def _text(message: bytes, at: int) -> tuple[str, int]:
 class RowMessages:
     """Messages of the rows of one relation, in the order of the log.
 
+    Raises SourceError for one that does not hold what it says.
+
     Args:
         columns: How many columns the relation has.
     """
@@ -145,15 +149,16 @@ class RowMessages:
 
     def decoded(self) -> DecodedRows:
         """Return the changes as columns."""
-        block = b"".join(self.messages)
+        block = b"".join([*self.messages, bytes(8)])  # lengths are checked after they are read
         sizes = np.fromiter(map(len, self.messages), np.int64, len(self.messages))
         starts = np.cumsum(sizes) - sizes
+        limits = starts + sizes
         data = np.frombuffer(block, np.uint8)
         kinds, marks = data[starts + HEAD], data[starts + _MARK]
         is_truncation = kinds == TRUNCATE_MESSAGE
         is_new = (marks == _NEW) & ~is_truncation
         is_old = ~is_new & ~is_truncation
-        first, ends = _tuples(block, data, starts + _MARK + 1, self.columns)
+        first, ends = _tuples(block, data, starts + _MARK + 1, limits, self.columns)
         rows = np.arange(len(starts))
         after = [_taken(each, np.where(is_new, rows, -1)) for each in first]
         before = None
@@ -161,7 +166,7 @@ class RowMessages:
             before = [_taken(each, np.where(is_old, rows, -1)) for each in first]
             both = np.nonzero(is_old & (kinds == UPDATE_MESSAGE))[0]
             if len(both):
-                second, _ = _tuples(block, data, ends[both] + 1, self.columns)
+                second, _ = _tuples(block, data, ends[both] + 1, limits[both], self.columns)
                 index = np.full(len(starts), -1, np.int64)
                 index[is_new] = rows[is_new]
                 index[both] = len(starts) + np.arange(len(both))
@@ -246,7 +251,7 @@ def _taken(column: _Column, index: Numbers) -> _Column:
 
 
 def _tuples(
-    block: bytes, data: Bytes, places: Numbers, columns: int
+    block: bytes, data: Bytes, places: Numbers, limits: Numbers, columns: int
 ) -> tuple[list[_Column], Numbers]:
     """Return the values of a tuple at each place, and where it ends.
 
@@ -259,6 +264,8 @@ def _tuples(
     nulls: list[npt.NDArray[np.bool_] | None] = []
     unsent: list[npt.NDArray[np.bool_] | None] = []
     for column in range(columns):
+        if (place >= limits).any():
+            raise SourceError(_BROKEN)
         kind = data[place]
         sent = kind == ord("t")
         if sent.all():
@@ -276,6 +283,8 @@ def _tuples(
             unsent.append(missing if missing.any() else None)
         bounds[:, column, 0] = start
         place = start + size
+        if (place > limits).any():
+            raise SourceError(_BROKEN)  # or memory that is not the message's would be taken
         bounds[:, column, 1] = place
     # Of the whole block as values, one after the other, each second one is a column's value,
     # and those between are lengths. So Arrow copies the values, and nothing else does.

@@ -9,14 +9,15 @@ import struct
 import time
 from contextlib import suppress
 from select import POLLIN, poll
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from headrace.sdk import DataLostError, RetriableError
-from headrace_plugins.databases.postgresql import SETTINGS
+from headrace_plugins.databases.postgresql import SETTINGS, Postgresql
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace_plugins.changes.log import Offset
-    from headrace_plugins.databases.postgresql import Postgresql
 
 _UNIX_2000 = 946_684_800
 _TRIES, _BUSY_SECONDS = 20, 0.5
@@ -95,6 +96,12 @@ def require_primary(title: str, *, is_standby: bool) -> None:
         )
 
 
+class FollowedPostgresql(Postgresql):
+    """One that refuses a query of which a policy would leave rows out, as no log does."""
+
+    settings: ClassVar[Mapping[str, str]] = {**SETTINGS, "row_security": "off"}
+
+
 class ReplicationConnection:
     """A connection to a walsender. Raises what ``Database`` does."""
 
@@ -111,7 +118,7 @@ class ReplicationConnection:
             if self._server.status != pq.ConnStatus.OK:
                 raise OperationalError(self._server.get_error_message())
         try:
-            for name, value in {**SETTINGS, "lc_monetary": "C"}.items():
+            for name, value in {**database.settings, "lc_monetary": "C"}.items():
                 self._command(f"SET {name} = {database.literal(value)}")
         except BaseException:
             self.close()

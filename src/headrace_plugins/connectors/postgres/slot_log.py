@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 _SLOT = """
 SELECT plugin, database = current_database(), wal_status, confirmed_flush_lsn::text,
-  to_jsonb(s) ->> 'invalidation_reason'
+  pg_catalog.to_jsonb(s) ->> 'invalidation_reason'
 FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s"""
-_CREATE = "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
+_CREATE = "SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')"
 _CREATE_FAILOVER = """
 SELECT lsn::text
-FROM pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)"""
+FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)"""
 _SERVER = """
 SELECT system_identifier::text, pg_is_in_recovery() FROM pg_catalog.pg_control_system()"""
 _IDENTITY = """
@@ -69,7 +69,7 @@ JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
 JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisreplident
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
   AND c.relreplident = 'i'
-  AND NOT (k.indkey::int2[])[0:k.indnkeyatts - 1] <@ i.indkey::int2[]"""
+  AND NOT (k.indkey::int2[])[0:k.indnkeyatts - 1] OPERATOR(pg_catalog.<@) i.indkey::int2[]"""
 _PUBLICATION = """
 SELECT puballtables, pubviaroot, pubinsert AND pubupdate AND pubdelete AND pubtruncate
 FROM pg_catalog.pg_publication WHERE pubname = %s"""
@@ -90,7 +90,8 @@ WHERE pg_xact_status(x) = 'committed'"""
 _RUNNING = "SELECT x::text FROM pg_snapshot_xip(pg_current_snapshot()) x"
 _REWRITTEN = """
 SELECT EXISTS (SELECT FROM (
-    SELECT %s::regclass AS oid UNION SELECT relid FROM pg_partition_tree(%s::regclass)) t
+    SELECT %s::regclass::oid AS oid
+    UNION SELECT relid::oid FROM pg_partition_tree(%s::regclass)) t
   LEFT JOIN pg_catalog.pg_class c ON c.oid = t.oid
   WHERE c.oid IS NULL OR (c.relkind = 'r'
     AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid)))"""
@@ -100,7 +101,7 @@ _FILTERED = """
 SELECT p.schemaname, p.tablename FROM pg_catalog.pg_publication_tables p
 JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
 JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
-WHERE p.pubname = %s AND (p.rowfilter IS NOT NULL OR cardinality(p.attnames) < (
+WHERE p.pubname = %s AND (p.rowfilter IS NOT NULL OR pg_catalog.cardinality(p.attnames) < (
   SELECT count(*) FROM pg_catalog.pg_attribute a
   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''))"""
 _UNFIT = """
@@ -182,7 +183,7 @@ class SlotLog(DatabaseLog):
                 )
             if anew or status == "lost" or not is_published:
                 self.require(session, tables)
-                session.rows("SELECT pg_drop_replication_slot(%s)", [self.slot])
+                session.rows("SELECT pg_catalog.pg_drop_replication_slot(%s)", [self.slot])
                 session.commit()
                 place = None
         self._publish(session, tables)

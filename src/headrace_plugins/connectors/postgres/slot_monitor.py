@@ -26,10 +26,10 @@ _DROPS = 50
 _NEAR_BYTES = 1 << 20
 """How far a reader may be from the end of the log whose changes are counted."""
 _RETAINED = """
-SELECT pg_wal_lsn_diff(now.lsn, '0/0')::bigint,
-  pg_wal_lsn_diff(now.lsn, restart_lsn)::bigint,
-  pg_wal_lsn_diff(confirmed_flush_lsn, '0/0')::bigint,
-  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+SELECT pg_catalog.pg_wal_lsn_diff(now.lsn, '0/0')::bigint,
+  pg_catalog.pg_wal_lsn_diff(now.lsn, restart_lsn)::bigint,
+  pg_catalog.pg_wal_lsn_diff(confirmed_flush_lsn, '0/0')::bigint,
+  (extract(epoch FROM clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint
 FROM pg_catalog.pg_replication_slots, (SELECT pg_current_wal_lsn() AS lsn) now
 WHERE slot_name = %s"""
 
@@ -135,7 +135,7 @@ class SlotMonitor:
         for _ in range(_DROPS):
             session.rows(END_HOLDER, [slot])
             try:
-                session.rows("SELECT pg_drop_replication_slot(%s)", [slot])
+                session.rows("SELECT pg_catalog.pg_drop_replication_slot(%s)", [slot])
             except HeadraceError:
                 session.rollback()
                 if self._stopping.wait(_LOOK_SECONDS / 20):

@@ -9,6 +9,7 @@ from typing_extensions import override
 from headrace_plugins.changes.connector import ChangeSource
 from headrace_plugins.changes.source import ChangeTask
 from headrace_plugins.connectors.postgres.examination import examine_log
+from headrace_plugins.connectors.postgres.replication import FollowedPostgresql
 from headrace_plugins.connectors.postgres.settings import PostgresSourceSettings
 from headrace_plugins.connectors.postgres.slot_log import SlotLog
 from headrace_plugins.connectors.postgres.slot_monitor import SlotMonitor
@@ -41,8 +42,9 @@ class PostgresTask(ChangeTask):
     def log_of(cls, settings: ChangeSettings, connector: str) -> SlotLog:
         assert isinstance(settings, PostgresSourceSettings)
         slot = settings.slot(connector)
+        database = database_of_kind(settings, Postgresql, "postgres")
         return SlotLog(
-            database=database_of_kind(settings, Postgresql, "postgres"),
+            database=FollowedPostgresql(database.address),
             slot=slot,
             publication=settings.publication_name or slot,
             mode=settings.publication_autocreate_mode,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 UNAVAILABLE = "__debezium_unavailable_value"
 """What Debezium has for a value that the log does not have; in a column that is never null."""
 _NOW = """
-SELECT n.nspname, c.relname, a.attname, a.attnotnull OR t.typnotnull
+SELECT n.nspname, c.relname, a.attname, a.attnotnull OR t.typnotnull,
+  t.typtype IN ('d', 'e') OR t.typnamespace = 'pg_catalog'::regnamespace::oid
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
@@ -89,8 +90,8 @@ class Toast:
     ) -> tuple[frozenset[str], Mapping[int, tuple[str | None, ...]]]:
         """Return which columns are never null, and by the place of keys what columns have."""
         described = self.session.rows(_NOW, [self.relation.oid])
-        required = frozenset(name for _, _, name, is_required in described if is_required)
-        columns = {name for _, _, name, _ in described}
+        required = frozenset(name for _, _, name, is_required, _ in described if is_required)
+        columns = {name for _, _, name, _, _ in described}
         if not keys or not columns.issuperset(self.shape.key):
             return required, {}
         quote = self.database.quote
@@ -98,20 +99,25 @@ class Toast:
         types = [each.type.replace("%", "%%") for each in self.shape.columns]
         # Casts to text would write some values otherwise than the log does.
         values = [
-            f"CASE WHEN t.{names[w]} IS NOT NULL THEN concat(t.{names[w]}) END"
+            f"CASE WHEN t.{names[w]} IS NOT NULL THEN pg_catalog.concat(t.{names[w]}) END"
             if self.shape.columns[w].name in columns
             else "NULL"
             for w in wanted
         ]
-        given = ", ".join("%s::text[]" for _ in keys)
+        given = ", ".join("pg_catalog.unnest(%s::text[])" for _ in keys)
         aliases = ", ".join(f"k{n}" for n in range(len(keys)))
+        # Or another operator that takes a varchar is the better one, whoever has made it.
+        own = {name for _, _, name, _, is_own in described if is_own}
+        equals = [
+            "OPERATOR(pg_catalog.=)" if self.shape.columns[k].name in own else "=" for k in keys
+        ]
         matches = " AND ".join(
-            f"t.{names[k]} = CAST(q.k{n} AS {types[k]})" for n, k in enumerate(keys)
+            f"t.{names[k]} {equals[n]} CAST(q.k{n} AS {types[k]})" for n, k in enumerate(keys)
         )
         table = self.database.path(TableName(*described[0][:2])).replace("%", "%%")
         try:
             found = self.session.rows(
-                f"SELECT q.place, {', '.join(values)} FROM unnest({given}) "  # noqa: S608 - quoted
+                f"SELECT q.place, {', '.join(values)} FROM ROWS FROM ({given}) "  # noqa: S608 - quoted
                 f"WITH ORDINALITY AS q({aliases}, place) JOIN {table} t ON {matches}",
                 [list(each) for each in texts],
             )
