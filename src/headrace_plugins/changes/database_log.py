@@ -126,8 +126,12 @@ class DatabaseLog(ABC):
         """
 
     @abstractmethod
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Take a snapshot of what is committed now; it can be read while this lasts."""
+    def snapshot(self, place: Offset) -> AbstractContextManager[Snapshot]:
+        """Take a snapshot of what is committed now; it can be read while this lasts.
+
+        It has all that the log has before a place. Raises RetriableError where the server does
+        not show all of that yet, or is another one.
+        """
 
     @abstractmethod
     def keeps(self, seen: Any) -> Keeps | None:

@@ -159,8 +159,8 @@ class ChangeTask(StreamFrameSource):
             log.warning("the log has lost changes; all tables are read again", exc_info=True)
             self._stop_reading()
             # A snapshot that was taken before lacks what the log has lost.
-            self._holding.close()
-            self._begun = self._snapshot = None
+            self._drop_snapshot()
+            self._begun = None
             return Position.of(self._log.partition, self._first(anew=True))
         except RetriableError:
             self._looked = -float("inf")  # another server may answer next
@@ -264,8 +264,7 @@ class ChangeTask(StreamFrameSource):
         """Return a position at its place in the log of a server that has taken over."""
         log.warning("another server has taken over; its log is followed", place=dict(place))
         self._stop_reading()
-        self._holding.close()
-        self._snapshot = None
+        self._drop_snapshot()
         return moved_over(start, self._log.partition, place)
 
     def _first(self, *, anew: bool = False) -> Offset:
@@ -283,6 +282,7 @@ class ChangeTask(StreamFrameSource):
 
     def _everything(self, start: Position, place: Offset) -> Position:
         """Return the end of all that is there: tables are read, and changes up to now."""
+        self._drop_snapshot()  # one that was taken before may lack what the log has by now
         end, now = start, self._log.now(self._asking())
         is_followed = self.settings.snapshot_mode.follows
         if is_followed and self._log.order(now) > self._log.order(place):
@@ -374,7 +374,7 @@ class ChangeTask(StreamFrameSource):
         waiting: Sequence[Mapping[str, str]],
     ) -> Position:
         if INITIAL not in place or self._snapshot is None:
-            self._take_snapshot()
+            self._take_snapshot(place)
         snapshot = self._snapshot
         assert snapshot is not None
         end, session = start.moved(self._log.partition, place), self._asking()
@@ -413,10 +413,13 @@ class ChangeTask(StreamFrameSource):
             return {UNTIL: dict(snapshot.upto)}
         return {key: known[key] for key in (SEEN, UNTIL) if key in known}
 
-    def _take_snapshot(self) -> None:
+    def _take_snapshot(self, place: Offset) -> None:
+        self._drop_snapshot()
+        self._snapshot = self._holding.enter_context(self._log.snapshot(place))
+
+    def _drop_snapshot(self) -> None:
         self._holding.close()
         self._snapshot = None
-        self._snapshot = self._holding.enter_context(self._log.snapshot())
 
     def _log_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
         order, until = self._log.order, None
@@ -610,7 +613,7 @@ class ChangeTask(StreamFrameSource):
         table = self._tables[partition["table"]]
         # Of an earlier life, or lost since the batch was planned: what is read now is newer.
         if self._snapshot is None or self._snapshot.has_lost(table.name):
-            self._take_snapshot()
+            self._take_snapshot(end.offset(self._log.partition) or {})
         snapshot, settings = self._snapshot, self.settings
         assert snapshot is not None
         rows, before = Rows.of(self._database, table), begun_offset(start.offset(partition))
@@ -662,8 +665,7 @@ class ChangeTask(StreamFrameSource):
         if self._process is not None:
             self._process.confirm(place)
         if INITIAL not in place or not self._tables:
-            self._holding.close()
-            self._snapshot = None
+            self._drop_snapshot()
 
     @override
     def lag(self, start: Position, until: Position | None = None) -> Lag:
