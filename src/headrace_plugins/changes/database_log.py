@@ -101,6 +101,9 @@ class DatabaseLog(ABC):
     def check_seen(self, session: Session, upto: Offset) -> None:  # noqa: B027 - none by default
         """Raise DataLostError where the log never comes to what a snapshot has."""
 
+    def check_end(self, session: Session, place: Offset) -> None:  # noqa: B027 - none by default
+        """Raise DataLostError where the log of this server never comes to a batch's end."""
+
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
         """Return the tables that the log has nothing of until ``check``. It changes nothing."""
         return ()

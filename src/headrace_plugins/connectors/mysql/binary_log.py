@@ -21,6 +21,7 @@ from headrace_plugins.connectors.mysql.binlog_commits import await_commits, comm
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_failover import (
     RESNAPSHOT,
+    LacksError,
     is_of,
     is_same_log,
     taken_over,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Rejected, Session
 
+_LACKING_SECONDS = 300.0
+"""How long a server that lacks transactions may be a replica that is behind."""
 _RESNAPSHOT = f"Keep binary logs for longer. {RESNAPSHOT}"
 
 
@@ -65,6 +68,8 @@ class BinaryLog(DatabaseLog):
     nulls: bool = False
     _failovers: int = field(default=0, init=False)
     """How many there were before the place that is followed: a server tells none of it."""
+    _lacking_since: float | None = field(default=None, init=False)
+    """Since when this server lacks transactions that were read from another one."""
     _is_compared: bool = field(default=False, init=False)
 
     @property
@@ -122,15 +127,36 @@ class BinaryLog(DatabaseLog):
     @override
     def taken_over(self, session: Session, place: Offset) -> Offset | None:
         self._failovers = int(place.get("failovers", 0))
-        title = self.database.address.title
         if is_of(session, place):
             # Another site's server may have the same number, but hardly when it takes over.
             self._is_compared = self._is_compared or is_same_log(session, place)
             if self._is_compared:
                 return None
-        found = taken_over(session, place, title)
+        found = self._found(session, place)
         self._failovers, self._is_compared = found["failovers"], True
         return found
+
+    def _found(self, session: Session, place: Offset) -> Offset:
+        """Return where a place of another server lies in the log of this one.
+
+        Raises RetriableError for a while where it lacks transactions: a replica catches up.
+        """
+        try:
+            found = taken_over(session, place, self.database.address.title)
+        except LacksError as error:
+            now = time.monotonic()
+            if self._lacking_since is None:
+                self._lacking_since = now
+            if now - self._lacking_since < _LACKING_SECONDS:
+                raise RetriableError(problem=error.problem, fix=error.fix) from error
+            raise
+        self._lacking_since = None
+        return found
+
+    @override
+    def check_end(self, session: Session, place: Offset) -> None:
+        if not is_of(session, place):
+            self._found(session, place)
 
     @override
     def goes_on(self, start: Offset, end: Offset) -> bool:
@@ -141,7 +167,7 @@ class BinaryLog(DatabaseLog):
         self.require(session, tables)
         title = self.database.address.title
         if not is_of(session, place):
-            taken_over(session, place, title)  # a batch that was begun on the server of before
+            self._found(session, place)  # a batch that was begun on the server of before
             return
         if not place["file"]:
             return
