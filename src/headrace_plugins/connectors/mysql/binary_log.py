@@ -21,7 +21,7 @@ from headrace_plugins.connectors.mysql.binlog_commits import await_commits, comm
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_failover import (
     RESNAPSHOT,
-    LacksError,
+    is_behind,
     is_of,
     is_same_log,
     taken_over,
@@ -143,7 +143,9 @@ class BinaryLog(DatabaseLog):
         """
         try:
             found = taken_over(session, place, self.database.address.title)
-        except LacksError as error:
+        except DataLostError as error:
+            if not is_behind(session, place):
+                raise
             now = time.monotonic()
             if self._lacking_since is None:
                 self._lacking_since = now

@@ -18,10 +18,6 @@ RESNAPSHOT = (
 )
 
 
-class LacksError(DataLostError):
-    """A server lacks transactions that were read: it is behind, or they are lost."""
-
-
 def is_of(session: Session, place: Offset) -> bool:
     """Return whether a place is one in this server's log, as far as the server's name tells.
 
@@ -46,8 +42,8 @@ def taken_over(session: Session, place: Offset, title: str) -> Offset:
 
     It has no file yet: the server is asked for what comes behind the GTIDs.
 
-    Raises DataLostError: there are no GTIDs to find it by, or the server has purged
-    transactions that were not read; LacksError: it lacks some that were.
+    Raises DataLostError: there are no GTIDs to find it by, or the server lacks transactions
+    that were read, or has purged some that were not.
     """
     server, other = server_of(session), place.get("server")
     if "gtid" not in place:
@@ -60,7 +56,7 @@ def taken_over(session: Session, place: Offset, title: str) -> Offset:
     read = GtidSet(place["gtid"]).filled(str(other))
     executed, purged = _gtids_of(session)
     if not executed.covers(read):
-        raise LacksError(
+        raise DataLostError(
             problem=f"{title} is the server {server}, which lacks transactions that were read "
             f"from {other}: it has {str(executed) or 'none'}, and {read} was read.",
             fix="Let it catch up if it is a replica that is behind, and restart the task. If "
@@ -82,6 +78,12 @@ def taken_over(session: Session, place: Offset, title: str) -> Offset:
         "server": server,
         "failovers": count,
     }
+
+
+def is_behind(session: Session, place: Offset) -> bool:
+    """Return whether a server lacks transactions before a place in another's log."""
+    read = GtidSet(place.get("gtid", "")).filled(str(place.get("server")))
+    return not _gtids_of(session)[0].covers(read)
 
 
 def _gtids_of(session: Session) -> tuple[GtidSet, GtidSet]:
