@@ -101,6 +101,9 @@ class DatabaseLog(ABC):
     def check_seen(self, session: Session, upto: Offset) -> None:  # noqa: B027 - none by default
         """Raise DataLostError where the log never comes to what a snapshot has."""
 
+    def check_end(self, session: Session, place: Offset) -> None:  # noqa: B027 - none by default
+        """Raise DataLostError where the log of this server never comes to a batch's end."""
+
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
         """Return the tables that the log has nothing of until ``check``. It changes nothing."""
         return ()
@@ -126,8 +129,12 @@ class DatabaseLog(ABC):
         """
 
     @abstractmethod
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Take a snapshot of what is committed now; it can be read while this lasts."""
+    def snapshot(self, place: Offset) -> AbstractContextManager[Snapshot]:
+        """Take a snapshot of what is committed now; it can be read while this lasts.
+
+        It has all that the log has before a place. Raises RetriableError where the server does
+        not show all of that yet, or is another one.
+        """
 
     @abstractmethod
     def keeps(self, seen: Any) -> Keeps | None:

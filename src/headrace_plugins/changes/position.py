@@ -11,15 +11,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import ConfigError
+import structlog
+
+from headrace.sdk import ConfigError, DataLostError
+from headrace_plugins.changes.replay import AT, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headrace.sdk import Position
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.catalog import TableName
+
+log = structlog.get_logger(__name__)
 
 INITIAL, SEEN, UNTIL, WHERE = "initial", "seen", "until", "where"
 _TABLE_OFFSET = {"round", "after", "upto", SEEN, UNTIL}
@@ -53,15 +58,56 @@ def moved_over(start: Position, partition: Mapping[str, str], place: Offset) -> 
         if UNTIL in offset or "after" in offset:
             # What was read of it may be more than what the server has.
             end = end.moved(each, {"round": 0})
+        if AT in offset:
+            end = _given_up(end, each)
     return end
 
 
-def settled(start: Position, log: DatabaseLog, place: Offset) -> Position:
+def without_lost(start: Position, check: Callable[[Offset], None]) -> Position:
+    """Return a position where nothing is sent again that the log no longer has.
+
+    That raises DataLostError in ``check``.
+    """
+    end = start
+    for partition, offset in start.items():
+        if AT in offset:
+            try:
+                check(offset[AT])
+            except DataLostError:
+                end = _given_up(end, partition)
+    return end
+
+
+def _given_up(position: Position, partition: Mapping[str, str]) -> Position:
+    """Return a position where tables are read again, and their changes not sent again."""
+    offset = position.offset(partition)
+    assert offset is not None
+    log.warning("changes cannot be sent again; their tables are read", tables=offset[TABLES])
+    end = position.without(partition)
+    for table in offset[TABLES]:
+        end = end.moved(partition_of(table), {"round": 0})
+    return end
+
+
+def has_given_up(start: Position, end: Position, partition: Mapping[str, str]) -> bool:
+    """Return whether all that happens between positions is that changes are not sent again.
+
+    ``partition`` is that of the place in the log.
+    """
+    return start.offset(partition) == end.offset(partition) and any(
+        AT in offset
+        and end.offset(each) is None
+        and all(end.offset(partition_of(name)) == {"round": 0} for name in offset[TABLES])
+        for each, offset in start.items()
+    )
+
+
+def settled(start: Position, database_log: DatabaseLog, place: Offset) -> Position:
     """Return the position at a place in the log, without what is over by then."""
-    end = start.moved(log.partition, followed(place))
+    end = start.moved(database_log.partition, followed(place))
     for partition, offset in start.items():
         until = offset.get(UNTIL)
-        is_over = until is not None and log.order(place) >= log.order(until)
+        is_over = until is not None and database_log.order(place) >= database_log.order(until)
         if is_over and is_read(offset):
             done = {"round": offset["round"]}
             is_asked = WHERE in partition

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
@@ -37,16 +37,18 @@ from headrace_plugins.changes.position import (
     begun_offset,
     check_condition,
     followed,
+    has_given_up,
     has_rows_between,
     is_read,
     moved_over,
     partition_of,
     settled,
+    without_lost,
 )
 from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, asked, time_of
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
-from headrace_plugins.changes.spool import taken
+from headrace_plugins.changes.spool import by_table, taken
 from headrace_plugins.changes.writers import TableWriters
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema, TaskContext
     from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
     from headrace_plugins.changes.log import Offset
-    from headrace_plugins.changes.spool import Entry, SpooledRun
+    from headrace_plugins.changes.spool import SpooledRun
     from headrace_plugins.databases.database import Session
 
 log = structlog.get_logger(__name__)
@@ -159,8 +161,8 @@ class ChangeTask(StreamFrameSource):
             log.warning("the log has lost changes; all tables are read again", exc_info=True)
             self._stop_reading()
             # A snapshot that was taken before lacks what the log has lost.
-            self._holding.close()
-            self._begun = self._snapshot = None
+            self._drop_snapshot()
+            self._begun = None
             return Position.of(self._log.partition, self._first(anew=True))
         except RetriableError:
             self._looked = -float("inf")  # another server may answer next
@@ -176,7 +178,6 @@ class ChangeTask(StreamFrameSource):
             start, place = self._moved_over(start, moved), moved
             if limit.until is not None or limit.rows is not None:
                 return start
-        self._look(start)
         known = self._known(start)
         if known != start:
             return known
@@ -207,7 +208,15 @@ class ChangeTask(StreamFrameSource):
         return next((end for end in ends if end != start), start)
 
     def _known(self, start: Position) -> Position:
-        """Return a position without tables that are not, or no longer, as they were read."""
+        """Look; return a position without what is not, or no longer, as it was read."""
+        try:
+            self._look(start)
+        except DataLostError:
+            check = partial(self._log.check, self._asking(), list(self._tables.values()))
+            known = without_lost(start, check)
+            if known == start:
+                raise
+            return known
         # Chosen again, they are read again: what happens meanwhile is not followed.
         gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
         if not gone and self._unknown:
@@ -264,8 +273,7 @@ class ChangeTask(StreamFrameSource):
         """Return a position at its place in the log of a server that has taken over."""
         log.warning("another server has taken over; its log is followed", place=dict(place))
         self._stop_reading()
-        self._holding.close()
-        self._snapshot = None
+        self._drop_snapshot()
         return moved_over(start, self._log.partition, place)
 
     def _first(self, *, anew: bool = False) -> Offset:
@@ -283,9 +291,10 @@ class ChangeTask(StreamFrameSource):
 
     def _everything(self, start: Position, place: Offset) -> Position:
         """Return the end of all that is there: tables are read, and changes up to now."""
+        self._drop_snapshot()  # one that was taken before may lack what the log has by now
         end, now = start, self._log.now(self._asking())
-        is_followed = self.settings.snapshot_mode.follows
-        if is_followed and self._log.order(now) > self._log.order(place):
+        is_behind = self._log.order(now) > self._log.order(place)
+        if is_behind and self.settings.snapshot_mode.follows:
             process = self._reading(place, now)
             self._await(process, now, _CONNECT_SECONDS)
             if process.entries():
@@ -374,7 +383,7 @@ class ChangeTask(StreamFrameSource):
         waiting: Sequence[Mapping[str, str]],
     ) -> Position:
         if INITIAL not in place or self._snapshot is None:
-            self._take_snapshot()
+            self._take_snapshot(place)
         snapshot = self._snapshot
         assert snapshot is not None
         end, session = start.moved(self._log.partition, place), self._asking()
@@ -413,10 +422,13 @@ class ChangeTask(StreamFrameSource):
             return {UNTIL: dict(snapshot.upto)}
         return {key: known[key] for key in (SEEN, UNTIL) if key in known}
 
-    def _take_snapshot(self) -> None:
+    def _take_snapshot(self, place: Offset) -> None:
+        self._drop_snapshot()
+        self._snapshot = self._holding.enter_context(self._log.snapshot(place))
+
+    def _drop_snapshot(self) -> None:
         self._holding.close()
         self._snapshot = None
-        self._snapshot = self._holding.enter_context(self._log.snapshot())
 
     def _log_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
         order, until = self._log.order, None
@@ -510,12 +522,13 @@ class ChangeTask(StreamFrameSource):
         partition = self._log.partition
         before, place = start.offset(partition), end.offset(partition)
         is_anew = before and place and INITIAL in place and place != before
-        if is_anew or (before and place and not self._log.goes_on(before, place)):
-            # All begins anew, or in another server's log: there is nothing to read yet, nor a
-            # log from the start on.
-            self._look(end)
+        is_other = before and place and not self._log.goes_on(before, place)
+        if is_anew or is_other or has_given_up(start, end, partition):
+            self._look(end)  # there is nothing to read yet, nor a log from the start on
             return []
         self._look(start)
+        if place is not None:
+            self._log.check_end(self._asking(), place)
         tables = [each for each in end.changed(start) if set(each) <= {"table", WHERE}]
         replays = [each for each, _ in start.items() if SINCE in each]
         check_range(start, end, [partition, *tables, *replays])
@@ -567,9 +580,9 @@ class ChangeTask(StreamFrameSource):
             goal = place if after is None else after[AT]
             if after != offset and goal is not None:
                 process = self._replays.follow(partition, offset, goal)
-                found = _by_table(process.reached(goal))
+                found = by_table(process.reached(goal))
         if before is not None and place is not None and order(place) > order(before):
-            main = _by_table(self._reading(before, place).reached(place))
+            main = by_table(self._reading(before, place).reached(place))
             replayed = {table for _, offset in begun for table in offset[TABLES]}
             found |= {t: runs for t, runs in main.items() if str(t) not in replayed}
         return found
@@ -610,7 +623,7 @@ class ChangeTask(StreamFrameSource):
         table = self._tables[partition["table"]]
         # Of an earlier life, or lost since the batch was planned: what is read now is newer.
         if self._snapshot is None or self._snapshot.has_lost(table.name):
-            self._take_snapshot()
+            self._take_snapshot(end.offset(self._log.partition) or {})
         snapshot, settings = self._snapshot, self.settings
         assert snapshot is not None
         rows, before = Rows.of(self._database, table), begun_offset(start.offset(partition))
@@ -663,8 +676,7 @@ class ChangeTask(StreamFrameSource):
         if self._process is not None:
             self._process.confirm(place)
         if INITIAL not in place or not self._tables:
-            self._holding.close()
-            self._snapshot = None
+            self._drop_snapshot()
 
     @override
     def lag(self, start: Position, until: Position | None = None) -> Lag:
@@ -686,11 +698,3 @@ class ChangeTask(StreamFrameSource):
 
 def _cursor(rows: Rows, partition: Mapping[str, str]) -> BulkCursor:
     return BulkCursor(() if WHERE in partition else dividing_key(rows))
-
-
-def _by_table(entries: Sequence[Entry]) -> dict[TableName, list[SpooledRun]]:
-    found: dict[TableName, list[SpooledRun]] = {}
-    for entry in entries:
-        for run in entry.runs:
-            found.setdefault(run.shape.table, []).append(run)
-    return found

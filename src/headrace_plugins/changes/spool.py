@@ -184,3 +184,12 @@ class SpoolWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def by_table(entries: Sequence[Entry]) -> dict[TableName, list[SpooledRun]]:
+    """Return the runs of each table, in their order."""
+    found: dict[TableName, list[SpooledRun]] = {}
+    for entry in entries:
+        for run in entry.runs:
+            found.setdefault(run.shape.table, []).append(run)
+    return found

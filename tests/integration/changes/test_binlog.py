@@ -181,7 +181,15 @@ def test_a_table_that_is_made_of_rows_has_them(mariadb_url: str) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["TRUNCATE TABLE t", "/* why */ truncate  `t`", "TRUNCATE {name}.t", "-- x\nTRUNCATE t"],
+    [
+        *(
+            "TRUNCATE TABLE t",
+            "/* why */ truncate  `t`",
+            "TRUNCATE {name}.t",
+            "-- x\nTRUNCATE t",
+        ),
+        *("TRUNCATE TABLE /* all */ t", "TRUNCATE -- x\n t", "/*!40000 TRUNCATE TABLE t */"),
+    ],
 )
 def test_a_table_is_emptied(url: str, statement: str) -> None:
     place = place_of(url)
@@ -202,6 +210,41 @@ def test_a_table_is_emptied(url: str, statement: str) -> None:
     run(url, "TRUNCATE TABLE t")
     assert behind is not None
     assert rows_of(pieces(url, behind))[-1] == ("t", None, None)
+
+
+def test_a_table_is_emptied_with_variables_or_made_anew(mariadb_url: str) -> None:
+    place = place_of(mariadb_url)
+    run(
+        mariadb_url,
+        TABLE,
+        "INSERT INTO t VALUES (1, 'a')",
+        "SET STATEMENT max_statement_time = 5 FOR TRUNCATE TABLE t",
+        "INSERT INTO t VALUES (2, 'b')",
+        "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (3)",
+    )
+    assert rows_of(pieces(mariadb_url, place)) == [
+        ("c", None, (1, "a")),
+        ("t", None, None),
+        ("c", None, (2, "b")),
+        ("t", None, None),
+        ("c", None, (3,)),
+    ]
+
+
+@pytest.mark.parametrize("action", ["TRUNCATE", "DROP"])
+def test_rows_that_go_with_their_partition_are_told(url: str, action: str) -> None:
+    place = place_of(url)
+    run(
+        url,
+        "CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY RANGE (id) "
+        "(PARTITION p0 VALUES LESS THAN (9), PARTITION p1 VALUES LESS THAN (99))",
+        "INSERT INTO t VALUES (1)",
+        f"ALTER TABLE t {action} PARTITION p0",
+    )
+    with pytest.raises(DataLostError, match=r"takes away or brings rows of \w+\.t .*DELETE"):
+        pieces(url, place)
+    assert changes(url, place, follows=lambda name: name.name == "u") == {}
 
 
 def workload(url: str, chance: random.Random, statements: int) -> None:

@@ -16,8 +16,8 @@ from tests.mysql_server import Mysql8Server
 from tests.task_doubles import Context
 from typing_extensions import override
 
-from headrace.sdk import DataLostError, Position
-from headrace_plugins.connectors.mysql import MysqlSource
+from headrace.sdk import DataLostError, Position, RetriableError
+from headrace_plugins.connectors.mysql import MysqlSource, binary_log
 from headrace_plugins.connectors.mysql.binlog_settings import current_place
 from headrace_plugins.connectors.mysql.source import MysqlTask
 
@@ -190,7 +190,7 @@ def follow_on(following: MysqlFollowing) -> None:
 
 @pytest.mark.parametrize("pair", ["mariadb"], indirect=True)
 def test_a_server_that_lacks_what_was_read_is_refused(
-    pair: Pair, follow: Callable[..., MysqlFollowing]
+    pair: Pair, follow: Callable[..., MysqlFollowing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = shop(pair)
     following = follow(old)
@@ -200,6 +200,9 @@ def test_a_server_that_lacks_what_was_read_is_refused(
     following.go_on()
     pair[0].kill()
     following.restart(connection_url=new)
+    with pytest.raises(RetriableError, match="lacks transactions"):
+        following.plan()  # it may be a replica that catches up
+    monkeypatch.setattr(binary_log, "_LACKING_SECONDS", 0)
     with pytest.raises(DataLostError, match=r"lacks transactions[^$]*snapshot\.mode"):
         following.plan()
     # Another transaction of the same number does not hide that one is missing.
@@ -212,6 +215,52 @@ def test_a_server_that_lacks_what_was_read_is_refused(
     while not {1, 9, 10} <= set(following.ids()) and time.monotonic() < by:
         following.batch()
     assert set(ids(new)) <= set(following.ids())
+
+
+@pytest.mark.parametrize("pair", ["mariadb"], indirect=True)
+def test_a_batch_whose_end_another_server_lacks_is_told(
+    pair: Pair, follow: Callable[..., MysqlFollowing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = shop(pair)
+    following = follow(old)
+    following.go_on()
+    await_replica(old, new)
+    pair[1].execute("STOP SLAVE")
+    run(old, "INSERT INTO t VALUES (2, 0)")
+    planned = following.plan()
+    while planned == following.position:
+        planned = following.plan()
+    pair[0].kill()
+    following.restart(connection_url=new)
+    with pytest.raises(RetriableError, match="lacks transactions"):
+        following.read(planned)
+    monkeypatch.setattr(binary_log, "_LACKING_SECONDS", 0)
+    with pytest.raises(DataLostError, match="lacks transactions"):
+        following.read(planned)
+
+
+@pytest.mark.parametrize("pair", ["mariadb"], indirect=True)
+def test_tables_whose_changes_are_being_sent_again_are_read(
+    pair: Pair, follow: Callable[..., MysqlFollowing]
+) -> None:
+    old, new = shop(pair)
+    following = follow(old)
+    following.go_on()
+    at = {key: value for key, value in following.place.items() if key != "gtid"}
+    run(old, "INSERT INTO t VALUES (2, 0)")
+    following.go_on()
+    run(old, "UPDATE t SET n = 1", "INSERT INTO t VALUES (3, 0)")
+    await_replica(old, new)
+    since = {"since": "2026-11-21T10:00:00+00:00"}
+    following.position = following.position.moved(since, {"tables": ["shop.t"], "at": at})
+    pair[0].kill()
+    pair[1].execute("STOP SLAVE")
+    run(new, "UPDATE t SET n = 7 WHERE id = 1")
+    following.go_on(new)
+    assert following.position.offset(since) is None
+    [stream] = following.replica.tables
+    found = [(row["id"], row["n"]) for row in following.replica.rows(stream)]
+    assert found == [(1, 7), (2, 1), (3, 0)]
 
 
 @pytest.mark.parametrize("pair", ["mysql"], indirect=True)
@@ -255,8 +304,11 @@ def test_a_place_of_another_server_without_gtids_is_refused(
 
 
 def test_a_server_of_the_same_number_with_another_log_is_not_the_same(
-    binlog_server: MariadbServer, follow: Callable[..., MysqlFollowing]
+    binlog_server: MariadbServer,
+    follow: Callable[..., MysqlFollowing],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(binary_log, "_LACKING_SECONDS", 0)
     with binlog_server.database() as url:
         run(url, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
         following = follow(url)

@@ -257,6 +257,17 @@ def test_a_time_before_the_log_is_refused(following: Following) -> None:
     assert asked(following.position) is None
 
 
+def test_tables_are_read_where_the_log_of_a_replay_was_purged(following: Following) -> None:
+    url, since = following.url, {"since": "2026-11-21T10:00:00+00:00"}
+    run(url, "UPDATE t SET v = 4")
+    name, place = f"{schema(url)}.t", {"file": "binlog.000000", "pos": 4}
+    following.commit(following.position.moved(since, {"tables": [name], "at": place}))
+    finish(following)
+    again = following.new()
+    assert [each["op"] for _, each in again if each["op"] == "r"] == ["r"] * 3
+    require_equal(following)
+
+
 @pytest.mark.parametrize(
     ("since", "offset"),
     [

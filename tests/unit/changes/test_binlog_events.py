@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace_plugins.connectors.mysql import binlog_events as events
+from headrace_plugins.connectors.mysql import binlog_statements as statements
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.errors import DatabaseError
 
@@ -63,16 +64,62 @@ def test_rows_of_the_second_version_have_more_in_front() -> None:
 def test_a_statement_that_empties_a_table_is_known(
     statement: str, table: TableName | None
 ) -> None:
-    assert events.truncated(statement, "own") == table
-    commented = events.without_comments(f"/* a */ -- b\n# c\n {statement}")
-    assert events.truncated(commented, "own") == table
+    assert statements.truncated(statement, "own") == table
+    commented = statements.plain(f"/* a */ -- b\n# c\n {statement}")
+    assert statements.truncated(commented, "own") == table
 
 
 def test_names_in_a_statement_have_their_schemas() -> None:
-    found = events.names_in("INSERT INTO other . `t 1` SELECT a FROM u", "own")
+    found = statements.names_in("INSERT INTO other . `t 1` SELECT a FROM u", "own")
     assert {TableName("other", "t 1"), TableName("own", "u")} <= found
 
 
 def test_a_list_that_does_not_end_is_refused() -> None:
     with pytest.raises(DatabaseError, match="does not end"):
         list(events._lists(b"\xfe" + (1 << 60).to_bytes(8, "little")))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "TRUNCATE TABLE /* all */ t",
+        "TRUNCATE/**/t",
+        "TRUNCATE`t`",
+        "TRUNCATE -- x\n t",
+        "TRUNCATE # x\n t",
+        "/*!40000 TRUNCATE TABLE t */",
+        "/*M!100100 TRUNCATE */ t",
+        'TRUNCATE TABLE "t"',
+        "SET STATEMENT max_statement_time=5, sql_mode=' FOR TRUNCATE u' FOR TRUNCATE TABLE t",
+    ],
+)
+def test_a_statement_that_empties_a_table_may_have_comments(statement: str) -> None:
+    assert statements.truncated(statements.plain(statement), "own") == TableName("own", "t")
+
+
+def test_what_is_quoted_is_no_comment() -> None:
+    statement = "ALTER TABLE t COMMENT 'a /* b', ADD c INT COMMENT \"-- DROP PARTITION\""
+    assert statements.plain(statement) == statement
+    assert statements.stored_otherwise(statement, "own") == set()
+
+
+@pytest.mark.parametrize(
+    ("statement", "tables"),
+    [
+        ("ALTER TABLE t TRUNCATE PARTITION p0", {"own.t"}),
+        ("alter online table `o`.t drop partition p0, p1", {"o.t"}),
+        ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE o.u", {"own.t", "o.u"}),
+        ("ALTER TABLE t DISCARD TABLESPACE", {"own.t"}),
+        ("ALTER TABLE t DROP COLUMN c", set()),
+        ("ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN (9))", set()),
+    ],
+)
+def test_rows_that_go_with_their_partition_are_known(statement: str, tables: set[str]) -> None:
+    found = statements.stored_otherwise(statement, "own")
+    assert {str(each) for each in found} == tables
+
+
+def test_a_table_may_be_made_in_place_of_another() -> None:
+    found = statements.replaced("CREATE OR REPLACE TABLE o.t (id INT)", "own")
+    assert found == TableName("o", "t")
+    assert statements.replaced("CREATE TABLE t (id INT)", "own") is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, DataLostError, Schema
+from headrace.sdk import ConfigError, DataLostError, RetriableError, Schema
 from headrace.sdk.connector import Verdict
 from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
+from headrace_plugins.connectors.mysql.binlog_commits import await_commits, committed_place
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_failover import (
     RESNAPSHOT,
+    is_behind,
     is_of,
     is_same_log,
     taken_over,
@@ -28,6 +29,7 @@ from headrace_plugins.connectors.mysql.binlog_failover import (
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
     examine_binlog,
+    in_log,
     oldest_place,
 )
 from headrace_plugins.connectors.mysql.binlog_times import place_since
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Rejected, Session
 
-_NUMBER = re.compile(r"\d+$")
+_LACKING_SECONDS = 300.0
+"""How long a server that lacks transactions may be a replica that is behind."""
 _RESNAPSHOT = f"Keep binary logs for longer. {RESNAPSHOT}"
 
 
@@ -65,6 +68,8 @@ class BinaryLog(DatabaseLog):
     nulls: bool = False
     _failovers: int = field(default=0, init=False)
     """How many there were before the place that is followed: a server tells none of it."""
+    _lacking_since: float | None = field(default=None, init=False)
+    """Since when this server lacks transactions that were read from another one."""
     _is_compared: bool = field(default=False, init=False)
 
     @property
@@ -74,7 +79,7 @@ class BinaryLog(DatabaseLog):
 
     @override
     def order(self, place: Offset) -> tuple[int, ...]:
-        return (int(place.get("failovers", 0)), *_in_log(place))
+        return (int(place.get("failovers", 0)), *in_log(place))
 
     @override
     def between_bytes(self, start: Offset, end: Offset) -> int | None:
@@ -117,20 +122,43 @@ class BinaryLog(DatabaseLog):
     @override
     def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
         self.require(session, tables)
-        return current_place(session)
+        return committed_place(session)
 
     @override
     def taken_over(self, session: Session, place: Offset) -> Offset | None:
         self._failovers = int(place.get("failovers", 0))
-        title = self.database.address.title
         if is_of(session, place):
             # Another site's server may have the same number, but hardly when it takes over.
             self._is_compared = self._is_compared or is_same_log(session, place)
             if self._is_compared:
                 return None
-        found = taken_over(session, place, title)
+        found = self._found(session, place)
         self._failovers, self._is_compared = found["failovers"], True
         return found
+
+    def _found(self, session: Session, place: Offset) -> Offset:
+        """Return where a place of another server lies in the log of this one.
+
+        Raises RetriableError for a while where it lacks transactions: a replica catches up.
+        """
+        try:
+            found = taken_over(session, place, self.database.address.title)
+        except DataLostError as error:
+            if not is_behind(session, place):
+                raise
+            now = time.monotonic()
+            if self._lacking_since is None:
+                self._lacking_since = now
+            if now - self._lacking_since < _LACKING_SECONDS:
+                raise RetriableError(problem=error.problem, fix=error.fix) from error
+            raise
+        self._lacking_since = None
+        return found
+
+    @override
+    def check_end(self, session: Session, place: Offset) -> None:
+        if not is_of(session, place):
+            self._found(session, place)
 
     @override
     def goes_on(self, start: Offset, end: Offset) -> bool:
@@ -141,18 +169,18 @@ class BinaryLog(DatabaseLog):
         self.require(session, tables)
         title = self.database.address.title
         if not is_of(session, place):
-            taken_over(session, place, title)  # a batch that was begun on the server of before
+            self._found(session, place)  # a batch that was begun on the server of before
             return
         if not place["file"]:
             return
         oldest, newest = oldest_place(session), current_place(session)
-        if _in_log(place) < _in_log(oldest):
+        if in_log(place) < in_log(oldest):
             raise DataLostError(
                 problem=f"{title} has purged its log up to {oldest['file']}, and was read up "
                 f"to {place['file']}.",
                 fix=_RESNAPSHOT,
             )
-        if _in_log(place) > _in_log(newest):
+        if in_log(place) > in_log(newest):
             raise DataLostError(
                 problem=f"The log of {title} ends at {newest['file']}:{newest['pos']}, and was "
                 f"read up to {place['file']}:{place['pos']}: it is of another server, or was "
@@ -194,16 +222,23 @@ class BinaryLog(DatabaseLog):
 
     @override
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def snapshot(self, place: Offset) -> Iterator[Snapshot]:
         # Connections cannot share a snapshot: each reads what is committed when it begins,
         # which is later than now. What the log has of before that comes again, up to here.
+        title = self.database.address.title
         with self.database.session() as session:
-            place = self.now(session)
+            if not is_of(session, place):
+                raise RetriableError(
+                    problem=f"{title} is another server than the one whose log is followed, "
+                    f"{place['server']}."
+                )
+            await_commits(session, place, title)
+            upto = self.now(session)
         details: dict[str, int | str | None] = {
-            "file": str(place["file"]),
-            "pos": int(place["pos"]),
+            "file": str(upto["file"]),
+            "pos": int(upto["pos"]),
         }
-        yield Snapshot(None, None, place, time.time_ns() // 1000, details, lambda _: False)
+        yield Snapshot(None, None, upto, time.time_ns() // 1000, details, lambda _: False)
 
     @override
     def keeps(self, seen: Any) -> Keeps | None:
@@ -230,12 +265,6 @@ class BinaryLog(DatabaseLog):
             "row": Schema.int32(),
             "thread": Schema.int64(),
         }
-
-
-def _in_log(place: Offset) -> tuple[int, int]:
-    """Return what grows within the log of one server."""
-    found = _NUMBER.search(str(place["file"]))
-    return (int(found[0]) if found else 0, int(place["pos"]))
 
 
 def _of_database(database: str, follows: Callable[[TableName], bool], table: TableName) -> bool:

@@ -13,6 +13,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.changes.log import LogReader, Piece
 from headrace_plugins.connectors.mysql import binlog_events as events
+from headrace_plugins.connectors.mysql import binlog_statements as statements
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
 from headrace_plugins.connectors.mysql.binlog_runs import TRUNCATES, RowsEvents
@@ -51,6 +52,10 @@ _IGNORABLE = 0x80
 _BEGINS = re.compile(r"(?i)\s*(?:BEGIN|START\s+TRANSACTION|XA\s+START|XA\s+BEGIN)\b")
 _CHANGES_ROWS = re.compile(r"(?i)(?:INSERT|UPDATE|DELETE|REPLACE|LOAD)\b")
 _SNAPSHOT = "Begin with a new snapshot."
+_REMOVED = (
+    f"{_SNAPSHOT} Then remove the rows that have gone by headrace verify --repair. The log has "
+    "what a DELETE of these rows does."
+)
 
 
 class BinlogReader(LogReader):
@@ -507,24 +512,34 @@ class BinlogReader(LogReader):
             if self._was_split or self._aside.begun:
                 raise self._refused(problem="undoes a part of a transaction", fix=_SNAPSHOT)
         elif not word.startswith(("SAVEPOINT", "XA END")):
-            self._define(schema, events.without_comments(statement))
+            self._define(schema, statements.plain(statement))
             if not self._has_end:
                 self._commit()
 
     def _define(self, schema: str, statement: str) -> None:
         """Learn that a table is emptied, or may look otherwise than before."""
         if _CHANGES_ROWS.match(statement):
-            if any(map(self._follows, events.names_in(statement, schema))):
+            if any(map(self._follows, statements.names_in(statement, schema))):
                 raise self._refused(
                     problem="has a statement in place of the rows that it changes",
                     fix=ROW_FORMAT,
                 )
             return
-        table = events.truncated(statement, schema)
+        table = statements.truncated(statement, schema)
+        for each in (table, statements.replaced(statement, schema)):
+            if each is not None and self._follows(each):
+                self._truncate(each)
         if table is not None:
-            if self._follows(table):
-                self._truncate(table)
             return
+        stored = filter(self._follows, statements.stored_otherwise(statement, schema))
+        names = ", ".join(sorted(map(str, stored)))
+        if names:
+            raise DataLostError(
+                problem=f"A statement takes away or brings rows of {names} with their "
+                "partition or file, which the binary log does not have, before "
+                f"{self._file}:{self._pos}.",
+                fix=_REMOVED,
+            )
         text = statement.lower()
         changed = {name for name in self._last if name.name.lower() in text}
         self._by_map = {

@@ -6,7 +6,6 @@ https://mariadb.com/kb/en/2-binlog-event-header/
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -368,34 +367,3 @@ def payload(data: bytes) -> bytes:
 
 
 _PAYLOAD_METHOD, _NOT_COMPRESSED = 2, 255
-
-
-_NAME = r"(?:`(?:[^`]|``)+`|[\w$\u0080-\uffff]+)"
-_NAMES = re.compile(rf"({_NAME})(?:\s*\.\s*({_NAME}))?")
-_TRUNCATE = re.compile(rf"(?i)TRUNCATE\s+(?:TABLE\s+)?(?:({_NAME})\s*\.\s*)?({_NAME})")
-_COMMENTS = re.compile(r"(?s)\A(?:\s|/\*.*?\*/|--\s[^\n]*\n|#[^\n]*\n)+")
-
-
-def without_comments(statement: str) -> str:
-    """Return a statement without what is in front of it."""
-    return _COMMENTS.sub("", statement)
-
-
-def truncated(statement: str, schema: str) -> TableName | None:
-    """Return the table that a statement empties; None for any other statement."""
-    found = _TRUNCATE.match(statement)
-    if found is None:
-        return None
-    return TableName(_plain(found[1]) if found[1] else schema, _plain(found[2]))
-
-
-def names_in(statement: str, schema: str) -> set[TableName]:
-    """Return what may be names of tables in a statement."""
-    return {
-        TableName(_plain(first) if second else schema, _plain(second or first))
-        for first, second in _NAMES.findall(statement)
-    }
-
-
-def _plain(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name

@@ -80,6 +80,12 @@ def taken_over(session: Session, place: Offset, title: str) -> Offset:
     }
 
 
+def is_behind(session: Session, place: Offset) -> bool:
+    """Return whether a server lacks transactions before a place in another's log."""
+    read = GtidSet(place.get("gtid", "")).filled(str(place.get("server")))
+    return not _gtids_of(session)[0].covers(read)
+
+
 def _gtids_of(session: Session) -> tuple[GtidSet, GtidSet]:
     """Return what a server has in its log or had, and what of it is purged if that is known."""
     if "MariaDB" in str(session.value("SELECT VERSION()")):

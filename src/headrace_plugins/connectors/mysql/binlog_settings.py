@@ -30,6 +30,8 @@ _VARIABLES = (
 _SNAPSHOT = (
     "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
 )
+_ISOLATION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+"""Which is that of the next transaction only."""
 _START = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 _CASCADES = """
 SELECT table_name, referenced_table_name, delete_rule, update_rule
@@ -37,14 +39,13 @@ FROM information_schema.referential_constraints
 WHERE constraint_schema = %s AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
   OR update_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT'))
 ORDER BY 1, 2"""
+_NUMBER = re.compile(r"\d+$")
 _POSITION = "SELECT BINLOG_GTID_POS(%s, %s)"
 
 
 def examine_binlog(session: Session) -> Iterator[Finding]:
     """Yield what the server has to have for its log to be followed."""
     found = dict(session.rows(_VARIABLES))
-    version = str(session.value("SELECT VERSION()"))
-    is_mariadb = "MariaDB" in version
 
     def needed(name: str, wanted: str, fix: str, verdict: Verdict = Verdict.FAILED) -> Finding:
         given = str(found[name])
@@ -73,7 +74,7 @@ def examine_binlog(session: Session) -> Iterator[Finding]:
         )
     yield _server_id(found)
     yield _age(found)
-    yield from _rights(session, mariadb=is_mariadb)
+    yield from _rights(session, mariadb=is_mariadb(session))
 
 
 def examine_cascades(session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
@@ -194,10 +195,10 @@ def snapshot_place(session: Session) -> Offset:
     MariaDB tells the place itself. MySQL does not: there a lock on all tables, which needs
     RELOAD, keeps writers away for as long as the two statements take.
     """
-    version = str(session.value("SELECT VERSION()"))
+    mariadb = is_mariadb(session)
     session.rollback()
-    session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    if "MariaDB" in version:
+    if mariadb:
+        session.execute(_ISOLATION)
         session.execute(_START)
         found = {name.lower(): value for name, value in session.rows(_SNAPSHOT)}
         if not found.get("binlog_snapshot_file"):
@@ -207,6 +208,7 @@ def snapshot_place(session: Session) -> Offset:
         return _place(session, file, pos, gtids_at(session, file, pos))
     session.execute("FLUSH TABLES WITH READ LOCK")
     try:
+        session.execute(_ISOLATION)
         session.execute(_START)
         return current_place(session)
     finally:
@@ -215,7 +217,7 @@ def snapshot_place(session: Session) -> Offset:
 
 def gtids_at(session: Session, file: str, pos: int) -> str | None:
     """Return the GTIDs before a place in MariaDB's log; None where it is none, or of MySQL."""
-    if "MariaDB" not in str(session.value("SELECT VERSION()")):
+    if not is_mariadb(session):
         return None
     found = session.value(_POSITION, [file, pos])
     return None if found is None else str(found)
@@ -223,8 +225,19 @@ def gtids_at(session: Session, file: str, pos: int) -> str | None:
 
 def server_of(session: Session) -> str:
     """Return what tells a server from others: MySQL's UUID, or the number of a MariaDB."""
-    is_mariadb = "MariaDB" in str(session.value("SELECT VERSION()"))
-    return str(session.value(f"SELECT @@global.server_{'id' if is_mariadb else 'uuid'}"))
+    name = "server_id" if is_mariadb(session) else "server_uuid"
+    return str(session.value(f"SELECT @@global.{name}"))
+
+
+def is_mariadb(session: Session) -> bool:
+    """Return whether a server is one of MariaDB."""
+    return "MariaDB" in str(session.value("SELECT VERSION()"))
+
+
+def in_log(place: Offset) -> tuple[int, int]:
+    """Return what grows within the log of one server."""
+    found = _NUMBER.search(str(place["file"]))
+    return (int(found[0]) if found else 0, int(place["pos"]))
 
 
 def _place(session: Session, file: str, pos: int, gtids: str | None) -> Offset:

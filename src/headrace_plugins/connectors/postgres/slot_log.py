@@ -438,7 +438,7 @@ class SlotLog(DatabaseLog):
 
     @override
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def snapshot(self, place: Offset) -> Iterator[Snapshot]:
         with self.database.session() as session, self.database.session() as looking:
             # The log has a transaction as soon as it is flushed, and snapshots a moment later,
             # or long after where it waits for a standby: no snapshot may be behind the log.
@@ -457,7 +457,7 @@ class SlotLog(DatabaseLog):
             )
             looking.close()
             upto = to_lsn(text)
-            place = {"lsn": upto, "timeline": timeline_of(segment)}
+            behind = {"lsn": upto, "timeline": timeline_of(segment)}
             details = {"txId": None, "lsn": upto}
 
             def has_lost(table: TableName) -> bool:
@@ -467,7 +467,7 @@ class SlotLog(DatabaseLog):
                     return True
 
             now = time.time_ns() // 1000
-            yield Snapshot(name, seen, place, now, details, has_lost)
+            yield Snapshot(name, seen, behind, now, details, has_lost)
 
     @override
     def keeps(self, seen: Any) -> Keeps | None:
