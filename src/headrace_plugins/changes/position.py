@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from headrace.sdk import ConfigError, DataLostError
-from headrace_plugins.changes.replay import AT, TABLES
+from headrace.sdk import ConfigError, DataLostError, StateError
+from headrace_plugins.changes.replay import AT, SINCE, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,6 +49,18 @@ def is_read(offset: Mapping[str, Any] | None) -> bool:
 def begun_offset(offset: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the offset of a table that is being read; None for one that was not begun."""
     return None if offset is None or offset.get("round") == 0 else offset
+
+
+def require_own(position: Position, log: Mapping[str, str]) -> None:
+    """Raise StateError for a position in another log, behind which this one begins anew."""
+    others = [dict(p) for p, _ in position.items() if not {"table", SINCE} & set(p)]
+    if position.offset(log) is None and others:
+        raise StateError(
+            problem=f"The position is one of {others[0]}, and the log that is followed is "
+            f"{dict(log)}.",
+            fix="Set slot.name, topic.prefix or the connector's name back to what it was, "
+            "or reset the offsets, which reads all tables anew.",
+        )
 
 
 def moved_over(start: Position, partition: Mapping[str, str], place: Offset) -> Position:

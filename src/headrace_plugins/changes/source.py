@@ -21,7 +21,6 @@ from headrace.sdk import (
     ReadLimit,
     RetriableError,
     SourceError,
-    StateError,
     check_range,
 )
 from headrace.sdk.schema_evolution import evolve
@@ -42,6 +41,7 @@ from headrace_plugins.changes.position import (
     is_read,
     moved_over,
     partition_of,
+    require_own,
     settled,
     without_lost,
 )
@@ -149,6 +149,13 @@ class ChangeTask(StreamFrameSource):
             with suppress(HeadraceError):  # the next look says what is wrong
                 self._session.rollback()
 
+    def _expect_another_server(self) -> None:
+        """Look anew when it is tried again, also by a process that has met an error."""
+        self._looked = -float("inf")
+        if self._process is not None:
+            with suppress(HeadraceError):  # by then it would be of an outage that is over
+                self._process.raise_error()
+
     # --- planning -------------------------------------------------------------------
 
     @override
@@ -165,14 +172,14 @@ class ChangeTask(StreamFrameSource):
             self._begun = None
             return Position.of(self._log.partition, self._first(anew=True))
         except RetriableError:
-            self._looked = -float("inf")  # another server may answer next
+            self._expect_another_server()
             raise
         finally:
             self._rest()
 
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
         place = start.offset(self._log.partition)
-        self._require_own(start, place)
+        require_own(start, self._log.partition)
         moved = place and self._log.taken_over(self._asking(), place)
         if moved:
             start, place = self._moved_over(start, moved), moved
@@ -257,17 +264,6 @@ class ChangeTask(StreamFrameSource):
                 return start.moved(partition, {**offset, AT: {**offset[AT], **end}})
             if limit.until is None or self.context.stopping():
                 return start
-
-    def _require_own(self, start: Position, place: Offset | None) -> None:
-        """Raise StateError for a position in another log, behind which this one begins anew."""
-        others = [dict(p) for p, _ in start.items() if not {"table", SINCE} & set(p)]
-        if place is None and others:
-            raise StateError(
-                problem=f"The position is one of {others[0]}, and the log that is followed is "
-                f"{dict(self._log.partition)}.",
-                fix="Set slot.name, topic.prefix or the connector's name back to what it was, "
-                "or reset the offsets, which reads all tables anew.",
-            )
 
     def _moved_over(self, start: Position, place: Offset) -> Position:
         """Return a position at its place in the log of a server that has taken over."""
@@ -511,7 +507,7 @@ class ChangeTask(StreamFrameSource):
         try:
             return self._streams(spark, start, end)
         except RetriableError:
-            self._looked = -float("inf")
+            self._expect_another_server()
             raise
         finally:
             self._rest()
