@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dataplane.delivery import StagedPart
 from headrace.dataplane.streams import Delivery
-from headrace.sdk.sink import WorkerCommit
-from headrace.sdk.workers import run_in_workers
+from headrace.sdk.sink import WorkerCommit, run_in_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

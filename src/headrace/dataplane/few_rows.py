@@ -9,9 +9,9 @@ is left to the general way, which gives the same rows and counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,37 +45,34 @@ MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
+class _PartWrite:
+    """How a stream is written to one sink."""
+
+    part: SinkPart
+    batch: SinkBatch
+    write: ArrowWrite
+
+
+@dataclass(frozen=True)
 class FewStream:
-    """A stream of few records, and how it is written to each sink.
+    """A stream of few records, and how it is written.
 
     Args:
         stream: What the source gives.
-        parts: The sinks' parts.
         keyed: Makes rows of the records.
-        batches: What each sink is told of them.
-        writes: What writes to each.
-        left: The writes of which nothing else knows, by number: ``abort`` removes those.
+        writes: To each sink.
+        left: Those of which nothing else knows: ``abort`` removes what they have written.
     """
 
     stream: StreamRows
-    parts: Sequence[SinkPart]
     keyed: KeyedRows
-    batches: list[SinkBatch] = field(default_factory=list)
-    writes: list[ArrowWrite] = field(default_factory=list)
-    left: set[int] = field(default_factory=set)
-
-    def add(self, batch: SinkBatch, write: ArrowWrite | None) -> None:
-        """Know of the next part's write, if there is one."""
-        if write is None:
-            return
-        self.left.add(len(self.writes))
-        self.batches.append(batch)
-        self.writes.append(write)
+    writes: Sequence[_PartWrite]
+    left: list[_PartWrite]
 
     def abort(self) -> None:
         """Remove what was written, and not staged for a commit."""
         while self.left:
-            self.writes[self.left.pop()].abort()
+            self.left.pop().write.abort()
 
 
 @dataclass(frozen=True)
@@ -85,6 +82,42 @@ class _Copy:
     records: int
     rows: int = 0
     written: Sequence[str | None] = ()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a worker does with a stream. It is pickled."""
+
+    read: Callable[[Any], Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]]
+    parts: Sequence[Any]
+    schema: pa.Schema
+    keyed: KeyedRows
+    writes: Sequence[Callable[[int, Iterator[pa.RecordBatch]], str | None]]
+
+    @classmethod
+    def of(cls, few: FewStream) -> _Work:
+        rows = few.stream.rows
+        assert isinstance(rows, ArrowParts)
+        writes = [each.write.write for each in few.writes]
+        return cls(rows.read, rows.parts, to_arrow(rows.schema), few.keyed, writes)
+
+    def run(self) -> _Copy | None:
+        """Read, make rows, and write them to each sink; None if that cannot be."""
+        records: list[pa.RecordBatch] = []
+        for part in self.parts:
+            for batch, rejected in self.read(part):
+                if rejected:
+                    return None
+                if batch.num_rows:
+                    records.append(conform(batch, self.schema))
+        if not records:
+            return _Copy(0)
+        try:
+            rows = self.keyed.last(records)
+            written = [write(0, iter([rows])) for write in self.writes]
+        except (NotKeyedError, RecordError):
+            return None
+        return _Copy(sum(batch.num_rows for batch in records), rows.num_rows, written)
 
 
 @dataclass(frozen=True)
@@ -107,26 +140,23 @@ class StagedFew:
     @property
     def parts(self) -> Sequence[SinkPart]:
         """The sinks' parts."""
-        return self._planned.parts
+        return [each.part for each in self._planned.writes]
 
     def stage(self, part: SinkPart, batch: Batch) -> StagedRows:
         """Return what one of the parts has to commit; nothing is left where that raises."""
-        planned, copy = self._planned, self._copy
-        number = planned.parts.index(part)
-        written = copy.written[number] if copy.written else None
+        number, copy = self.parts.index(part), self._copy
+        own = self._planned.writes[number]
+        results = [each for each in copy.written[number : number + 1] if each is not None]
         with ExitStack() as undo:
-            planned.left.discard(number)
-            undo.callback(planned.writes[number].abort)
-            write = planned.writes[number].staged([] if written is None else [written])
+            self._planned.left.remove(own)
+            undo.callback(own.write.abort)
+            write = own.write.staged(results)
             undo.callback(write.abort)
             # What is there counts, and not what the worker says that it has written.
             check_balance(Counts(read=copy.rows, written=write.rows), batch)
             undo.pop_all()
         return StagedRows(
-            write=write,
-            counts=self.counts,
-            rejected=_none_rejected,
-            schema=planned.batches[number].schema,
+            write=write, counts=self.counts, rejected=_none_rejected, schema=own.batch.schema
         )
 
 
@@ -160,17 +190,22 @@ def plan_few(
 ) -> FewStream | None:
     """Return how a stream is written to all sinks; None if one of them needs Spark for it."""
     made, shape = keyed
-    planned = FewStream(stream, parts, made)
+    writes: list[_PartWrite] = []
+    planned = FewStream(stream, made, writes, left := list[_PartWrite]())
     with ExitStack() as undo:
         undo.callback(planned.abort)
-        for number, part in enumerate(parts, 1):
+        for part in parts:
+            write = None
             # What is wrong is said where the general way finds it too.
             with suppress(ConfigError, SchemaChangeError):
                 if evolution.fitted(shape, part.target) is shape:
                     batch = _batch(stream, shape, part, evolution)
-                    planned.add(batch, part.sink.keyed_write(spark, batch))
-            if len(planned.writes) < number:
+                    if (found := part.sink.keyed_write(spark, batch)) is not None:
+                        write = _PartWrite(part, batch, found)
+            if write is None:
                 return None
+            writes.append(write)
+            left.append(write)
         undo.pop_all()
     return planned
 
@@ -191,41 +226,16 @@ def write_few(spark: SparkSession, streams: Sequence[FewStream]) -> list[StagedF
 
     Those that have to go the general way are not among what is returned, and leave nothing.
     """
-    found = over_each(spark, [_work(each) for each in streams], _copied)
-    for stream, copy in zip(streams, found, strict=True):
+    copies = over_each(spark, [_Work.of(each) for each in streams], _Work.run)
+    staged = []
+    for stream, copy in zip(streams, copies, strict=True):
         if copy is None:
             stream.abort()
-    pairs = zip(streams, found, strict=True)
-    return [StagedFew(stream, copy) for stream, copy in pairs if copy is not None]
+        else:
+            staged.append(StagedFew(stream, copy))
+    return staged
 
 
 def _none_rejected() -> RejectedFrame:
     msg = "a stream with rejected records goes the general way"
     raise AssertionError(msg)
-
-
-def _work(stream: FewStream) -> tuple[Any, ...]:
-    rows = stream.stream.rows
-    assert isinstance(rows, ArrowParts)
-    writes = [write.write for write in stream.writes]
-    return rows.read, list(rows.parts), to_arrow(rows.schema), stream.keyed, writes
-
-
-def _copied(work: tuple[Any, ...]) -> _Copy | None:
-    """Read a stream, make its rows, and write them to each sink; None if that cannot be."""
-    read, parts, schema, keyed, writes = work
-    records: list[pa.RecordBatch] = []
-    for part in parts:
-        for batch, rejected in read(part):
-            if rejected:
-                return None
-            if batch.num_rows:
-                records.append(conform(batch, schema))
-    if not records:
-        return _Copy(0)
-    try:
-        rows = keyed.last(records)
-        written = [write(0, iter([rows])) for write in writes]
-    except (NotKeyedError, RecordError):
-        return None
-    return _Copy(sum(batch.num_rows for batch in records), rows.num_rows, written)

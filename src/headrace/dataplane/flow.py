@@ -169,7 +169,7 @@ class Flow:
                 if packed is not None:
                     stage = PackedCopy(self.spark, packed, self.evolution, batch).stage
                     parts = self._parts(batch, self.application, self.topic)
-                    counts = self._deliver(parts, stage, batch)
+                    counts = self._deliver(Delivery(parts, stage), batch)
                 else:
                     counts = self._carry(data, batch)
         return replace(counts, size_bytes=data.size_bytes)
@@ -178,47 +178,49 @@ class Flow:
         """Lay the chain over the records of each stream, and deliver one after the other."""
         counts = Counts()
         with ExitStack() as undo:
-            few = self._few(data.streams, batch, undo) if data.streams else []
-            taken = {each.stream.stream for each in few}
-            rest = [each for each in data.streams if each.stream not in taken]
-            streams = self._streams(replace(data, streams=rest)) if rest or not few else []
-            chains = [self._transform(stream, batch, undo) for stream in streams]
-            parts = [self._parts_of(transformed, batch) for transformed in chains]
-            if chains and len(chains) + len(few) > 1:
-                self._check(chains, parts, batch, [each.counts for each in few])
-            general = [
-                Delivery(own, partial(self._stage, each, batch), each.stream.rows, each.cache)
-                for each, own in zip(chains, parts, strict=True)
-            ]
-            written = {
-                each.stream.stream: Delivery(
-                    each.parts, partial(self._stage_few, each, batch, undo), is_few=True
-                )
-                for each in few
-            }
-            # The order of the source's streams holds among those of one place.
-            others = iter(general)
-            deliveries = [written.get(s.stream) or next(others) for s in data.streams]
-            deliveries = sorted([*deliveries, *others], key=self._priority)
+            deliveries = self._deliveries(data, batch, undo)
             together = CommitsTogether(self.spark, self._commit, self._accept)
-            if few:
+            if has_few := any(each.is_few for each in deliveries):
                 undo.callback(together.abort)
             for each in deliveries:
                 commit: Callable[[Sequence[StagedPart]], None] = self._commit
-                if few:
+                if has_few:
                     commit = together.commit_of(each, self._priority(each))
                 # What sinks refuse is known only here, stream by stream: one may have to see
                 # what the one before it has made of its table.
-                counts = counts.plus(
-                    self._deliver(
-                        each.parts, each.stage, batch, each.rows, before=counts, commit=commit
-                    )
-                )
+                counts = counts.plus(self._deliver(each, batch, counts, commit))
                 if each.cache is not None:
                     each.cache.unpersist()
-            if few:
+            if has_few:
                 together.finish()
         return counts
+
+    def _deliveries(self, data: SourceFrame, batch: Batch, undo: ExitStack) -> list[Delivery]:
+        """Return the streams in the order in which they are to be delivered.
+
+        Those of few rows are written already, the others have the chain laid over them.
+        """
+        few = self._few(data.streams, batch, undo) if data.streams else []
+        taken = {each.stream.stream for each in few}
+        rest = [each for each in data.streams if each.stream not in taken]
+        streams = self._streams(replace(data, streams=rest)) if rest or not few else []
+        chains = [self._transform(stream, batch, undo) for stream in streams]
+        parts = [self._parts_of(transformed, batch) for transformed in chains]
+        if chains and len(chains) + len(few) > 1:
+            self._check(chains, parts, batch, [each.counts for each in few])
+        written = {
+            each.stream.stream: Delivery(
+                each.parts, partial(self._stage_few, each, batch, undo), is_few=True
+            )
+            for each in few
+        }
+        others = (
+            Delivery(own, partial(self._stage, each, batch), each.stream.rows, each.cache)
+            for each, own in zip(chains, parts, strict=True)
+        )
+        # The order of the source's streams holds among those of one place.
+        found = [written.get(each.stream) or next(others) for each in data.streams]
+        return sorted([*found, *others], key=self._priority)
 
     def _few(
         self, streams: Sequence[StreamRows], batch: Batch, undo: ExitStack
@@ -251,11 +253,8 @@ class Flow:
 
     def _deliver(
         self,
-        parts: Sequence[SinkPart],
-        stage: Callable[[SinkPart], StagedRows],
+        delivery: Delivery,
         batch: Batch,
-        rows: int | None = None,
-        *,
         before: Counts | None = None,
         commit: Callable[[Sequence[StagedPart]], None] | None = None,
     ) -> Counts:
@@ -264,23 +263,25 @@ class Flow:
         Guarantee 4: all sinks have staged their part, and it was judged, before any of it
         becomes visible in the first.
         """
-        receipts = [(part, part.receipt(batch)) for part in parts]
+        receipts = [(part, part.receipt(batch)) for part in delivery.parts]
         if any(there is None for _, there in receipts):
             # Guarantee 4: what is rejected once may be let through by another chain, or where
             # the source reads otherwise.
             for part, there in receipts:
                 if there:
                     self.fingerprint.require_same(Fingerprint.of_receipt(there), part.title)
-        held = [None if there is None else p.held(there, rows) for p, there in receipts]
+        held = [
+            None if there is None else p.held(there, delivery.rows) for p, there in receipts
+        ]
         counts_of_sinks: list[Counts] = []
         staged: list[StagedPart] = []
         with ExitStack() as undo:
-            for part, committed in zip(parts, held, strict=True):
+            for part, committed in zip(delivery.parts, held, strict=True):
                 if committed is not None:
                     counts_of_sinks.append(committed)
                     continue
                 with self._of_part(part):
-                    done = stage(part)
+                    done = delivery.stage(part)
                 if done.write is not None:
                     undo.callback(done.write.abort)
                 undo.callback(part.letters.discard)

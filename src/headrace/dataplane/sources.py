@@ -201,6 +201,7 @@ class FrameReader:
         self._source = source
         self._strict = strict
         self._is_strict_frame = False
+        self.measured_lag = source.measured_lag
         self.latest = source.latest
         self.lag = source.lag
         self.ended = source.ended
@@ -409,6 +410,7 @@ class _RetryingReader(Generic[_Source]):
     def __init__(self, source: _Source, *, retry_timeout: timedelta | None = None) -> None:
         self._source: _Source = source
         self._retries = SplitRetries(retry_timeout)
+        self.measured_lag = source.measured_lag
         self.latest = source.latest
         self.lag = source.lag
         self.ended = source.ended

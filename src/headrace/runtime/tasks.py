@@ -89,6 +89,8 @@ log = structlog.get_logger(__name__)
 
 _EXPLAINING = (ConvertingReader, FrameReader, TopicSource)
 """The readers that know what can be wrong with a range whose job has failed."""
+_MEASURING = (FrameReader, SplitReader, StreamFrameReader, StreamReader)
+"""The readers of sources, which may measure their lag themselves."""
 
 
 @dataclass
@@ -161,7 +163,7 @@ class Assembler:
                 clock=self.clock,
                 keep_since=guard_of(plan).keep_since,
             )
-            if isinstance(source, StreamFrameReader):
+            if isinstance(source, _MEASURING):
                 loop.measured_lag = source.measured_lag
             return Parts(loop, started.pop_all())
         raise AssertionError  # an ExitStack lets nothing pass in silence

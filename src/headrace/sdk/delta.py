@@ -113,7 +113,7 @@ def staged_parts(
 ) -> list[AddedFile]:
     """Return the files that an attempt has staged by ``write_part``, by their names.
 
-    They have statistics, as in ``stage_parquet``. All other files in its folder are deleted.
+    All other files in its folder are deleted. With ``stats``, each has statistics.
     """
     found = written_parts(table / staging_folder(mark, folder), names)
     return [file for path in found if (file := _added(path, table, (), stats=stats)).rows]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from headrace.sdk.connector import Connector, Task
-from headrace.sdk.errors import ConfigError, RecordError
+from headrace.sdk.durability import Durability, durability, set_durability
+from headrace.sdk.errors import ConfigError, HeadraceError, RecordError
 from headrace.sdk.schema_evolution import EvolutionPolicy
 from headrace.sdk.sqltext import quote
 
@@ -108,6 +111,33 @@ class WorkerCommit(StagedWrite, Protocol):
 
     def finish(self) -> None:
         """Clean up behind the work."""
+
+
+def run_in_workers(spark: SparkSession, works: Sequence[Callable[[], object]]) -> None:
+    """Call each in a worker, side by side, and return when all are done.
+
+    Errors of Headrace are raised here, the first one. Each may be called more than once, as
+    Spark repeats failed tasks: it must change nothing the second time.
+    """
+    if not works:
+        return
+    context = spark.sparkContext
+    run = partial(_run_all, durability())
+    for failure in context.parallelize(works, len(works)).mapPartitions(run).collect():
+        if failure is not None:
+            # Made a moment ago by this very application.
+            raise pickle.loads(failure)  # noqa: S301
+
+
+def _run_all(mode: Durability, works: Iterable[Callable[[], object]]) -> Iterator[bytes | None]:
+    set_durability(mode)
+    for work in works:
+        try:
+            work()
+        except HeadraceError as error:
+            yield pickle.dumps(error)
+        else:
+            yield None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,13 @@ def take_lease(
     identity: str | None,
     *,
     serving: bool,
+    trace: str | None = None,
 ) -> Lease:
-    """Take a task's lease, and store that it runs.
+    """Take a task's lease, and store that it runs, or by ``trace`` why it is tried again.
 
     Raises StateError while another owner has it; HeldElsewhereError on a server, which waits.
     """
-    running = TaskStatus(TaskState.RUNNING)
+    running = TaskStatus(TaskState.RUNNING, trace)
     try:
         return store.lease(task, owner, store.now(), duration, running, identity=identity)
     except StateError as error:

@@ -280,11 +280,10 @@ class Worker:
             self.lease,
             slot.identity,
             serving=self.serving,
+            trace=slot.retrying,
         )
         if slot.state is not TaskState.RUNNING:  # else its last start is tried again
             self._endings.set_state(slot, TaskState.RUNNING)
-        elif slot.retrying is not None:  # which a new lease does not say
-            self._show(slot, slot.retrying)
         task.start(slot.lease, once=self.once, bounded=not self._queue.feeders(slot))
         slot.started = True
         self.measures.started(task.id)

@@ -1,11 +1,12 @@
-"""What a source of changes asks of one kind of database."""
+"""What a source of changes asks of one kind of database, and who writes its new tables."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
     from headrace_plugins.changes.parts import Keeps, Typed
     from headrace_plugins.databases.catalog import Table, TableName
     from headrace_plugins.databases.database import Database, Session
+
+
+RESNAPSHOT = (
+    "Reset the connector's offsets, which reads all tables anew, or set "
+    "snapshot.mode=when_needed."
+)
+"""The way on where a log has lost what was not read."""
+_WRITERS_SECONDS, _LOOK_SECONDS = 2.0, 0.1
+"""How long a look waits for those who write a new table to end, and how often it looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +163,42 @@ class DatabaseLog(ABC):
     @abstractmethod
     def details(self) -> Mapping[str, Schema]:
         """What ``source`` says of each change, which are columns of a reader's runs."""
+
+
+@dataclass
+class TableWriters:
+    """Knows of tables that the log has got lately who writes them since before.
+
+    What such a transaction has written is not in the log, nor yet in a snapshot.
+
+    Args:
+        now: Returns who writes the table of a name now.
+    """
+
+    now: Callable[[str], frozenset[str]]
+    _left: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Take for granted that nobody writes these: the log has begun when all had ended."""
+        self._left = dict.fromkeys(names, frozenset[str]())
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Ask anew for these."""
+        for name in names:
+            self._left.pop(name, None)
+
+    def wait(self, names: Iterable[str]) -> None:
+        """Learn who writes those that are not known, and wait a moment for them to end."""
+        new = {name: self.now(name) for name in names if name not in self._left}
+        self._left |= new
+        by = time.monotonic() + _WRITERS_SECONDS
+        while any(map(self.may_write, new)) and time.monotonic() < by:
+            time.sleep(_LOOK_SECONDS)
+
+    def may_write(self, name: str) -> bool:
+        """Return whether any of those has not ended."""
+        left = self._left.get(name)
+        if not left:
+            return False
+        self._left[name] = left = left & self.now(name)
+        return bool(left)

@@ -16,18 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import ConfigError
 from headrace_plugins.changes.process import LogProcess
+from headrace_plugins.changes.spool import taken
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from headrace.sdk import Position
+    from headrace.sdk import Position, ReadLimit
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.catalog import TableName
+    from headrace_plugins.databases.database import Session
     from headrace_plugins.databases.selection import Selection
 
 SINCE, TABLES, AT = "since", "tables", "at"
+_LOOK_SECONDS = 0.1
 
 
 def check_replay(
@@ -100,6 +103,53 @@ class ReplayReader:
             self._partition = partition
         self._process.follow(offset[AT], cut)
         return self._process
+
+    def end(
+        self,
+        start: Position,
+        place: Offset,
+        limit: ReadLimit,
+        session: Callable[[], Session],
+        *,
+        stopping: Callable[[], bool],
+    ) -> Position:
+        """Return the end of a batch of changes that are sent again, at the log's place at most.
+
+        Where that is reached the tables follow the log with the others.
+
+        Args:
+            start: Where the batch begins, with something to send again.
+            place: Where the main reader stands.
+            limit: How large the batch may be.
+            session: Gives a session to look with.
+            stopping: Whether the task is to end.
+        """
+        order, found = self._log.order, asked(start)
+        assert found is not None
+        partition, offset = found
+        if AT not in offset:
+            at = self._log.since(session(), time_of(partition))
+            if order(at) >= order(place):
+                return start.without(partition)  # all of it comes anyway
+            return start.moved(partition, {**offset, AT: at})
+        process = self.follow(partition, offset)
+        while True:
+            if not process.entries() and order(process.place) < order(place):
+                process.wait(_LOOK_SECONDS)  # and no longer: the others go on
+            before = [e for e in process.entries() if order(e.end) <= order(place)]
+            end, reached = taken(before, limit.rows, None, order), order(process.place)
+            is_last = end is None or order(end) == order(before[-1].end)
+            if reached >= order(place) and is_last:
+                # What is left lies in an entry that goes on behind the place: it is cut there.
+                self.follow(partition, offset, place)
+                before = process.reached(place)
+                end = taken(before, limit.rows, None, order)
+                if end is None or order(end) == order(before[-1].end):
+                    return start.without(partition)
+            if end is not None:
+                return start.moved(partition, {**offset, AT: {**offset[AT], **end}})
+            if limit.until is None or stopping():
+                return start
 
     def acknowledge(self, position: Position) -> None:
         """Let go of what is durable in the targets, and of all that is over."""

@@ -25,6 +25,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
+from headrace_plugins.changes.database_log import TableWriters
 from headrace_plugins.changes.envelope import Envelope, row_schema
 from headrace_plugins.changes.log import Shape
 from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart, grouped
@@ -46,10 +47,9 @@ from headrace_plugins.changes.position import (
     without_lost,
 )
 from headrace_plugins.changes.process import LogProcess
-from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, asked, time_of
+from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, asked
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
 from headrace_plugins.changes.spool import by_table, taken
-from headrace_plugins.changes.writers import TableWriters
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
 from headrace_plugins.databases.database import Select
@@ -177,7 +177,11 @@ class ChangeTask(StreamFrameSource):
         finally:
             self._rest()
 
+    def _raise_error(self) -> None:
+        """Raise what has gone wrong since the last look, if anything has."""
+
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
+        self._raise_error()
         place = start.offset(self._log.partition)
         require_own(start, self._log.partition)
         moved = place and self._log.taken_over(self._asking(), place)
@@ -234,36 +238,9 @@ class ChangeTask(StreamFrameSource):
         return reduce(Position.without, gone, start)
 
     def _replay_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
-        """Return the end of a batch of changes that are sent again, at the log's place at most.
-
-        Where that is reached the tables follow the log with the others.
-        """
-        order, found = self._log.order, asked(start)
-        assert found is not None
-        partition, offset = found
-        if AT not in offset:
-            at = self._log.since(self._asking(), time_of(partition))
-            if order(at) >= order(place):
-                return start.without(partition)  # all of it comes anyway
-            return start.moved(partition, {**offset, AT: at})
-        process = self._replays.follow(partition, offset)
-        while True:
-            if not process.entries() and order(process.place) < order(place):
-                process.wait(_LOOK_SECONDS)  # and no longer: the others go on
-            before = [e for e in process.entries() if order(e.end) <= order(place)]
-            end, reached = taken(before, limit.rows, None, order), order(process.place)
-            is_last = end is None or order(end) == order(before[-1].end)
-            if reached >= order(place) and is_last:
-                # What is left lies in an entry that goes on behind the place: it is cut there.
-                self._replays.follow(partition, offset, place)
-                before = process.reached(place)
-                end = taken(before, limit.rows, None, order)
-                if end is None or order(end) == order(before[-1].end):
-                    return start.without(partition)
-            if end is not None:
-                return start.moved(partition, {**offset, AT: {**offset[AT], **end}})
-            if limit.until is None or self.context.stopping():
-                return start
+        return self._replays.end(
+            start, place, limit, self._asking, stopping=self.context.stopping
+        )
 
     def _moved_over(self, start: Position, place: Offset) -> Position:
         """Return a position at its place in the log of a server that has taken over."""
@@ -515,6 +492,7 @@ class ChangeTask(StreamFrameSource):
     def _streams(
         self, spark: SparkSession, start: Position, end: Position
     ) -> Sequence[StreamRows]:
+        self._raise_error()
         partition = self._log.partition
         before, place = start.offset(partition), end.offset(partition)
         is_anew = before and place and INITIAL in place and place != before

@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from headrace.sdk import Schema, Transform, Type, UnfitRecordError, ValueExpr
 from headrace.sdk.config import Importance, Settings, ValidString, setting
-from headrace.sdk.keyed_rows import DELETED, KeyedRows, NotKeyedError
 from headrace.sdk.schema import VARIANT, primary_key
 from headrace.sdk.sqltext import literal, quote, sql_null, sql_type
 from headrace_plugins.kafka_compat.headers import header_sql, with_headers
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import RecordExpr
     from headrace.sdk.config import Config
+    from headrace.sdk.keyed_rows import KeyedRows
     from headrace.sdk.struct_exprs import Column
 
 _MODES = ("delete-to-tombstone", "drop", "tombstone", "rewrite", "rewrite-with-tombstone")
@@ -144,6 +144,8 @@ class Unwrap(Transform):
             or any(schema.name == VARIANT for schema in value.walk())
         ):
             return None
+        from headrace.sdk.keyed_rows import KeyedRows  # noqa: PLC0415 - brings pyarrow
+
         keys = tuple(primary_key(members["after"]))
         return KeyedRows(keys, _rows_of_changes) if keys else None
 
@@ -320,6 +322,8 @@ def _key(key: ValueExpr, change: _Change) -> ValueExpr:
 def _rows_of_changes(changes: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - what checks a definition does without
     import pyarrow.compute as pc  # noqa: PLC0415 - the same
+
+    from headrace.sdk.keyed_rows import DELETED, NotKeyedError  # noqa: PLC0415 - the same
 
     op, before, after = (changes.column(name) for name in ("op", "before", "after"))
     deleted = pc.equal(op, "d")

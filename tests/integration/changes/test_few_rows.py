@@ -19,25 +19,28 @@ from headrace.dataplane.few_rows import StagedFew
 from headrace.model import Counts
 from headrace.runtime.app import Runtime
 from headrace.sdk import RetriableError
-from headrace.sdk.workers import run_in_workers
+from headrace.sdk.sink import run_in_workers
 
 pytestmark = pytest.mark.spark
 
-DEFINITION = """
+SOURCE = """
 name: {name}
 errors.tolerance: all
 errors.deadletterqueue.topic.name: letters
 source:
   connector: postgres
   connection.url: {source}
-  table.include.list: orders, entries, notes
 transforms: [{{type: Unwrap, name: unwrap}}]
 sinks:
+"""
+DELTA = """
   - {{connector: delta, path: "{lake}/${{table}}", mode: upsert, delete.enabled: true}}
 """
-DATABASES = """
+POSTGRES = """
   - {{connector: postgres, connection.url: {postgresql}, insert.mode: upsert,
      delete.enabled: true}}
+"""
+MYSQL = """
   - {{connector: mysql, connection.url: {mariadb}, insert.mode: upsert, delete.enabled: true}}
 """
 TABLES = """
@@ -184,7 +187,7 @@ def test_targets_get_what_they_get_by_spark(
         monkeypatch.setattr(few_rows, "MOST_BYTES", most)
         folder = tmp_path / str(number)
         folder.mkdir()
-        shop = Followed(runtime, folder, urls[number], DEFINITION + DATABASES)
+        shop = Followed(runtime, folder, urls[number], SOURCE + DELTA + POSTGRES + MYSQL)
         shop.execute("postgresql", "ALTER TABLE orders ADD CHECK (price <> 666)")
         found: dict[str, Any] = {}
         for what, statements in CHANGES.items():
@@ -203,7 +206,7 @@ def test_a_batch_of_which_some_tables_are_committed_runs_again(
     urls: list[Mapping[str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shop = Followed(runtime, tmp_path, urls[0], DEFINITION)
+    shop = Followed(runtime, tmp_path, urls[0], SOURCE + DELTA)
     merges = list[int]()
 
     def cut_off(spark: SparkSession, works: Sequence[Callable[[], object]]) -> None:
@@ -229,21 +232,6 @@ def test_a_batch_of_which_some_tables_are_committed_runs_again(
     assert len(shop.lake_rows()["orders"]) == 28
 
 
-FAMILY = """
-name: {name}
-errors.tolerance: all
-errors.deadletterqueue.topic.name: letters
-source:
-  connector: postgres
-  connection.url: {source}
-  table.include.list: parents, children
-transforms: [{{type: Unwrap, name: unwrap}}]
-sinks:
-  - {{connector: postgres, connection.url: {postgresql}, insert.mode: upsert,
-     delete.enabled: true}}
-"""
-
-
 def test_parents_come_first_though_children_need_spark(
     runtime: Runtime, tmp_path: Path, urls: list[Mapping[str, str]]
 ) -> None:
@@ -257,7 +245,7 @@ def test_parents_come_first_though_children_need_spark(
     with psycopg.connect(databases["source"], autocommit=True) as database:
         database.execute("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1, 1)")
         file = tmp_path / "family.yaml"
-        file.write_text(FAMILY.format(name="family", **databases))
+        file.write_text((SOURCE + POSTGRES).format(name="family", **databases))
         parts = runtime.parts(*runtime.definitions([file]))
         left = 2
         while left:

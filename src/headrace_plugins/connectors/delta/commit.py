@@ -29,9 +29,9 @@ from headrace.sdk.delta import (
 )
 from headrace.sdk.deltalog import flush_commits
 from headrace.sdk.keyed_rows import DELETED
+from headrace.sdk.sink import run_in_workers
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import quote
-from headrace.sdk.workers import run_in_workers
 from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.table import (
     HIDDEN,

@@ -30,7 +30,7 @@ from headrace.sdk.deltalog import (
     newest_commit,
 )
 from headrace.sdk.location import Location
-from headrace.sdk.workers import run_in_workers
+from headrace.sdk.sink import run_in_workers
 from headrace_plugins.connectors.delta.columns import required
 
 if TYPE_CHECKING:

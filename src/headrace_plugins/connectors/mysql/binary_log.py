@@ -14,16 +14,15 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, DataLostError, RetriableError, Schema
 from headrace.sdk.connector import Verdict
-from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
+from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_commits import await_commits, committed_place
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_failover import (
-    RESNAPSHOT,
-    is_behind,
     is_of,
     is_same_log,
+    require_read,
     taken_over,
 )
 from headrace_plugins.connectors.mysql.binlog_settings import (
@@ -141,11 +140,10 @@ class BinaryLog(DatabaseLog):
 
         Raises RetriableError for a while where it lacks transactions: a replica catches up.
         """
+        title = self.database.address.title
         try:
-            found = taken_over(session, place, self.database.address.title)
+            require_read(session, place, title)
         except DataLostError as error:
-            if not is_behind(session, place):
-                raise
             now = time.monotonic()
             if self._lacking_since is None:
                 self._lacking_since = now
@@ -153,7 +151,7 @@ class BinaryLog(DatabaseLog):
                 raise RetriableError(problem=error.problem, fix=error.fix) from error
             raise
         self._lacking_since = None
-        return found
+        return taken_over(session, place, title)
 
     @override
     def check_end(self, session: Session, place: Offset) -> None:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sdk import DataLostError
+from headrace_plugins.changes.database_log import RESNAPSHOT
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
-from headrace_plugins.connectors.mysql.binlog_settings import gtids_at, server_of
+from headrace_plugins.connectors.mysql.binlog_settings import gtids_at, is_mariadb, server_of
 
 if TYPE_CHECKING:
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.database import Session
-
-RESNAPSHOT = (
-    "Reset the connector's offsets, which reads all tables anew, or set "
-    "snapshot.mode=when_needed."
-)
 
 
 def is_of(session: Session, place: Offset) -> bool:
@@ -37,13 +33,30 @@ def is_same_log(session: Session, place: Offset) -> bool:
     return found is None or set(found.split(",")) == set(place["gtid"].split(","))
 
 
+def require_read(session: Session, place: Offset, title: str) -> None:
+    """Raise DataLostError for a server that lacks what was read of another's log up to a place.
+
+    It may be a replica that is behind.
+    """
+    server, other = server_of(session), place.get("server")
+    read = GtidSet(place.get("gtid", "")).filled(str(other))
+    executed, _ = _gtids_of(session)
+    if not executed.covers(read):
+        raise DataLostError(
+            problem=f"{title} is the server {server}, which lacks transactions that were read "
+            f"from {other}: it has {str(executed) or 'none'}, and {read} was read.",
+            fix="Let it catch up if it is a replica that is behind, and restart the task. If "
+            f"they were lost with {other}, a target has what no server has. {RESNAPSHOT}",
+        )
+
+
 def taken_over(session: Session, place: Offset, title: str) -> Offset:
     """Return a place in the log of this server, behind the transactions of one in another's.
 
     It has no file yet: the server is asked for what comes behind the GTIDs.
 
-    Raises DataLostError: there are no GTIDs to find it by, or the server lacks transactions
-    that were read, or has purged some that were not.
+    Raises DataLostError: there are no GTIDs to find it by, or the server has purged
+    transactions that were not read.
     """
     server, other = server_of(session), place.get("server")
     if "gtid" not in place:
@@ -54,14 +67,7 @@ def taken_over(session: Session, place: Offset, title: str) -> Offset:
             "for the next time.",
         )
     read = GtidSet(place["gtid"]).filled(str(other))
-    executed, purged = _gtids_of(session)
-    if not executed.covers(read):
-        raise DataLostError(
-            problem=f"{title} is the server {server}, which lacks transactions that were read "
-            f"from {other}: it has {str(executed) or 'none'}, and {read} was read.",
-            fix="Let it catch up if it is a replica that is behind, and restart the task. If "
-            f"they were lost with {other}, a target has what no server has. {RESNAPSHOT}",
-        )
+    _, purged = _gtids_of(session)
     if not read.covers(purged):
         raise DataLostError(
             problem=f"{title} is the server {server}, which has purged transactions that were "
@@ -80,15 +86,9 @@ def taken_over(session: Session, place: Offset, title: str) -> Offset:
     }
 
 
-def is_behind(session: Session, place: Offset) -> bool:
-    """Return whether a server lacks transactions before a place in another's log."""
-    read = GtidSet(place.get("gtid", "")).filled(str(place.get("server")))
-    return not _gtids_of(session)[0].covers(read)
-
-
 def _gtids_of(session: Session) -> tuple[GtidSet, GtidSet]:
     """Return what a server has in its log or had, and what of it is purged if that is known."""
-    if "MariaDB" in str(session.value("SELECT VERSION()")):
+    if is_mariadb(session):
         # What is purged the server itself says when it is asked for what follows.
         return GtidSet(str(session.value("SELECT @@global.gtid_binlog_pos") or "")), GtidSet("")
     [[executed, purged]] = session.rows("SELECT @@global.gtid_executed, @@global.gtid_purged")

@@ -176,7 +176,7 @@ def current_place(session: Session) -> Offset:
     if not rows:
         raise _no_log()
     file, pos, *_, gtids = rows[0]
-    if "MariaDB" in version:
+    if "MariaDB" in version:  # whose last column is another
         gtids = gtids_at(session, str(file), int(pos))
     return _place(session, str(file), int(pos), gtids)
 

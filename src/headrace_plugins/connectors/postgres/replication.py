@@ -12,6 +12,7 @@ from select import POLLIN, poll
 from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from headrace.sdk import DataLostError, RetriableError
+from headrace_plugins.changes.database_log import RESNAPSHOT
 from headrace_plugins.databases.postgresql import SETTINGS, Postgresql
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ FROM pg_catalog.pg_replication_slots s
 JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 WHERE s.slot_name = %s AND a.application_name = current_setting('application_name')"""
 HAS_FAILOVER = 170_000
-RESNAPSHOT = (
-    "Reset the connector's offsets, which reads all tables anew, or set "
-    "snapshot.mode=when_needed."
-)
 """What to do about a log that has lost what comes next."""
 
 

@@ -18,10 +18,9 @@ from headrace.sdk import (
     RetriableError,
     Schema,
 )
-from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
+from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
 from headrace_plugins.connectors.postgres.replication import (
     HAS_FAILOVER,
-    RESNAPSHOT,
     ReplicationConnection,
     check_confirmed,
     check_system,
@@ -230,8 +229,8 @@ class SlotLog(DatabaseLog):
 
     @override
     def check_seen(self, session: Session, upto: Offset) -> None:
-        segment = session.value("SELECT pg_walfile_name(pg_current_wal_flush_lsn())")
-        if upto.get("timeline") not in {None, timeline_of(segment)}:
+        now = _place(session, "pg_current_wal_flush_lsn")
+        if upto.get("timeline") not in {None, now["timeline"]}:
             connection = ReplicationConnection(self.database, self.slot, self.publication)
             with closing(connection):
                 connection.check(upto)
@@ -363,36 +362,37 @@ class SlotLog(DatabaseLog):
         """Raise ConfigError for a table of whose deletions the log does not have the key."""
         names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
         for row in session.rows(_OTHER_INDEX, names):
-            path = self.database.path(TableName(*row))
-            raise ConfigError(
-                problem=f"{TableName(*row)} has an index as its replica identity that lacks "
-                "columns of the primary key.",
-                fix=f"ALTER TABLE {path} REPLICA IDENTITY DEFAULT; or leave it out by "
-                "table.exclude.list.",
-                field="table.exclude.list",
+            raise self._unfollowable(
+                row,
+                "has an index as its replica identity that lacks columns of the primary key",
+                identity="DEFAULT",
             )
 
     def require_followable(self, session: Session, tables: Sequence[Table]) -> None:
         """Raise ConfigError for a table that no publication may have, or better has not."""
         names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
         for row in session.rows(_UNFIT, names):
-            raise ConfigError(
-                problem=f"{TableName(*row)} is a foreign or an unlogged table: the log has "
-                "nothing of it.",
-                fix="Leave it out by table.exclude.list.",
-                field="table.exclude.list",
+            raise self._unfollowable(
+                row, "is a foreign or an unlogged table: the log has nothing of it"
             )
         # In a publication such a table refuses the UPDATEs and DELETEs of everyone.
         for row in session.rows(_IDENTITY, names):
-            path = self.database.path(TableName(*row))
-            raise ConfigError(
-                problem=f"{TableName(*row)} has no primary key, and nothing else tells its "
-                "rows apart in the log.",
-                fix=f"ALTER TABLE {path} REPLICA IDENTITY FULL; or leave it out by "
-                "table.exclude.list.",
-                field="table.exclude.list",
+            raise self._unfollowable(
+                row,
+                "has no primary key, and nothing else tells its rows apart in the log",
+                identity="FULL",
             )
         self._require_keys(session, tables)
+
+    def _unfollowable(
+        self, row: Sequence[Any], what: str, identity: str | None = None
+    ) -> ConfigError:
+        """Return the error for a table, with the replica identity that it should have."""
+        table, fix = TableName(*row), "Leave it out by table.exclude.list."
+        if identity is not None:
+            alter = f"ALTER TABLE {self.database.path(table)} REPLICA IDENTITY {identity}"
+            fix = f"{alter}; or leave it out by table.exclude.list."
+        return ConfigError(problem=f"{table} {what}.", fix=fix, field="table.exclude.list")
 
     def _system(self, session: Session) -> str:
         [(system, is_standby)] = session.rows(_SERVER)
@@ -403,12 +403,11 @@ class SlotLog(DatabaseLog):
     def now(self, session: Session) -> Offset:
         # Up to the end of a page it may be flushed within a record. A commit that lies on both
         # sides of a place would be taken for one before it: its rest comes at once.
-        query = "SELECT l::text, pg_walfile_name(l) FROM pg_current_wal_flush_lsn() l"
         by = time.monotonic() + _PAGE_SECONDS
         while True:
-            [(text, segment)] = session.rows(query)
-            if to_lsn(text) % _PAGE_BYTES or time.monotonic() > by:
-                return {"lsn": to_lsn(text), "timeline": timeline_of(segment)}
+            place = _place(session, "pg_current_wal_flush_lsn")
+            if place["lsn"] % _PAGE_BYTES or time.monotonic() > by:
+                return place
             time.sleep(_PAGE_SECONDS / 20)
 
     @override
@@ -452,13 +451,9 @@ class SlotLog(DatabaseLog):
             [(name, seen)] = session.rows(
                 "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
             )
-            [(text, segment)] = looking.rows(
-                "SELECT l::text, pg_walfile_name(l) FROM pg_current_wal_insert_lsn() l"
-            )
+            upto = _place(looking, "pg_current_wal_insert_lsn")
             looking.close()
-            upto = to_lsn(text)
-            behind = {"lsn": upto, "timeline": timeline_of(segment)}
-            details = {"txId": None, "lsn": upto}
+            details = {"txId": None, "lsn": upto["lsn"]}
 
             def has_lost(table: TableName) -> bool:
                 try:
@@ -467,7 +462,7 @@ class SlotLog(DatabaseLog):
                     return True
 
             now = time.time_ns() // 1000
-            yield Snapshot(name, seen, behind, now, details, has_lost)
+            yield Snapshot(name, seen, upto, now, details, has_lost)
 
     @override
     def keeps(self, seen: Any) -> Keeps | None:
@@ -493,3 +488,10 @@ class SlotLog(DatabaseLog):
     @override
     def details(self) -> Mapping[str, Schema]:
         return {"txId": Schema.int64(), "lsn": Schema.int64()}
+
+
+def _place(session: Session, end: str) -> Offset:
+    """Return a place in the log that one of PostgreSQL's functions gives."""
+    query = f"SELECT l::text, pg_walfile_name(l) FROM {end}() l"  # noqa: S608 - our own
+    [(text, segment)] = session.rows(query)
+    return {"lsn": to_lsn(text), "timeline": timeline_of(segment)}

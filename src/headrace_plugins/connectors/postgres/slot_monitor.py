@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.sdk import DataLostError, HeadraceError, Lag
-from headrace_plugins.connectors.postgres.replication import END_HOLDER, RESNAPSHOT
+from headrace_plugins.changes.database_log import RESNAPSHOT
+from headrace_plugins.connectors.postgres.replication import END_HOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,5 +152,5 @@ class SlotMonitor:
             problem=f"The slot {slot} made {title} keep {retained:,} bytes of its log, more "
             f"than slot.max.retained.bytes = {most:,}, and was dropped: what comes after the "
             "stored position is lost to this connector.",
-            fix=f"Mend what held the sinks up. {RESNAPSHOT}",
+            fix=f"Find out what held the sinks up. {RESNAPSHOT}",
         )

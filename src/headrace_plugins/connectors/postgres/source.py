@@ -19,12 +19,9 @@ from headrace_plugins.databases.postgresql import Postgresql
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import SparkSession
-
-    from headrace.sdk import Lag, Position, ReadLimit, TaskContext
+    from headrace.sdk import Lag, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.connector import Finding
-    from headrace.sdk.sources import StreamRows
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.settings import ChangeSettings
     from headrace_plugins.changes.spool import Entry
@@ -78,21 +75,10 @@ class PostgresTask(ChangeTask):
     def measured_lag(self) -> Lag | None:
         return None if self._monitor is None else self._monitor.lag
 
+    @override
     def _raise_error(self) -> None:
         if self._monitor is not None:
             self._monitor.raise_error()
-
-    @override
-    def _latest(self, start: Position, limit: ReadLimit) -> Position:
-        self._raise_error()
-        return super()._latest(start, limit)
-
-    @override
-    def _streams(
-        self, spark: SparkSession, start: Position, end: Position
-    ) -> Sequence[StreamRows]:
-        self._raise_error()
-        return super()._streams(spark, start, end)
 
 
 class PostgresSource(ChangeSource):
