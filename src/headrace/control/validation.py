@@ -246,7 +246,8 @@ class _Check:
             self.errors.append(error)
             return None
         keys, props = plugin.config_def(), plugin_keys(spec.config)
-        config = self._parse(keys, props, spec.place)
+        # What it makes in other systems may be called as the connector is.
+        config = self._parse(keys, {"name": self._definition.name, **props}, spec.place)
         self._unknown(keys, props, spec.place, prefixes=("connector.class", "topic"))
         before = len(self.errors)
         # What may not be used is not looked at, nor run.

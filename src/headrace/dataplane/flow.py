@@ -43,7 +43,12 @@ from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
 from headrace.dataplane.sources import SourceFrame, SourceReader, copy_straight, frame_of_rows
-from headrace.dataplane.streams import Delivery, StreamFrame, TransformedStream
+from headrace.dataplane.streams import (
+    Delivery,
+    StreamFrame,
+    TransformedStream,
+    require_apart,
+)
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
 from headrace.model import (
@@ -63,7 +68,6 @@ from headrace.sdk import (
     Position,
     RangeChangedError,
     RecordError,
-    Schema,
     SinkBatch,
     StateError,
     StreamRows,
@@ -205,6 +209,9 @@ class Flow:
         rest = [each for each in data.streams if each.stream not in taken]
         streams = self._streams(replace(data, streams=rest)) if rest or not few else []
         chains = [self._transform(stream, batch, undo) for stream in streams]
+        into_topics = any(isinstance(sink, TopicWriter) for sink in self.sinks)
+        if into_topics and self.steps and not self.converters:
+            require_apart(chains, self.topic)
         parts = [self._parts_of(transformed, batch) for transformed in chains]
         if chains and len(chains) + len(few) > 1:
             self._check(chains, parts, batch, [each.counts for each in few])
@@ -500,7 +507,7 @@ class Flow:
             rejected = partial(self._rejected, transformed, batch)
             return StagedRows(write=marked, counts=none_good, rejected=rejected)
         fitted = self._fitted(transformed.records, part.target)
-        value, key = _schemas(fitted)
+        value, key = fitted.schemas
         policy = self.evolution.policy(part.target.number)
         stream = transformed.stream
         to = SinkBatch(
@@ -592,7 +599,7 @@ class Flow:
         error = f"{records.outcome()['error']} AS error"
         columns = [*records.original(), error, "__chain_error AS chain_error"]
         frame = records.frame.selectExpr(*columns).where("error IS NOT NULL")
-        return RejectedFrame(frame, *_schemas(transformed.source))
+        return RejectedFrame(frame, *transformed.source.schemas)
 
     def _check_limits(self, batch: Batch, counts: Counts, staged: Sequence[StagedPart]) -> None:
         if self.check_limits is None:
@@ -685,9 +692,3 @@ def _refusals_passed_over() -> Iterator[None]:
     except PySparkException as error:
         if not isinstance(translate(error, "copying"), RecordError):
             raise
-
-
-def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
-    shape = records.shape
-    assert shape.value.schema is not None
-    return shape.value.schema, shape.key.schema

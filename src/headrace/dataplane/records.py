@@ -68,6 +68,12 @@ class RecordFrame:
         return schema is not None and _leaves(schema) > WIDE
 
     @property
+    def schemas(self) -> tuple[Schema, Schema | None]:
+        """The schemas of the records' values, of which there are some, and of their keys."""
+        assert self.shape.value.schema is not None
+        return self.shape.value.schema, self.shape.key.schema
+
+    @property
     def is_flat(self) -> bool:
         """Return whether the value's fields are columns of the frame."""
         return not self.shape.value.is_struct or "value" not in self.frame.columns

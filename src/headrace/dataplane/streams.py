@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from headrace.dataplane.chain import Routes
 from headrace.dataplane.delivery import SinkPart, StagedRows
 from headrace.dataplane.records import RecordFrame
-from headrace.sdk import ArrowParts
+from headrace.sdk import ArrowParts, ConfigError
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,20 @@ class Delivery:
     rows: int | None = None
     cache: DataFrame | None = None
     is_few: bool = False
+
+
+def require_apart(streams: Sequence[TransformedStream], topic: str) -> None:
+    """Raise ConfigError where transforms would make one stream of several in a topic.
+
+    Only packed rows have their streams apart there, and those have no transforms before them.
+    """
+    mixed = sorted({each.stream.topic for each in streams if each.topic == topic})
+    if len(mixed) > 1:
+        raise ConfigError(
+            problem=f"The streams {', '.join(mixed)} would be one in the topic {topic}, as "
+            "transforms stand before it: rows of one would replace those of another that have "
+            "the same key.",
+            fix="Move the transforms to the connectors that read the topic, or let one of them "
+            "give each stream a topic of its own, such as RegexRouter.",
+            field="transforms",
+        )

@@ -65,7 +65,8 @@ def examine_definition(definition: Definition, registry: Registry) -> list[Exami
     known, _ = resolvable(definition, registry.references)
     examined: list[Examined] = []
     for place, spec, find in _plugins(known, registry):
-        examined += (Examined(place, each) for each in _examined(spec, find, registry))
+        found = _examined(spec, known.name, find, registry)
+        examined += (Examined(place, each) for each in found)
     told = {each.finding.found for each in examined}
     general = [_of_check(error, Verdict.FAILED) for error in _each(checked.errors)]
     general += [_of_check(error, Verdict.WARNING) for error in _each(checked.warnings)]
@@ -98,11 +99,12 @@ def _plugins(
 
 
 def _examined(
-    spec: PluginSpec, find: Callable[[str], type[Connector]], registry: Registry
+    spec: PluginSpec, name: str, find: Callable[[str], type[Connector]], registry: Registry
 ) -> list[Finding]:
     try:
         plugin = find(spec.plugin)
-        config = plugin.config_def().parse(plugin_keys(spec.config))
+        props = {"name": name, **plugin_keys(spec.config)}
+        config = plugin.config_def().parse(props)
     except (ConfigErrors, HeadraceError):
         return []  # told by the check of the definition
     limit = registry.check_timeout
