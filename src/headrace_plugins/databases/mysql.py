@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import socket
-import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -51,6 +50,7 @@ from headrace_plugins.databases.mysql_errors import (
     translated,
 )
 from headrace_plugins.databases.mysql_rows import column_blocks
+from headrace_plugins.databases.mysql_tls import tls_of
 from headrace_plugins.databases.text_columns import TextColumns
 from headrace_plugins.databases.text_rows import TextRows
 
@@ -138,6 +138,7 @@ class Mysql(Database):
 
     def _connect(self, **options: Any) -> Any:
         pymysql, address = _pymysql(), self.address
+        tls, tls_required = tls_of(address.options)
         plugins = dict.fromkeys(("mysql_clear_password", "dialog"), self._require_tls)
         with self._errors():
             connection = pymysql.connect(
@@ -154,9 +155,12 @@ class Mysql(Database):
                 defer_connect=True,
                 read_timeout=_ANSWER_SECONDS,
                 auth_plugin_map=plugins,
-                **_tls_options(address.options),
+                ssl=tls,
+                ssl_disabled=tls is None,
                 **options,
             )
+            # PyMySQL takes a context for an order; as its default TLS is only preferred.
+            connection._ssl_required = tls_required  # noqa: SLF001
             # No server gets a file unasked: only LOAD DATA of our own switches it on.
             connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
             connection.connect(_socket(address.host, address.port))
@@ -614,57 +618,6 @@ _SOCKET_OPTIONS = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": 30_000,
 }
-_TLS_NAMES = {
-    "ssl_ca": "ca",
-    "ssl_cert": "cert",
-    "ssl_key": "key",
-    "ssl_mode": "mode",
-    "sslmode": "mode",
-}
-_TLS = {
-    **dict.fromkeys(("disable", "disabled", "false"), "disabled"),
-    **dict.fromkeys(("prefer", "preferred"), "preferred"),
-    **dict.fromkeys(("require", "required", "trust", "true"), "required"),
-    "verify-ca": "verify-ca",
-    **dict.fromkeys(("verify-identity", "verify-full"), "verify-identity"),
-}
-"""The modes of MySQL and of MariaDB's drivers."""
-
-
-def _tls_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return PyMySQL's options for those of a URL."""
-    names = {_TLS_NAMES.get(name.lower().replace("-", "_"), name): name for name in options}
-    given = {name: options[own] for name, own in names.items()}
-    ca, cert = given.get("ca"), given.get("cert")
-    default = "verify-ca" if ca else "required" if cert else "preferred"
-    text = given.get("mode", default)
-    mode = _TLS.get(text.lower().replace("_", "-"))
-    unknown = given.keys() - _TLS_NAMES.values()
-    if unknown or mode is None:
-        wrong = min(unknown) if unknown else f"{names['mode']}={text}"
-        raise ConfigError(
-            problem=f"Unknown option {wrong!r} in the URL of a MySQL server.",
-            fix="Use sslMode (disabled, preferred, required, verify-ca, verify-identity), "
-            "ssl_ca, ssl_cert and ssl_key.",
-            field="connection.url",
-        )
-    if mode == "disabled":
-        return {"ssl_disabled": True}
-    if mode == "preferred":  # which is PyMySQL's default
-        return {}
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        context.check_hostname = mode == "verify-identity"
-        context.verify_mode = ssl.CERT_NONE if mode == "required" else ssl.CERT_REQUIRED
-        if cert:
-            context.load_cert_chain(cert, given.get("key"))
-    except OSError as error:
-        raise ConfigError(
-            problem=f"A file of the URL's TLS options cannot be used: {error}.",
-            fix="Name files of PEM certificates that the worker can read.",
-            field="connection.url",
-        ) from error
-    return {"ssl": context}
 
 
 def _is_bytes(schema: Schema) -> bool:
