@@ -84,7 +84,7 @@ def metadata_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> d
     """
     metadata: dict[str, str] = {}
     head = Head.of(schema)
-    if head != native_head(schema):
+    if head != Head(schema.type) and head != native_head(schema):
         metadata["type"] = schema.type.value
         metadata |= {} if head.name is None else {"name": head.name}
         metadata |= {} if head.version is None else {"version": str(head.version)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,6 +58,10 @@ class Envelope:
         source = Schema.struct({**texts, **times, **snapshot, **details})
         fields = {"before": self.row, "after": self.row, "source": source}
         return Schema.struct({**fields, "op": Schema.string(), **times})
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        return to_arrow(self.schema)
 
     def records(
         self,
@@ -155,4 +160,4 @@ class Envelope:
         batch = pa.RecordBatch.from_arrays(
             columns, ["before", "after", "source", "op", *_TIMES]
         )
-        return conform(batch, to_arrow(self.schema))
+        return conform(batch, self._arrow)

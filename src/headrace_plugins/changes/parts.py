@@ -12,6 +12,7 @@ from typing_extensions import override
 
 if TYPE_CHECKING:
     from headrace_plugins.changes.envelope import Envelope
+    from headrace_plugins.changes.log import Shape
     from headrace_plugins.changes.spool import SpooledRun
     from headrace_plugins.databases.catalog import Column
     from headrace_plugins.databases.database import Rejected
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     Keeps: TypeAlias = Callable[[pa.RecordBatch], pa.Array | None]
     """Says which changes are kept, of a run's rows; None for all."""
 
+_JOINED_BYTES = 4 << 20
+"""So much of small runs is made records of at once."""
 _PART_ROWS = 50_000
 """Fewer changes than these are read by one Spark partition."""
 
@@ -63,19 +66,26 @@ class LogPart(ChangePart):
 
     @override
     def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
-        for run in self.runs:
-            for rows in run.read():
-                kept = rows
-                if self.keeps is not None:
-                    mask = self.keeps(rows)
-                    kept = rows if mask is None else rows.filter(mask)
-                if kept.num_rows:
-                    yield self._records(run, kept)
+        for shape, rows in self._rows():
+            mask = None if self.keeps is None else self.keeps(rows)
+            kept = rows if mask is None else rows.filter(mask)
+            if kept.num_rows:
+                yield self._records(shape, kept)
 
-    def _records(
-        self, run: SpooledRun, rows: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, Rejected]:
-        rows, rejected = self.typed(run.shape.columns, rows)
+    def _rows(self) -> Iterator[tuple[Shape, pa.RecordBatch]]:
+        """Yield the rows of the runs, those of small ones together."""
+        shape, small, size = self.runs[0].shape, list[pa.RecordBatch](), 0
+        for run in self.runs:
+            if small and (run.shape != shape or size + run.size_bytes > _JOINED_BYTES):
+                yield shape, _joined(small)
+                small, size = [], 0
+            shape, size = run.shape, size + run.size_bytes
+            small += run.read()
+        if small:
+            yield shape, _joined(small)
+
+    def _records(self, shape: Shape, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Rejected]:
+        rows, rejected = self.typed(shape.columns, rows)
         details = {name: rows.column(name) for name in self.envelope.details}
         op, ts_us = rows.column("op"), rows.column("ts_us")
         before, after = rows.column("before"), rows.column("after")
@@ -101,6 +111,10 @@ class SnapshotPart(ChangePart):
     def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
         for rows, rejected in self.part.read():
             yield self.envelope.read_rows(rows, self.ts_us, self.details), rejected
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def grouped(runs: Sequence[SpooledRun], count: int) -> list[tuple[SpooledRun, ...]]:
