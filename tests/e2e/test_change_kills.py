@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import psutil
 import psycopg
+import pyarrow.compute as pc
 import pymysql
 import pytest
 from deltalake import DeltaTable
@@ -59,13 +60,41 @@ sinks:
      delete.enabled: true}}
   - {{connector: mysql, connection.url: {mariadb}, insert.mode: upsert, delete.enabled: true}}
 """
+_JOURNAL = """
+name: journal
+poll.interval.ms: 200
+errors.retry.timeout: -1
+source:
+  connector: {kind}
+  connection.url: {source}
+  {apart}
+  table.include.list: pgbench_*
+topic: journal
+"""
+"""The same changes, kept in a topic."""
+_REPLAY = """
+name: replay
+topic: journal
+transforms:
+  - {{type: Unwrap}}
+sinks:
+  - {{connector: delta, path: "{folder}/replayed/${{topic}}", mode: upsert,
+     delete.enabled: true}}
+---
+name: changes
+topic: journal
+sinks:
+  - {{connector: delta, path: "{folder}/changes/${{topic}}"}}
+"""
+"""What makes tables of the topic, and what shows all that is in it."""
 
 
 @dataclass
 class Bank:
-    """pgbench on a source, and a connector that follows it into three targets."""
+    """pgbench on a source, and connectors that follow it into three targets and a topic."""
 
     kind: ClassVar[str] = "postgres"
+    apart: ClassVar[str] = "slot.name: journal"
 
     folder: Path
     source: DatabaseServer
@@ -91,6 +120,10 @@ class Bank:
                 lake=self.folder / "lake",
             )
         )
+        (self.folder / "journal.yaml").write_text(
+            _JOURNAL.format(kind=self.kind, source=self.source.url("bank"), apart=self.apart)
+        )
+        (self.folder / "replay.yaml").write_text(_REPLAY.format(folder=self.folder))
 
     def make_tables(self) -> None:
         """Make pgbench's tables; its history gets a key."""
@@ -135,7 +168,7 @@ class Bank:
             return
         with (self.folder / "worker.log").open("ab") as log:
             self._worker = subprocess.Popen(
-                [*HEADRACE, "run", "--home", "home", "bank.yaml"],
+                [*HEADRACE, "run", "--home", "home", "bank.yaml", "journal.yaml"],
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
@@ -184,16 +217,19 @@ class Bank:
             worker = psutil.Process(self._worker.pid)
             if name == "worker":
                 return worker
-            for each in worker.children(recursive=True):
-                line = " ".join(each.cmdline())
-                if ("changes.child" in line) if name == "reader" else each.name() == "java":
-                    return each
+            word = "java" if name == "java" else "changes.child"
+            found = [
+                each
+                for each in worker.children(recursive=True)
+                if word in (each.name() if name == "java" else " ".join(each.cmdline()))
+            ]
+            return self.chance.choice(found) if found else None
         return None
 
-    def finish(self) -> str:
+    def finish(self, *definitions: str) -> str:
         """Copy what is left; return what the command says."""
         done = subprocess.run(
-            [*HEADRACE, "run", "--home", "home", "--once", "bank.yaml"],
+            [*HEADRACE, "run", "--home", "home", "--once", *definitions],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -217,10 +253,17 @@ class Bank:
         }
         for title, url in urls.items():
             found[title] = [self._plain(row) for row in _rows(url, query)]
-        lake = DeltaTable(self.folder / "lake" / table).to_pyarrow_table(columns=list(columns))
-        rows = lake.sort_by(columns[0]).to_pylist()
-        found["Delta"] = [self._plain(tuple(row.values())) for row in rows]
+        for title, name in (("Delta", "lake"), ("the topic", "replayed")):
+            delta = DeltaTable(self.folder / name / table)
+            rows = delta.to_pyarrow_table(columns=list(columns)).sort_by(columns[0])
+            found[title] = [self._plain(tuple(row.values())) for row in rows.to_pylist()]
         return found
+
+    def created(self) -> Counter[object]:
+        """Return how often the topic has that a row of the history was made, by its id."""
+        changes = DeltaTable(self.folder / "changes" / "pgbench_history").to_pyarrow_table()
+        made = changes.filter(pc.field("op").isin(["c", "r"])).column("after")
+        return Counter(pc.struct_field(made, "id").to_pylist())
 
     @staticmethod
     def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
@@ -261,6 +304,7 @@ class MariadbBank(Bank):
     """The same tables in MariaDB, and clients that do what pgbench does, and more."""
 
     kind = "mysql"
+    apart = "topic.prefix: journal"
 
     @override
     def make_tables(self) -> None:
@@ -326,8 +370,10 @@ def _go_through(bank: Bank, seconds: float) -> None:
             time.sleep(bank.chance.uniform(0.5, 6))
             bank.strike()
         bank.keep_clients()
-    bank.finish()
+    bank.finish("bank.yaml", "journal.yaml")
+    bank.finish("replay.yaml")
     assert bank.killed
+    assert set(bank.created().values()) == {1}
     for table in TABLES:
         found = bank.rows(table)
         source = found.pop("source")
