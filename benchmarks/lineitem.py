@@ -119,7 +119,7 @@ class Servers:
 
 
 @contextmanager
-def servers() -> Iterator[Servers]:
+def servers(**of_mariadb: str) -> Iterator[Servers]:
     """Run both servers with memory as a small machine in use has it, and tables of nothing."""
     with ExitStack() as until:
         postgresql = until.enter_context(
@@ -128,7 +128,9 @@ def servers() -> Iterator[Servers]:
             )
         )
         mariadb = until.enter_context(
-            MariadbServer.running(innodb_buffer_pool_size="512M", innodb_log_file_size="512M")
+            MariadbServer.running(
+                innodb_buffer_pool_size="512M", innodb_log_file_size="512M", **of_mariadb
+            )
         )
         yield Servers(
             postgresql,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -15,6 +15,7 @@ from headrace.capture import error_from_json
 from headrace.model import SparkError, SparkMemoryError, ToleranceExceededError
 from headrace.sdk.errors import (
     HeadraceError,
+    RecordError,
     SetupError,
     SinkError,
     SourceError,
@@ -214,3 +215,17 @@ def not_tolerated(text: str) -> ToleranceExceededError:
         message=found.get("message", ""),
         record=found.get("raw") or "",
     )
+
+
+@contextmanager
+def refusals_passed_over() -> Iterator[None]:
+    """Go on where a target refuses a record; what else fails a job stays Spark's error.
+
+    Its cause is looked for where the batch fails.
+    """
+    try:
+        with suppress(RecordError):
+            yield
+    except PySparkException as error:
+        if not isinstance(translate(error, "copying"), RecordError):
+            raise

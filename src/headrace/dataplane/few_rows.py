@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.dataplane.arrow_chain import keyed_chain
 from headrace.dataplane.delivery import SinkPart, StagedRows, check_balance
 from headrace.dataplane.records import over_each
 from headrace.model import Batch, Counts, SchemaChangeError
@@ -163,22 +164,18 @@ class StagedFew:
 def keyed_rows(
     steps: Sequence[Step], stream: StreamRows
 ) -> tuple[KeyedRows, RecordExpr] | None:
-    """Return what makes rows of a stream's few records, and their shape; None if nothing does.
-
-    Only a chain of one step has that.
-    """
+    """Return what makes rows of a stream's few records, and their shape; None for nothing."""
     rows = stream.rows
-    if len(steps) != 1 or not isinstance(rows, ArrowParts):
+    if not isinstance(rows, ArrowParts):
         return None
     if stream.size_bytes is None or stream.size_bytes > MOST_BYTES:
         return None
-    [step] = steps
-    keyed = None if step.predicate is not None else step.transform.keyed_rows(rows.schema)
+    keyed = keyed_chain(steps, rows)
     if keyed is None:
         return None
     value = ValueExpr.of("value", rows.schema)
     shape = RecordExpr(key=ValueExpr(None), value=value, topic=literal(stream.stream))
-    return keyed, step.apply(shape)
+    return keyed, steps[0].apply(shape)
 
 
 def plan_few(

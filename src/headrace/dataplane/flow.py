@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.dataplane.arrow_chain import inserted_rows
 from headrace.dataplane.chain import Routes, Step, apply_chain, constant_topic
 from headrace.dataplane.commits import CommitsTogether
 from headrace.dataplane.conversion import PartConverter, encoded
@@ -36,7 +37,7 @@ from headrace.dataplane.delivery import (
     refused_of,
     sink_marks,
 )
-from headrace.dataplane.failures import translate, translated
+from headrace.dataplane.failures import refusals_passed_over, translate, translated
 from headrace.dataplane.few_rows import StagedFew, keyed_rows, plan_few, write_few
 from headrace.dataplane.fingerprint import Fingerprint, require_same_routing
 from headrace.dataplane.packed import PackedCopy
@@ -342,7 +343,7 @@ class Flow:
                 each.stream,
                 f"{self.application}/{each.stream}",
                 each.count,
-                arrow=self._past_jvm(each.rows),
+                arrow=self._past_jvm(each.rows, inserts=each.inserts),
                 continues=each.continues,
             )
             for each in data.streams
@@ -359,10 +360,13 @@ class Flow:
             )
         return streams
 
-    def _past_jvm(self, rows: ArrowParts | DataFrame | None) -> ArrowParts | None:
-        """Return rows as Arrow if they are to be had so, and nothing changes them."""
-        as_they_are = not self.steps and not self.converters
-        return rows if isinstance(rows, ArrowParts) and as_they_are else None
+    def _past_jvm(
+        self, rows: ArrowParts | DataFrame | None, *, inserts: bool = False
+    ) -> ArrowParts | None:
+        """Return rows after the chain as Arrow, if they are to be had so."""
+        if not isinstance(rows, ArrowParts) or self.converters:
+            return None
+        return inserted_rows(self.steps, rows) if inserts or not self.steps else None
 
     def _priority(self, delivery: Delivery) -> tuple[int, ...]:
         """Return where a stream stands in its batch.
@@ -515,12 +519,15 @@ class Flow:
         )
         if stream.arrow is not None and fitted is transformed.records:
             rejected = partial(self._rejected, transformed, batch)
-            of_all = replace(to, rows=stream.rows)
+            of_all = replace(to, rows=stream.rows, schema=value.replaced(optional=False))
             past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), of_all)
             if past_jvm is not None:
                 # Which records a target refuses is found by their ids, which frames have.
-                with _refusals_passed_over():
-                    return self._stage_straight(stream.arrow, past_jvm, of_all, rejected, batch)
+                with refusals_passed_over():
+                    staged = self._stage_straight(
+                        stream.arrow, past_jvm, of_all, rejected, batch
+                    )
+                    return replace(staged, schema=value)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
         )
@@ -678,17 +685,3 @@ class Flow:
     @property
     def _aliases(self) -> list[str]:
         return [step.transform.alias for step in self.steps]
-
-
-@contextmanager
-def _refusals_passed_over() -> Iterator[None]:
-    """Go on where a target refuses a record; what else fails a job stays Spark's error.
-
-    Its cause is looked for where the batch fails.
-    """
-    try:
-        with suppress(RecordError):
-            yield
-    except PySparkException as error:
-        if not isinstance(translate(error, "copying"), RecordError):
-            raise

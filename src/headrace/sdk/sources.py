@@ -179,6 +179,8 @@ class StreamRows:
         continues: Whether they go on with what an earlier batch has begun, as the next part of
             a table does: a sink that replaces what its target holds adds them.
         size_bytes: How large they are about, where that is known.
+        inserts: Whether each is a row by itself, or a change that creates or reads one, and no
+            key is there twice: then no order of them counts.
     """
 
     stream: str
@@ -186,6 +188,7 @@ class StreamRows:
     count: int | None = None
     continues: bool = False
     size_bytes: int | None = None
+    inserts: bool = False
 
 
 class StreamFrameSource(ReplayableSource):

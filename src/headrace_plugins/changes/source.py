@@ -539,7 +539,10 @@ class ChangeTask(StreamFrameSource):
             stream = self._selection.stream(table)
             sizes = [part.size_bytes for part in found]
             size = None if None in sizes else sum(filter(None, sizes))
-            streams.append(StreamRows(stream, arrow, continues=goes_on, size_bytes=size))
+            inserts = all(isinstance(part, SnapshotPart) for part in found)
+            streams.append(
+                StreamRows(stream, arrow, continues=goes_on, size_bytes=size, inserts=inserts)
+            )
         return streams
 
     def _runs(

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.mariadb_server import MariadbServer, connect
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.dataplane import commits, few_rows, flow
+from headrace.dataplane import commits, few_rows, flow, sources
 from headrace.dataplane.few_rows import StagedFew
 from headrace.model import Counts
 from headrace.runtime.app import Runtime
@@ -260,3 +260,54 @@ def test_parents_come_first_though_children_need_spark(
             pass
         parts.close()
     assert (batch.counts.read, batch.counts.written, batch.counts.rejected) == (3, 2, 1)
+
+
+def test_a_snapshot_makes_the_same_rows_past_spark(
+    runtime: Runtime,
+    tmp_path: Path,
+    urls: list[Mapping[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied = list[Counts]()
+
+    def copy(*arguments: Any, **options: Any) -> Any:
+        found = sources.copy_straight(*arguments, **options)
+        copied.append(found[0])
+        return found
+
+    monkeypatch.setattr(flow, "copy_straight", copy)
+    rejected = "INSERT INTO orders VALUES (99, 'infinity', 0, NULL)"
+    append = DELTA.replace("mode: upsert, delete.enabled: true", "mode: append")
+    results = []
+    for number, straight in enumerate((True, False)):
+        if not straight:
+            monkeypatch.setattr(flow, "inserted_rows", lambda *_: None)
+        found: dict[str, Any] = {}
+        with psycopg.connect(urls[number]["source"], autocommit=True) as database:
+            database.execute(TABLES.encode())
+            database.execute(rejected)
+        for name, sinks in {"appended": append, "merged": DELTA + POSTGRES + MYSQL}.items():
+            folder = tmp_path / f"{name}{number}"
+            folder.mkdir()
+            file = folder / "shop.yaml"
+            definition = (SOURCE + sinks).replace(
+                "connector: postgres\n", f"connector: postgres\n  slot.name: {name}{number}\n"
+            )
+            file.write_text(
+                definition.format(lake=folder / "lake", name=f"{name}{number}", **urls[number])
+            )
+            parts = runtime.parts(*runtime.definitions([file]))
+            counts, left = Counts(), 30 + 50 + 1 + 1
+            while counts.read < left:
+                batch = parts.loop.step()
+                counts = counts if batch is None else counts.plus(batch.counts)
+            parts.close()
+            shop = Followed.__new__(Followed)
+            shop.urls, shop.lake = urls[number], folder / "lake"
+            rows = shop.lake_rows() if name == "appended" else shop.rows()
+            found[name] = rows, (counts.read, counts.written, counts.rejected)
+        assert bool(copied) == straight
+        copied.clear()
+        results.append(found)
+    assert results[0] == results[1]
+    assert results[0]["merged"][1] == (82, 81, 1)
