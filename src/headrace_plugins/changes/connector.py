@@ -15,6 +15,7 @@ from headrace.sdk import (
     SourceConnector,
 )
 from headrace.sdk.connector import Finding, Verdict
+from headrace_plugins.changes.database_log import followed_tables
 from headrace_plugins.changes.position import is_table_offset
 from headrace_plugins.changes.replay import SINCE, check_replay
 from headrace_plugins.changes.settings import ChangeSettings, paused_tables
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.sdk.table_rows import TableRows
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.source import ChangeTask
-    from headrace_plugins.databases.catalog import Table
+    from headrace_plugins.databases.catalog import Table, TableName
     from headrace_plugins.databases.database import Session
 
 
@@ -92,10 +93,18 @@ class ChangeSource(SourceConnector):
             yield Finding("a connection", Verdict.OK, log.database.address.title)
             yield from log.database.examine(session)
             try:
-                tables = _tables(settings, log, session)
+                tables, passed = _tables_and_others(settings, log, session)
             except HeadraceError as error:
                 yield Finding("tables to follow", Verdict.FAILED, error.problem, error.fix)
                 return
+            for name in passed:
+                yield Finding(
+                    f"changes of {name} in the log",
+                    Verdict.WARNING,
+                    "It is an unlogged or a foreign table, and is left out.",
+                    f"ALTER TABLE {log.database.path(name)} SET LOGGED; if it is unlogged, or "
+                    "name it in table.exclude.list.",
+                )
             if settings.snapshot_mode.follows:
                 yield from cls.examine_log(log, session, tables)
 
@@ -136,5 +145,14 @@ class ChangeSource(SourceConnector):
 
 
 def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> list[Table]:
+    return _tables_and_others(settings, log, session)[0]
+
+
+def _tables_and_others(
+    settings: ChangeSettings, log: DatabaseLog, session: Session
+) -> tuple[list[Table], list[TableName]]:
+    """Return the tables that are read, and those that are left out."""
     selection = Selection.of(settings, log.database)
-    return selection.required_tables(log.database, session)
+    if not settings.snapshot_mode.follows:
+        return selection.required_tables(log.database, session), []
+    return followed_tables(log, selection, session)

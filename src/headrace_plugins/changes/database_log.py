@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace_plugins.changes.parts import Keeps, Typed
     from headrace_plugins.databases.catalog import Table, TableName
     from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.databases.selection import Selection
 
 
 RESNAPSHOT = (
@@ -114,6 +115,10 @@ class DatabaseLog(ABC):
     def check_end(self, session: Session, place: Offset) -> None:  # noqa: B027 - none by default
         """Raise DataLostError where the log of this server never comes to a batch's end."""
 
+    def unlogged(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
+        """Return the tables whose rows are never in the log. It changes nothing."""
+        return ()
+
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
         """Return the tables that the log has nothing of until ``check``. It changes nothing."""
         return ()
@@ -163,6 +168,21 @@ class DatabaseLog(ABC):
     @abstractmethod
     def details(self) -> Mapping[str, Schema]:
         """What ``source`` says of each change, which are columns of a reader's runs."""
+
+
+def followed_tables(
+    log: DatabaseLog, selection: Selection, session: Session
+) -> tuple[list[Table], list[TableName]]:
+    """Return the tables that are followed, and those that are left out.
+
+    The log has nothing of these, and no one has named them: patterns only fit. One that is
+    named, or has no other beside it, is followed, and so refused by ``DatabaseLog.require``.
+    Raises ConfigError where no table is chosen.
+    """
+    chosen = selection.required_tables(log.database, session)
+    passed = {n for n in log.unlogged(session, chosen) if not selection.names(n)}
+    kept = [table for table in chosen if table.name not in passed]
+    return (kept, sorted(passed)) if kept else (chosen, [])
 
 
 @dataclass

@@ -103,7 +103,7 @@ JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
 WHERE p.pubname = %s AND (p.rowfilter IS NOT NULL OR pg_catalog.cardinality(p.attnames) < (
   SELECT count(*) FROM pg_catalog.pg_attribute a
   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''))"""
-_UNFIT = """
+_UNLOGGED = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
@@ -333,6 +333,11 @@ class SlotLog(DatabaseLog):
         return f"ALTER PUBLICATION {name} ADD TABLE {listed}" if wanted else None
 
     @override
+    def unlogged(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
+        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
+        return [TableName(*row) for row in session.rows(_UNLOGGED, names)]
+
+    @override
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
         query = (
             "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables "
@@ -370,11 +375,12 @@ class SlotLog(DatabaseLog):
 
     def require_followable(self, session: Session, tables: Sequence[Table]) -> None:
         """Raise ConfigError for a table that no publication may have, or better has not."""
-        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
-        for row in session.rows(_UNFIT, names):
+        for name in self.unlogged(session, tables):
             raise self._unfollowable(
-                row, "is a foreign or an unlogged table: the log has nothing of it"
+                (name.schema, name.name),
+                "is a foreign, a temporary or an unlogged table: the log has nothing of it",
             )
+        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
         # In a publication such a table refuses the UPDATEs and DELETEs of everyone.
         for row in session.rows(_IDENTITY, names):
             raise self._unfollowable(
