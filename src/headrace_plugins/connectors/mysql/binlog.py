@@ -397,9 +397,12 @@ class BinlogReader(LogReader):
             self._statement(schema, statement, ts)
         elif kind == events.XA_PREPARE:
             if not body[0] and (self._was_split or self._aside.begun):
+                names = ", ".join(sorted(map(str, self._aside.begun_tables)))
                 raise self._refused(
-                    problem="prepares a transaction (XA PREPARE), which may be undone later",
-                    fix="Leave out the tables that distributed transactions change.",
+                    problem="prepares a transaction (XA PREPARE) of "
+                    f"{names or 'tables that are followed'}, which may be undone later",
+                    fix="Leave out the tables that distributed transactions change, by "
+                    "table.exclude.list, or commit with XA COMMIT ... ONE PHASE.",
                 )
             self._commit()
         elif kind == events.TRANSACTION_PAYLOAD:
