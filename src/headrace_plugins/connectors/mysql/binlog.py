@@ -98,7 +98,7 @@ class BinlogReader(LogReader):
         self._gtids = GtidSet(after["gtid"]) if after.get("gtid") else None
         self._new_gtids = list[str]()
         self._cut_place = cut
-        self._inner: tuple[bytes, int] | None = None
+        self._inner: events.Payload | None = None
         self._tables: dict[int, Bound | None] = {}
         self._by_map: dict[bytes, Bound | None] = {}
         self._last: dict[TableName, Bound] = {}
@@ -313,15 +313,14 @@ class BinlogReader(LogReader):
 
     def _scan_inner(self) -> None:
         """Go through the events of a transaction that the log has compressed."""
-        if self._inner is None:
-            return
-        data, place = self._inner
-        while not self._is_full and place < len(data):
-            header = events.HEADER.unpack_from(data, place)
-            self._first_row = place  # all have one place in the log
-            self._handle(header, data, place + events.HEADER.size, place + header[3])
-            place += header[3]
-        self._inner = (data, place) if place < len(data) else None
+        while self._inner is not None and not self._is_full:
+            self._first_row = self._inner.place  # all have one place in the log
+            event = self._inner.next()
+            if event is None:
+                self._inner = None
+                return
+            header = events.HEADER.unpack_from(event)
+            self._handle(header, event, events.HEADER.size, len(event))
 
     def _event(self, data: bytearray, start: int, end: int) -> None:
         header = events.HEADER.unpack_from(data, start)
@@ -406,7 +405,7 @@ class BinlogReader(LogReader):
                 )
             self._commit()
         elif kind == events.TRANSACTION_PAYLOAD:
-            self._inner = (events.payload(body), 0)
+            self._inner = events.Payload(body)
         elif kind == events.PARTIAL_UPDATE_ROWS:
             if self._tables.get(events.table_number(body, 0)) is not None:
                 raise self._refused(
