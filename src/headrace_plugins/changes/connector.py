@@ -153,6 +153,5 @@ def _tables_and_others(
 ) -> tuple[list[Table], list[TableName]]:
     """Return the tables that are read, and those that are left out."""
     selection = Selection.of(settings, log.database)
-    if not settings.snapshot_mode.follows:
-        return selection.required_tables(log.database, session), []
-    return followed_tables(log, selection, session)
+    follows = settings.snapshot_mode.follows
+    return followed_tables(log, selection, session, follows=follows)

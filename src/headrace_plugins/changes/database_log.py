@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.sdk import ConfigError
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -171,15 +173,30 @@ class DatabaseLog(ABC):
 
 
 def followed_tables(
-    log: DatabaseLog, selection: Selection, session: Session
+    log: DatabaseLog, selection: Selection, session: Session, *, follows: bool
 ) -> tuple[list[Table], list[TableName]]:
     """Return the tables that are followed, and those that are left out.
 
     The log has nothing of these, and no one has named them: patterns only fit. One that is
     named, or has no other beside it, is followed, and so refused by ``DatabaseLog.require``.
-    Raises ConfigError where no table is chosen.
+    Raises ConfigError where no table is chosen, or where two have one source partition.
+    Where the log is not read (``follows``) nothing is left out.
     """
     chosen = selection.required_tables(log.database, session)
+    by_partition: dict[str, TableName] = {}
+    for name in (table.name for table in chosen):
+        other = by_partition.setdefault(str(name), name)
+        if other != name:
+            raise ConfigError(
+                problem=f"Two tables are called {name}: {other.name!r} in the schema "
+                f"{other.schema!r} and {name.name!r} in the schema {name.schema!r}, so their "
+                "positions would be one.",
+                fix=f'Leave one out: table.exclude.list="{name.schema}"."{name.name}", and let '
+                "another connector follow it.",
+                field="table.include.list",
+            )
+    if not follows:
+        return chosen, []
     passed = {n for n in log.unlogged(session, chosen) if not selection.names(n)}
     kept = [table for table in chosen if table.name not in passed]
     return (kept, sorted(passed)) if kept else (chosen, [])

@@ -310,9 +310,8 @@ class ChangeTask(StreamFrameSource):
         self._looked = time.monotonic()
 
     def _followed(self, session: Session) -> list[Table]:
-        if not self.settings.snapshot_mode.follows:
-            return self._selection.required_tables(self._database, session)
-        found, passed = followed_tables(self._log, self._selection, session)
+        follows = self.settings.snapshot_mode.follows
+        found, passed = followed_tables(self._log, self._selection, session, follows=follows)
         if passed not in ([], self._passed):
             names = [str(each) for each in passed]
             log.warning("tables are left out: the log has nothing of them", tables=names)

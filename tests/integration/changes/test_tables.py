@@ -543,6 +543,24 @@ def test_names_of_tables_may_be_any(url: str, follow: Follow) -> None:
     assert len({stream for stream, _ in found}) == len(NAMES)
 
 
+def test_two_tables_whose_positions_would_be_one_are_refused(url: str, follow: Follow) -> None:
+    run(
+        url,
+        'CREATE SCHEMA "a"',
+        'CREATE SCHEMA "a.b"',
+        'CREATE TABLE "a"."b.c" (id int PRIMARY KEY)',
+        'CREATE TABLE "a.b"."c" (id int PRIMARY KEY)',
+        'INSERT INTO "a"."b.c" VALUES (1)',
+        'INSERT INTO "a.b"."c" VALUES (2)',
+    )
+    with pytest.raises(ConfigError, match=r"a\.b\.c") as raised:
+        follow(url).new()
+    key, _, name = raised.value.fix.removeprefix("Leave one out: ").partition("=")
+    assert key == "table.exclude.list"
+    following = follow(url, table_exclude_list=name.partition(",")[0])
+    assert [record["after"]["id"] for _, record in following.new()] == [1]
+
+
 # --- rows that the log tells apart ------------------------------------------------------
 
 
