@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import ConfigError
+from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.spool import taken
 
@@ -33,18 +33,25 @@ SINCE, TABLES, AT = "since", "tables", "at"
 _LOOK_SECONDS = 0.1
 
 
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and value != [] and all(isinstance(t, str) for t in value)
+
+
+_SINCE = OffsetField(
+    SINCE, "a time with its zone", lambda value: _time(value) is not None, required=True
+)
+_TABLES = OffsetField(TABLES, "a list of names of tables", _is_list, required=True)
+_AT = OffsetField(AT, "a place in the log", lambda value: isinstance(value, dict))
+
+
 def check_replay(
     log: DatabaseLog, partition: Mapping[str, Any], offset: Mapping[str, Any]
 ) -> None:
     """Raise ConfigError for what a person may not ask for, or this log cannot give."""
-    since, tables = _time(partition[SINCE]), offset.get(TABLES)
-    is_list = isinstance(tables, list) and tables and all(isinstance(t, str) for t in tables)
-    if since is None or not is_list or set(offset) - {TABLES, AT}:
-        raise ConfigError(
-            problem=f"Invalid replay {dict(partition)} -> {dict(offset)}.",
-            fix='Write {"since": "2024-02-29T12:00:00Z"} and {"tables": ["schema.name"]}.',
-            field="offsets",
-        )
+    example = '{"since": "2024-02-29T12:00:00Z"} and {"tables": ["schema.name"]}'
+    check_fields("replay", partition, [_SINCE], example)
+    check_fields("replay", offset, [_TABLES, _AT], example)
+    since = time_of(partition)
     if AT in offset:
         log.check_place(offset[AT])
     else:

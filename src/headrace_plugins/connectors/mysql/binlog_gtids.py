@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from uuid import UUID
 
 from typing_extensions import override
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ONE = rf"(?:{_UUID}(?:\s*:\s*(?:[a-z_]\w*|\d+(?:-\d+)?))+|\d+-\d+-\d+)"
+_SET = re.compile(rf"(?i)\s*{_ONE}(?:\s*,\s*{_ONE})*\s*")
+
+
+def is_gtid_set(value: object) -> bool:
+    """Return whether a value is a set of GTIDs as a server writes it."""
+    return isinstance(value, str) and _SET.fullmatch(value) is not None
 
 
 class GtidSet:

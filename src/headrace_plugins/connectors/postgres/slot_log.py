@@ -19,6 +19,7 @@ from headrace.sdk import (
     Schema,
 )
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
+from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.connectors.postgres.replication import (
     HAS_FAILOVER,
     ReplicationConnection,
@@ -77,7 +78,12 @@ SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
   AND c.relkind = 'p'"""
-_PLACE = {"lsn", "system", "timeline", "initial"}
+_PLACE = (
+    OffsetField.integer("lsn", 0, required=True),
+    OffsetField.text("system"),
+    OffsetField.integer("timeline", 1, (1 << 32) - 1),
+    OffsetField.mark("initial"),
+)
 _PAGE_BYTES = 1024
 """Of which a page of the log is a multiple, whatever its size is."""
 _PAGE_SECONDS = 1.0
@@ -148,12 +154,8 @@ class SlotLog(DatabaseLog):
 
     @override
     def check_place(self, place: Offset) -> None:
-        if not isinstance(place.get("lsn"), int) or set(place) - _PLACE:
-            raise ConfigError(
-                problem=f"Invalid place {dict(place)} in the log of PostgreSQL.",
-                fix='Write {"lsn": number}, such as one that was stored before.',
-                field="offsets",
-            )
+        example = '{"lsn": number}, such as one that was stored before'
+        check_fields("place in the log of PostgreSQL", place, _PLACE, example)
 
     @override
     def between_bytes(self, start: Offset, end: Offset) -> int | None:
