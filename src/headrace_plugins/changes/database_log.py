@@ -71,6 +71,10 @@ class DatabaseLog(ABC):
     def order(self, place: Offset) -> tuple[int, ...]:
         """Return what grows with the log."""
 
+    def moved(self, place: Offset, end: Offset) -> Offset:
+        """Return a place that a task has, moved to where its reader has come."""
+        return {**place, **end}
+
     @abstractmethod
     def check_place(self, place: Offset) -> None:
         """Raise ConfigError for what is no place in a log."""

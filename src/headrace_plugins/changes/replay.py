@@ -154,7 +154,7 @@ class ReplayReader:
                 if end is None or order(end) == order(before[-1].end):
                     return start.without(partition)
             if end is not None:
-                return start.moved(partition, {**offset, AT: {**offset[AT], **end}})
+                return start.moved(partition, {**offset, AT: self._log.moved(offset[AT], end)})
             if limit.until is None or stopping():
                 return start
 

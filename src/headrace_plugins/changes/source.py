@@ -272,7 +272,7 @@ class ChangeTask(StreamFrameSource):
             process = self._reading(place, now)
             self._await(process, now, _CONNECT_SECONDS)
             if process.entries():
-                end = end.moved(self._log.partition, followed({**place, **now}))
+                end = end.moved(self._log.partition, followed(self._log.moved(place, now)))
         for partition in [p for p, _ in start.items() if SINCE in p]:
             end = end.without(partition)
         if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
@@ -433,7 +433,7 @@ class ChangeTask(StreamFrameSource):
             if end is None and order(reached) > order(place):
                 end = self._idle_place(place, reached, until)
             if end is not None:
-                return settled(start, self._log, {**place, **end})
+                return settled(start, self._log, self._log.moved(place, end))
             if until is None or self.context.stopping():
                 return rest
 

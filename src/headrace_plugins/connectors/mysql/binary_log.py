@@ -107,6 +107,11 @@ class BinaryLog(DatabaseLog):
         return (int(place.get("failovers", 0)), *in_log(place))
 
     @override
+    def moved(self, place: Offset, end: Offset) -> Offset:
+        # Of GTIDs that the log has no more, or not yet, none may stay from before.
+        return {**{key: value for key, value in place.items() if key != "gtid"}, **end}
+
+    @override
     def between_bytes(self, start: Offset, end: Offset) -> int | None:
         if not self.goes_on(start, end) or start["file"] != end["file"]:
             return None

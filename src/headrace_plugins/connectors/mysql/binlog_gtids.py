@@ -98,6 +98,23 @@ class GtidSet:
             parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]
         return b"".join(parts)
 
+    @classmethod
+    def unpacked(cls, data: bytes) -> GtidSet:
+        """Return the set that ``packed`` gives, as a file of MySQL's log begins with it."""
+        [head], place, parts = struct.unpack_from("<Q", data), 8, list[str]()
+        is_tagged = head >> 56 == 1
+        for _ in range(head >> 8 & 0xFFFFFFFFFFFF if is_tagged else head):
+            name, place = str(UUID(bytes=data[place : place + 16])), place + 16
+            if is_tagged:
+                size = data[place] >> 1
+                tag, place = data[place + 1 : place + 1 + size].decode(), place + 1 + size
+                name = f"{name}:{tag}" if tag else name
+            [count] = struct.unpack_from("<Q", data, place)
+            spans = struct.iter_unpack("<QQ", data[place + 8 : place + 8 + 16 * count])
+            parts += [f"{name}:{first}-{end - 1}" for first, end in spans]
+            place += 8 + 16 * count
+        return cls(",".join(parts))
+
     @override
     def __str__(self) -> str:
         parts = [
