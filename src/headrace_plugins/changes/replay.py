@@ -10,6 +10,7 @@ goes on with the tables.
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 SINCE, TABLES, AT = "since", "tables", "at"
 _LOOK_SECONDS = 0.1
+_MOVE_SECONDS = 10.0
+"""How often the place moves on while nothing comes for the tables that are sent again."""
 
 
 def _is_list(value: object) -> bool:
@@ -95,6 +98,7 @@ class ReplayReader:
         self._folder, self._most_bytes = folder, most_bytes
         self._process: LogProcess | None = None
         self._partition: Mapping[str, str] = {}
+        self._moved = time.monotonic()
 
     def follow(
         self, partition: Mapping[str, str], offset: Offset, cut: Offset | None = None
@@ -153,10 +157,18 @@ class ReplayReader:
                 end = taken(before, limit.rows, None, order)
                 if end is None or order(end) == order(before[-1].end):
                     return start.without(partition)
-            if end is not None:
+            if end is None and limit.until is None and self._is_due():
+                # Nothing comes for the tables, and another life goes on from here.
+                waiting, came = process.read_ahead()
+                end = came if not waiting and order(came) <= order(place) else None
+            if end is not None and order(end) > order(offset[AT]):
+                self._moved = time.monotonic()
                 return start.moved(partition, {**offset, AT: self._log.moved(offset[AT], end)})
             if limit.until is None or stopping():
                 return start
+
+    def _is_due(self) -> bool:
+        return time.monotonic() > self._moved + _MOVE_SECONDS
 
     def acknowledge(self, position: Position) -> None:
         """Let go of what is durable in the targets, and of all that is over."""
