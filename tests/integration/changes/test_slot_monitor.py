@@ -160,7 +160,7 @@ def test_a_server_that_does_not_answer_has_no_lag_of_zero(
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
         "AND backend_type = 'client backend' AND pid <> pg_backend_pid()",
     )
-    with ExitStack() as still:
+    with ExitStack() as still, capture_logs() as logs:
         for [pid] in pids:
             still.enter_context(standing_still(pid))
         silent = awaited(following, lambda lag: lag.rows is None)
@@ -168,4 +168,5 @@ def test_a_server_that_does_not_answer_has_no_lag_of_zero(
         age = silent.age
         assert age is not None
         awaited(following, lambda lag: lag.age is not None and lag.age > age)
+    assert [each["slot"] for each in logs if each["event"] == "server does not answer"] == ["s"]
     awaited(following, lambda lag: lag.rows == 1)

@@ -58,6 +58,7 @@ class SlotMonitor:
         self._log, self._read_ahead = slot_log, read_ahead
         self._lag: Lag | None = None
         self._looked, self._now_us = time.monotonic(), 0
+        self._is_silent = False
         self._place = 0
         """Up to where the log was read."""
         self._marks: tuple[tuple[int, int], ...] = ()
@@ -78,6 +79,14 @@ class SlotMonitor:
         silent = time.monotonic() - self._looked
         if silent < _STALE_SECONDS:
             return self._lag
+        if not self._is_silent:
+            self._is_silent = True  # nothing else tells it before a query has given up
+            log.warning(
+                "server does not answer",
+                server=self._log.database.address.title,
+                slot=self._log.slot,
+                seconds=round(silent),
+            )
         entries, _ = self._read_ahead() or ((), 0)
         return Lag(age=self._age(entries, self._now_us + int(silent * 1_000_000)))
 
@@ -109,6 +118,9 @@ class SlotMonitor:
         if not found or found[0][1] is None:  # a task that goes on says what became of it
             self._lag, self._looked = Lag(), time.monotonic()
             return
+        if self._is_silent:
+            self._is_silent = False
+            log.info("server answers again", server=self._log.database.address.title)
         end, retained, confirmed, now_us = found[0]
         self._lag = self._measured(end, confirmed, now_us, retained)
         self._looked, self._now_us = time.monotonic(), now_us
