@@ -56,6 +56,7 @@ class PostgresqlServer(DatabaseServer):
             "wal_level": "logical",
             "max_replication_slots": "100",
             "max_wal_senders": "100",
+            "max_prepared_transactions": "10",
             "timezone": "Asia/Kolkata",  # TIME_ZONE by a name, which clients understand
             **self.settings,
         }

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.contract.commands import Commands
 from tests.contract.connect_server import CONFIG, SINK, SOURCE
 
@@ -144,6 +145,30 @@ def test_a_pattern_stands_for_several_connectors(connector: Commands) -> None:
     assert "Add --yes to delete all of them." in connector.err
     assert connector("delete", "orders-*", "--yes", "--wait").count("deleted") == 2
     assert [each["name"] for each in connector.json("list")] == ["bills"]
+
+
+def test_what_a_deleted_connector_leaves_at_its_source_is_told(connector: Commands) -> None:
+    keys = {
+        "connector.class": "postgres",
+        "connection.url": "postgresql://ann@127.0.0.1:1/shop",
+        "connection.password": "hunter2",
+        "topic": "shop",
+    }
+    sets = [part for key, text in keys.items() for part in ("--set", f"{key}={text}")]
+    connector("create", "--name", "shop", *sets, "--stopped")
+    with capture_logs() as logs:
+        told = connector("delete", "shop")
+    assert "SELECT pg_drop_replication_slot('headrace_shop');" in told
+    assert 'DROP PUBLICATION "headrace_shop";' in told
+    assert told.endswith("shop: deleted\n")
+    assert [each["left"] in told for each in logs if "left" in each] == [True, True]
+    assert "hunter2" not in told
+    connector("create", "--name", "shop", *sets, "--stopped")
+    (found,) = connector.json("delete", "shop")
+    assert [("headrace_shop" in each) for each in found["left"]] == [True, True]
+    never = [*sets, "--set", "snapshot.mode=initial_only"]
+    connector("create", "--name", "shop", *never, "--stopped")
+    assert connector("delete", "shop") == "shop: deleted\n"
 
 
 def test_one_that_is_not_there_leaves_the_others_alone(connector: Commands) -> None:

@@ -163,9 +163,13 @@ class Client(V1Api):
             problem = f"{name} has no task {number}."
             raise NotThereError(problem, field="task", fix=fix) from None
 
-    def delete(self, name: str) -> None:
-        """Remove a connector; what it has written stays."""
-        self.of_connector(name, "DELETE", "")
+    def delete(self, name: str) -> list[str]:
+        """Remove a connector; what it has written stays.
+
+        Returns what it leaves at its source, such as a replication slot, and how to drop it.
+        """
+        left = self.of_connector(name, "DELETE", "", header="Headrace-Left-Behind")
+        return list(left or ())
 
     def task_configs(self, name: str) -> dict[int, dict[str, str]]:
         """Return the configurations of a connector's tasks, by number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import threading
 import time
@@ -139,8 +140,11 @@ class Http:
         body: object = None,
         query: Mapping[str, str | list[str]] | None = None,
         text: bool = False,
+        header: str = "",
     ) -> Any:
         """Return what the server answers, as JSON values; None for an empty answer.
+
+        With ``header`` that is what a header of the answer holds, None where it has none.
 
         With ``text`` the answer is returned as it is. A request that the server put off, as it
         is starting or has too many, is sent again for as long as an answer may take. Raises
@@ -154,7 +158,8 @@ class Http:
             if wait is None or time.monotonic() + wait > end:
                 break
             time.sleep(wait)
-        return answer.text if text and answer.is_success else self.checked(answer)
+        found = answer.text if text and answer.is_success else self.checked(answer)
+        return json.loads(answer.headers.get(header, "null")) if header else found
 
     def connected(self) -> httpx2.Client:
         """Return the open connections."""

@@ -161,11 +161,12 @@ class V1Api:
         query: Mapping[str, str | list[str]] | None = None,
         *,
         root: str = "",
+        header: str = "",
     ) -> Any:
         """Send a request about a connector; an unknown name raises ``not_there``."""
         address = f"{root}/connectors/{quote(name, safe='')}{path}"
         try:
-            return self.http.send(method, address, body=body, query=query)
+            return self.http.send(method, address, body=body, query=query, header=header)
         except NotThereError:
             if name in self.names():
                 raise

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import structlog
 
 from headrace.control.config_infos import Masks, config_infos, definition_of, secrets_of
+from headrace.evolution import plugin_keys
 from headrace.model import (
     ConfigVersion,
     Connector,
@@ -255,9 +256,29 @@ class Connectors:
         self.changed()
         return self.masks.of(found)
 
-    def delete(self, name: str, by: str) -> None:
+    def delete(self, name: str, by: str) -> Sequence[str]:
+        """Delete a connector; return what it leaves behind, and how that is dropped."""
+        left = self._left_behind(name)
         self.store.delete(name, Stamp(self.clock(), by))
         self.changed()
+        for each in left:
+            log.warning("connector is deleted, and leaves something", connector=name, left=each)
+        return left
+
+    def _left_behind(self, name: str) -> Sequence[str]:
+        stored = self.store.connector(name)
+        if stored is None:
+            return ()
+        try:
+            source = definition_of(stored, self.registry).source
+            if source is None:
+                return ()
+            plugin = self.registry.source(source.plugin)
+            keys = {**plugin_keys(source.config), "name": name}
+            return tuple(plugin.left_behind(plugin.config_def().parse(keys)))
+        except Exception:
+            log.debug("what a connector leaves is not known", connector=name, exc_info=True)
+            return ()
 
     def restart(
         self, name: str, by: str, *, tasks: bool = False, only_failed: bool = False

@@ -73,6 +73,7 @@ def needed_role(method: str, path: str) -> Role:
 
 
 Json: TypeAlias = Any
+_LEFT_BEHIND = "Headrace-Left-Behind"
 _TYPES = {
     PluginKind.SINK: "sink",
     PluginKind.SOURCE: "source",
@@ -322,8 +323,11 @@ def _connectors(connectors: Connectors) -> APIRouter:
         return _info(connectors, name)
 
     @router.delete("/{name}", status_code=204)
-    def delete(name: Encoded, request: Request) -> None:
-        connectors.delete(name, caller(request))
+    def delete(name: Encoded, request: Request, response: Response) -> None:
+        # Kafka Connect's answer has no body.
+        left = connectors.delete(name, caller(request))
+        if left:
+            response.headers[_LEFT_BEHIND] = json.dumps(left)
 
     return router
 

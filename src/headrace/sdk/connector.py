@@ -201,6 +201,15 @@ class Connector(Configured, ABC):
             )
 
     @classmethod
+    def left_behind(cls, config: Config) -> Iterable[str]:
+        """Yield what stays at the outside system when the connector is deleted.
+
+        Each is a line with what it is, where, and the statement that drops it, without secrets.
+        Called once, as the connector is deleted; it must not connect. By default nothing.
+        """
+        return ()
+
+    @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
         """Check offsets given by a person before they are stored.
 

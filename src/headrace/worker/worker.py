@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,15 @@ import structlog
 
 from headrace.model import SparkUnavailableError, TaskId, TaskState, TaskStatus
 from headrace.repeated_errors import RepeatedErrors
-from headrace.sdk import HeadraceError, Lag, RetriableError, SourceError, StaleEpochError
+from headrace.sdk import (
+    DataLostError,
+    HeadraceError,
+    Lag,
+    RetriableError,
+    SourceError,
+    StaleEpochError,
+    StateError,
+)
 from headrace.sdk.errors import StorageUnavailableError
 from headrace.sdk.storage import denied_error, storage_error
 from headrace.store import Store, StoreUnavailableError
@@ -256,6 +265,7 @@ class Worker:
             stalled, slot.stalled = slot.stalled, None
             error = stalled if stalled is not None and _cancelled(raised) else raised
             error = self._of_storage(slot, error)
+            self._add_way_out(slot, error)
         if slot.abandoned:
             return  # whatever it did, it has nothing to say any more
         if step is not None:
@@ -350,6 +360,15 @@ class Worker:
             return error
         found.__cause__ = error
         return found
+
+    def _add_way_out(self, slot: TaskSlot, error: Exception) -> None:
+        """Tell of the batch that a start could not go on with, as a step does of its own."""
+        if slot.started or not isinstance(error, DataLostError | SourceError | StateError):
+            return
+        with suppress(HeadraceError):  # of a store that is away
+            batch = self.store.unfinished_batch(slot.task.id)
+            if batch is not None and batch.way_out not in error.fix:
+                error.fix = f"{error.fix} {batch.way_out}".lstrip()
 
     def _show(self, slot: TaskSlot, trace: str | None) -> None:
         """Store why a running task is tried again, or that it runs well."""

@@ -15,21 +15,24 @@ from headrace.sdk import (
     SourceConnector,
 )
 from headrace.sdk.connector import Finding, Verdict
-from headrace_plugins.changes.position import is_table_offset
+from headrace_plugins.changes.database_log import followed_tables
+from headrace_plugins.changes.offset_fields import OffsetField, check_fields
+from headrace_plugins.changes.position import check_table_offset
 from headrace_plugins.changes.replay import SINCE, check_replay
 from headrace_plugins.changes.settings import ChangeSettings, paused_tables
+from headrace_plugins.databases.cursors import Rows, dividing_key
 from headrace_plugins.databases.parts import table_rows
 from headrace_plugins.databases.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.sdk import Position
     from headrace.sdk.config import Config
     from headrace.sdk.table_rows import TableRows
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.source import ChangeTask
-    from headrace_plugins.databases.catalog import Table
+    from headrace_plugins.databases.catalog import Table, TableName
     from headrace_plugins.databases.database import Session
 
 
@@ -92,10 +95,18 @@ class ChangeSource(SourceConnector):
             yield Finding("a connection", Verdict.OK, log.database.address.title)
             yield from log.database.examine(session)
             try:
-                tables = _tables(settings, log, session)
+                tables, passed = _tables_and_others(settings, log, session)
             except HeadraceError as error:
                 yield Finding("tables to follow", Verdict.FAILED, error.problem, error.fix)
                 return
+            for name in passed:
+                yield Finding(
+                    f"changes of {name} in the log",
+                    Verdict.WARNING,
+                    "It is an unlogged or a foreign table, and is left out.",
+                    f"ALTER TABLE {log.database.path(name)} SET LOGGED; if it is unlogged, or "
+                    "name it in table.exclude.list.",
+                )
             if settings.snapshot_mode.follows:
                 yield from cls.examine_log(log, session, tables)
 
@@ -118,23 +129,46 @@ class ChangeSource(SourceConnector):
     @override
     @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
-        _, log = cls._parsed(config)
+        settings, log = cls._parsed(config)
         for partition, offset in position.items():
             if set(partition) == set(log.partition):
+                [name] = partition
+                check_fields("log", partition, [OffsetField.text(name)], str(log.partition))
                 log.check_place(offset)
-                continue
-            if set(partition) == {SINCE}:
+            elif set(partition) == {SINCE}:
                 check_replay(log, partition, offset)
-                continue
-            if not is_table_offset(partition, offset):
-                raise ConfigError(
-                    problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",
-                    fix='Write {"table": "schema.name"} and {"round": 1} for a table that '
-                    "counts as read, or reset the offsets to read all again.",
-                    field="offsets",
-                )
+            else:
+                check_table_offset(log, partition, offset)
+        begun = {p["table"]: o["after"] for p, o in position.items() if "after" in o}
+        if begun:
+            _check_keys(settings, log, begun)
 
 
 def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> list[Table]:
+    return _tables_and_others(settings, log, session)[0]
+
+
+def _tables_and_others(
+    settings: ChangeSettings, log: DatabaseLog, session: Session
+) -> tuple[list[Table], list[TableName]]:
+    """Return the tables that are read, and those that are left out."""
     selection = Selection.of(settings, log.database)
-    return selection.required_tables(log.database, session)
+    follows = settings.snapshot_mode.follows
+    return followed_tables(log, selection, session, follows=follows)
+
+
+def _check_keys(
+    settings: ChangeSettings, log: DatabaseLog, begun: Mapping[str, Sequence[object]]
+) -> None:
+    """Raise ConfigError where the offset of a table that was begun has another key than it."""
+    with log.database.session() as session:
+        for table in _tables(settings, log, session):
+            after = begun.get(str(table.name))
+            key = dividing_key(Rows.of(log.database, table))
+            if after is not None and len(after) != len(key):
+                raise ConfigError(
+                    problem=f"Invalid position of the table {table.name}: after has "
+                    f"{len(after)} values, and its key is {list(key)}.",
+                    fix="Give one value for each column of the key, or reset the offsets.",
+                    field="offsets",
+                )

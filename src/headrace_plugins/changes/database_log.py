@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.sdk import ConfigError
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from headrace_plugins.changes.parts import Keeps, Typed
     from headrace_plugins.databases.catalog import Table, TableName
     from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.databases.selection import Selection
 
 
 RESNAPSHOT = (
@@ -68,6 +71,10 @@ class DatabaseLog(ABC):
     def order(self, place: Offset) -> tuple[int, ...]:
         """Return what grows with the log."""
 
+    def moved(self, place: Offset, end: Offset) -> Offset:
+        """Return a place that a task has, moved to where its reader has come."""
+        return {**place, **end}
+
     @abstractmethod
     def check_place(self, place: Offset) -> None:
         """Raise ConfigError for what is no place in a log."""
@@ -113,6 +120,10 @@ class DatabaseLog(ABC):
 
     def check_end(self, session: Session, place: Offset) -> None:  # noqa: B027 - none by default
         """Raise DataLostError where the log of this server never comes to a batch's end."""
+
+    def unlogged(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
+        """Return the tables whose rows are never in the log. It changes nothing."""
+        return ()
 
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
         """Return the tables that the log has nothing of until ``check``. It changes nothing."""
@@ -163,6 +174,36 @@ class DatabaseLog(ABC):
     @abstractmethod
     def details(self) -> Mapping[str, Schema]:
         """What ``source`` says of each change, which are columns of a reader's runs."""
+
+
+def followed_tables(
+    log: DatabaseLog, selection: Selection, session: Session, *, follows: bool
+) -> tuple[list[Table], list[TableName]]:
+    """Return the tables that are followed, and those that are left out.
+
+    The log has nothing of these, and no one has named them: patterns only fit. One that is
+    named, or has no other beside it, is followed, and so refused by ``DatabaseLog.require``.
+    Raises ConfigError where no table is chosen, or where two have one source partition.
+    Where the log is not read (``follows``) nothing is left out.
+    """
+    chosen = selection.required_tables(log.database, session)
+    by_partition: dict[str, TableName] = {}
+    for name in (table.name for table in chosen):
+        other = by_partition.setdefault(str(name), name)
+        if other != name:
+            raise ConfigError(
+                problem=f"Two tables are called {name}: {other.name!r} in the schema "
+                f"{other.schema!r} and {name.name!r} in the schema {name.schema!r}, so their "
+                "positions would be one.",
+                fix=f'Leave one out: table.exclude.list="{name.schema}"."{name.name}", and let '
+                "another connector follow it.",
+                field="table.include.list",
+            )
+    if not follows:
+        return chosen, []
+    passed = {n for n in log.unlogged(session, chosen) if not selection.names(n)}
+    kept = [table for table in chosen if table.name not in passed]
+    return (kept, sorted(passed)) if kept else (chosen, [])
 
 
 @dataclass

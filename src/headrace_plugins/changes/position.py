@@ -9,11 +9,13 @@ condition in its partition (``where``) for some of its rows.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from headrace.sdk import ConfigError, DataLostError, StateError
+from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.changes.replay import AT, SINCE, TABLES
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 INITIAL, SEEN, UNTIL, WHERE = "initial", "seen", "until", "where"
-_TABLE_OFFSET = {"round", "after", "upto", SEEN, UNTIL}
 _UNSAFE = re.compile(r"""[;#$'"`]|--|/\*""")
 
 
@@ -138,17 +139,58 @@ def has_rows_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] 
     return place(before) != place(after)
 
 
-def is_table_offset(partition: Mapping[str, Any], offset: Mapping[str, Any]) -> bool:
-    """Return whether a person may set this offset of a table, or ask for rows of it so.
-
-    Raises ConfigError: a condition is more than one.
-    """
-    names = set(partition)
-    if names == {"table", WHERE}:
+def check_table_offset(
+    log: DatabaseLog, partition: Mapping[str, Any], offset: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError unless a person may set this offset of a table, or of rows of it."""
+    example = (
+        '{"table": "schema.name"} and {"round": 1} for a table that counts as read, or reset '
+        "the offsets to read all again"
+    )
+    check_fields("position", partition, [_TABLE, _WHERE], example)
+    if WHERE in partition:
         check_condition(partition[WHERE])
-        return dict(offset) == {"round": 0}
-    is_one = names == {"table"} and not set(offset) - _TABLE_OFFSET
-    return is_one and isinstance(offset.get("round"), int)
+        check_fields("request for rows", offset, [_ASKED], '{"round": 0}')
+        return
+    what = f"position of the table {partition['table']}"
+    fields = [_ROUND, OffsetField(SEEN, "what was stored before", partial(_is_seen, log))]
+    fields += [*_KEYS, _UNTIL]
+    check_fields(what, offset, fields, example)
+    keys = [offset.get(name) for name in ("after", "upto")]
+    if len({None if key is None else len(key) for key in keys}) > 1:
+        raise ConfigError(
+            problem=f"Invalid {what} {dict(offset)}: after and upto differ in their length.",
+            fix="Both have to be the values of one key of the table.",
+            field="offsets",
+        )
+    if UNTIL in offset:
+        log.check_place(offset[UNTIL])
+
+
+def _is_key(value: object) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(type(each) in {int, str} for each in value)
+
+
+def _is_seen(database_log: DatabaseLog, value: Any) -> bool:
+    try:
+        database_log.keeps(value)
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
+_TABLE = OffsetField("table", "a text", lambda value: isinstance(value, str), required=True)
+_WHERE = OffsetField(WHERE, "a condition in SQL", lambda value: isinstance(value, str))
+_ASKED = OffsetField(
+    "round", "0", lambda value: type(value) is int and value == 0, required=True
+)
+_ROUND = OffsetField.integer("round", 0, required=True)
+_KEYS = [
+    OffsetField(name, "a list of the values of a key", _is_key) for name in ("after", "upto")
+]
+_UNTIL = OffsetField(UNTIL, "a place in the log", lambda value: isinstance(value, dict))
 
 
 def check_condition(text: str) -> None:

@@ -10,11 +10,12 @@ goes on with the tables.
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import ConfigError
+from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.spool import taken
 
@@ -31,20 +32,29 @@ if TYPE_CHECKING:
 
 SINCE, TABLES, AT = "since", "tables", "at"
 _LOOK_SECONDS = 0.1
+_MOVE_SECONDS = 10.0
+"""How often the place moves on while nothing comes for the tables that are sent again."""
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and value != [] and all(isinstance(t, str) for t in value)
+
+
+_SINCE = OffsetField(
+    SINCE, "a time with its zone", lambda value: _time(value) is not None, required=True
+)
+_TABLES = OffsetField(TABLES, "a list of names of tables", _is_list, required=True)
+_AT = OffsetField(AT, "a place in the log", lambda value: isinstance(value, dict))
 
 
 def check_replay(
     log: DatabaseLog, partition: Mapping[str, Any], offset: Mapping[str, Any]
 ) -> None:
     """Raise ConfigError for what a person may not ask for, or this log cannot give."""
-    since, tables = _time(partition[SINCE]), offset.get(TABLES)
-    is_list = isinstance(tables, list) and tables and all(isinstance(t, str) for t in tables)
-    if since is None or not is_list or set(offset) - {TABLES, AT}:
-        raise ConfigError(
-            problem=f"Invalid replay {dict(partition)} -> {dict(offset)}.",
-            fix='Write {"since": "2024-02-29T12:00:00Z"} and {"tables": ["schema.name"]}.',
-            field="offsets",
-        )
+    example = '{"since": "2024-02-29T12:00:00Z"} and {"tables": ["schema.name"]}'
+    check_fields("replay", partition, [_SINCE], example)
+    check_fields("replay", offset, [_TABLES, _AT], example)
+    since = time_of(partition)
     if AT in offset:
         log.check_place(offset[AT])
     else:
@@ -88,6 +98,7 @@ class ReplayReader:
         self._folder, self._most_bytes = folder, most_bytes
         self._process: LogProcess | None = None
         self._partition: Mapping[str, str] = {}
+        self._moved = time.monotonic()
 
     def follow(
         self, partition: Mapping[str, str], offset: Offset, cut: Offset | None = None
@@ -146,10 +157,18 @@ class ReplayReader:
                 end = taken(before, limit.rows, None, order)
                 if end is None or order(end) == order(before[-1].end):
                     return start.without(partition)
-            if end is not None:
-                return start.moved(partition, {**offset, AT: {**offset[AT], **end}})
+            if end is None and limit.until is None and self._is_due():
+                # Nothing comes for the tables, and another life goes on from here.
+                waiting, came = process.read_ahead()
+                end = came if not waiting and order(came) <= order(place) else None
+            if end is not None and order(end) > order(offset[AT]):
+                self._moved = time.monotonic()
+                return start.moved(partition, {**offset, AT: self._log.moved(offset[AT], end)})
             if limit.until is None or stopping():
                 return start
+
+    def _is_due(self) -> bool:
+        return time.monotonic() > self._moved + _MOVE_SECONDS
 
     def acknowledge(self, position: Position) -> None:
         """Let go of what is durable in the targets, and of all that is over."""

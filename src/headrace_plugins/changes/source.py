@@ -25,7 +25,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
-from headrace_plugins.changes.database_log import TableWriters
+from headrace_plugins.changes.database_log import TableWriters, followed_tables
 from headrace_plugins.changes.envelope import Envelope, row_schema
 from headrace_plugins.changes.log import Shape
 from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart, grouped
@@ -128,6 +128,7 @@ class ChangeTask(StreamFrameSource):
         self._was_table = False
         self._unknown: list[str] = []
         """Tables that count as read, and that the log does not have."""
+        self._passed: list[TableName] = []
         self._writers = TableWriters(self._writers_of)
 
     @override
@@ -271,7 +272,7 @@ class ChangeTask(StreamFrameSource):
             process = self._reading(place, now)
             self._await(process, now, _CONNECT_SECONDS)
             if process.entries():
-                end = end.moved(self._log.partition, followed({**place, **now}))
+                end = end.moved(self._log.partition, followed(self._log.moved(place, now)))
         for partition in [p for p, _ in start.items() if SINCE in p]:
             end = end.without(partition)
         if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
@@ -287,7 +288,7 @@ class ChangeTask(StreamFrameSource):
         if time.monotonic() < due and self._tables:
             return
         session, place = self._asking(), start.offset(self._log.partition)
-        found = self._selection.required_tables(self._database, session)
+        found = self._followed(session)
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
         self._tables = tables
@@ -307,6 +308,15 @@ class ChangeTask(StreamFrameSource):
                 log.info("new tables are followed", tables=added)
             self._writers.wait(n for n in tables if start.offset(partition_of(n)) is None)
         self._looked = time.monotonic()
+
+    def _followed(self, session: Session) -> list[Table]:
+        follows = self.settings.snapshot_mode.follows
+        found, passed = followed_tables(self._log, self._selection, session, follows=follows)
+        if passed not in ([], self._passed):
+            names = [str(each) for each in passed]
+            log.warning("tables are left out: the log has nothing of them", tables=names)
+        self._passed = passed
+        return found
 
     def _writers_of(self, name: str) -> frozenset[str]:
         return self._database.writers(self._asking(), self._tables[name].name)
@@ -423,7 +433,7 @@ class ChangeTask(StreamFrameSource):
             if end is None and order(reached) > order(place):
                 end = self._idle_place(place, reached, until)
             if end is not None:
-                return settled(start, self._log, {**place, **end})
+                return settled(start, self._log, self._log.moved(place, end))
             if until is None or self.context.stopping():
                 return rest
 

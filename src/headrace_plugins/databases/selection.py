@@ -87,6 +87,10 @@ class Selection:
                     )
         return [table for table in there if self.takes(table)]
 
+    def names(self, table: TableName) -> bool:
+        """Return whether a table is chosen by its own name, and not by a pattern only."""
+        return any(not _WILD.search(each) and self._is(each, table) for each in self.included)
+
     def takes(self, table: TableName) -> bool:
         """Return whether a table is read, if there is one of that name; never one of ours."""
         if table.name.startswith("headrace_"):

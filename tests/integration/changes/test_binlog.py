@@ -455,8 +455,19 @@ def test_a_prepared_transaction_is_refused(url: str) -> None:
         "XA PREPARE 'x'",
         "XA ROLLBACK 'x'",
     )
-    with pytest.raises(ConfigError, match="XA PREPARE"):
+    with pytest.raises(ConfigError, match=r"XA PREPARE.* of test_\w+\.t,"):
         pieces(url, place)
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_prepared_transaction_of_other_tables_is_passed_over(url: str, end: str) -> None:
+    run(url, TABLE, "CREATE TABLE other (id bigint PRIMARY KEY)")
+    place = place_of(url)
+    run(url, "XA START 'x'", "INSERT INTO other VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
+    run(url, "INSERT INTO t VALUES (1, 'a')", f"XA {end} 'x'", "INSERT INTO t VALUES (2, 'b')")
+    with reading(url, place, follows=lambda name: name.name == "t") as reader:
+        found = list(pieces_until(reader, place_of(url)))
+    assert rows_of(found) == [("c", None, (1, "a")), ("c", None, (2, "b"))]
 
 
 def test_the_server_going_away_is_retriable(url: str, each_server: MariadbServer) -> None:

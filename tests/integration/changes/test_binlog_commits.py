@@ -148,3 +148,20 @@ def test_a_snapshot_is_one_of_the_server_that_is_followed(
         source_log.snapshot({**place_of(binlog_url), "server": "8"}),
     ):
         pass
+
+
+def test_a_table_is_not_read_while_its_rows_are_prepared(
+    each_server: MariadbServer, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_plugins.connectors.mysql.binlog_commits._SHOWN_SECONDS", 0.3)
+    with each_server.database() as url:
+        run(url, "CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+        run(url, "XA START 'x'", "INSERT INTO t VALUES (1, 1)", "XA END 'x'", "XA PREPARE 'x'")
+        following = follow(url)
+        try:
+            with pytest.raises(RetriableError, match="cannot be read from its tables"):
+                following.new()
+        finally:
+            run(url, "XA COMMIT 'x'")
+        following.new()
+        assert [row["id"] for row in following.replica.rows("t")] == [1]

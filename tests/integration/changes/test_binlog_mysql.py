@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - names are made here
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -19,10 +19,12 @@ from tests.integration.changes.binlog_reading import (
     place_of,
     reading,
 )
+from tests.integration.changes.change_reading import Following
 from tests.integration.databases.mysql_tables import read, run
-from tests.mysql_server import MysqlServer, NewestMysqlServer
+from tests.mysql_server import Mysql8Server, MysqlServer, NewestMysqlServer
 
 from headrace.sdk import ConfigError
+from headrace_plugins.changes.log import Offset
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_settings import examine_binlog
 from headrace_plugins.databases.address import address_of
@@ -226,3 +228,30 @@ def test_gtids_with_tags_are_read_and_begun_behind(newest_url: str) -> None:
     with reading(newest_url, {**end, "file": "of-another.000099"}, by_gtid=True) as reader:
         found = list(pieces_until(reader, place_of(newest_url)))
     assert brief(changes_of(found)["t"]) == [("c", None, (3,))]
+
+
+def test_gtids_come_into_places_when_the_log_gets_them_and_go_with_them(
+    follow: Callable[..., Following],
+) -> None:
+    log = {"log_bin": "binlog", "server_id": "7", "binlog_row_metadata": "FULL"}
+    enforced = {"enforce_gtid_consistency": "ON"}
+    with Mysql8Server.running(**log, **enforced) as server, server.database() as url:
+        run(url, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        following = follow(url, connect_keep_alive_interval_ms="100")
+
+        def place_after(number: int, *modes: str) -> Offset:
+            run(url, *(f"SET GLOBAL gtid_mode = {mode}" for mode in modes))
+            run(url, f"INSERT INTO t VALUES ({number})")
+            following.new()
+            found = following.position.offset(following.task._log.partition)
+            assert found is not None
+            return found
+
+        assert "gtid" not in place_after(2)
+        on = place_after(3, "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+        [[executed]] = run(url, "SELECT @@global.gtid_executed")
+        assert on["gtid"] == executed.replace("\n", "")
+        following.restart()
+        assert place_after(4)["gtid"].endswith(":1-2")
+        assert "gtid" not in place_after(5, "ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF")
+        assert len(following.replica.rows("t")) == 5

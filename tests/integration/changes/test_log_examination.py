@@ -1,5 +1,6 @@
 """What ``headrace doctor`` finds of a database whose changes are to be followed."""
 
+import time
 from collections.abc import Iterator, Mapping
 
 import psycopg
@@ -191,7 +192,22 @@ def test_a_transaction_that_is_open_for_long(url: str, monkeypatch: pytest.Monke
         found = examined(url)[requirement]
         assert found.verdict is Verdict.WARNING
         assert found.found.startswith("the oldest is open for")
+        open_one.execute("PREPARE TRANSACTION 'it''s'")
+    time.sleep(1.6)
+    found = examined(url)[requirement]
+    assert found.verdict is Verdict.WARNING
+    rollback = found.fix[found.fix.index("ROLLBACK") :].partition(";")[0]
+    run(url, rollback)
     assert examined(url)[requirement].verdict is Verdict.OK
+
+
+def test_tables_that_the_log_lacks_are_told_of(url: str) -> None:
+    run(url, TABLE, "CREATE UNLOGGED TABLE u (id int PRIMARY KEY)")
+    found = examined(url)["changes of public.u in the log"]
+    assert found.verdict is Verdict.WARNING
+    assert not errors(url)
+    run(url, statement(found))
+    assert "changes of public.u in the log" not in examined(url)
 
 
 def test_a_slot_that_keeps_much_of_the_log(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
 """What a server keeps for a slot while nobody takes it: measured, warned of, and given up."""
 
+import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from operator import itemgetter
 
@@ -104,3 +107,66 @@ def test_a_server_that_was_away_is_looked_at_again(url: str, follow: Follow) -> 
         )
     run(url, FILL)
     awaited(following, lambda lag: (lag.retained_bytes or 0) >= 4 << 20)
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """Stop a process for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_the_lag_grows_while_the_reader_stands_still(url: str, follow: Follow) -> None:
+    following = followed(url, follow)
+    awaited(following, lambda lag: lag.rows == 0 and lag.age == timedelta())
+    process = following.task._process
+    assert process is not None
+    assert process._process is not None
+    with standing_still(process._process.pid):
+        run(url, "INSERT INTO t VALUES (2, 2)")
+        held = awaited(following, lambda lag: (lag.age or timedelta()) > timedelta(seconds=3))
+        assert held.rows is None
+        assert held.size_bytes
+    following.new()
+    awaited(following, lambda lag: lag.rows == 0 and lag.age == timedelta())
+
+
+def test_the_lag_of_a_server_at_rest_stays_at_zero(url: str, follow: Follow) -> None:
+    following = followed(url, follow)
+    run(url, "CHECKPOINT", "SELECT pg_switch_wal()", "CREATE TABLE other (id int)")
+    awaited(following, lambda lag: lag.rows == 0)
+    ages, by = set[timedelta | None](), time.monotonic() + 7
+    while time.monotonic() < by:
+        lag = following.task.measured_lag()
+        ages.add(None if lag is None else lag.age)
+        time.sleep(0.1)
+    assert ages == {timedelta()}
+
+
+def test_a_server_that_does_not_answer_has_no_lag_of_zero(
+    url: str, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_plugins.connectors.postgres.slot_monitor._STALE_SECONDS", 3)
+    following = followed(url, follow)
+    awaited(following, lambda lag: lag.rows == 0)
+    run(url, "INSERT INTO t VALUES (2, 2)")
+    following.plan()
+    awaited(following, lambda lag: lag.rows == 1)
+    pids = rows(
+        url,
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+        "AND backend_type = 'client backend' AND pid <> pg_backend_pid()",
+    )
+    with ExitStack() as still, capture_logs() as logs:
+        for [pid] in pids:
+            still.enter_context(standing_still(pid))
+        silent = awaited(following, lambda lag: lag.rows is None)
+        assert (silent.size_bytes, silent.retained_bytes) == (None, None)
+        age = silent.age
+        assert age is not None
+        awaited(following, lambda lag: lag.age is not None and lag.age > age)
+    assert [each["slot"] for each in logs if each["event"] == "server does not answer"] == ["s"]
+    awaited(following, lambda lag: lag.rows == 1)

@@ -390,3 +390,10 @@ def test_modules_in_the_working_directory_are_not_imported(
     run(url, "UPDATE t SET v = 2")
     following.new()
     assert following.replica.rows("t") == of_table(url)
+
+
+@pytest.mark.parametrize("name", ["it's", 'a"b', "a\\b", "a\\'b, c", "%s äß"])
+def test_a_publication_may_have_any_name(url: str, follow: Follow, name: str) -> None:
+    following = followed(url, follow, publication_name=name)
+    run(url, "INSERT INTO t VALUES (7, 7)")
+    assert following.changes() == [("c", None, {"id": 7, "v": 7})]

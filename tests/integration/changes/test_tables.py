@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 from tests.integration.changes.change_reading import (
     Following,
     quoted,
@@ -33,6 +34,12 @@ def followed(url: str, follow: Follow, *statements: str, **texts: str) -> Follow
     following = follow(url, **texts)
     following.new()
     return following
+
+
+def transact_until_prepared(url: str, name: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as database:
+        for each in ("BEGIN", statement, f"PREPARE TRANSACTION '{name}'"):
+            database.execute(each.encode())
 
 
 def of_table(url: str, table: str = "t") -> list[dict[str, Any]]:
@@ -81,6 +88,38 @@ def test_what_is_rolled_back_never_comes(url: str, follow: Follow) -> None:
         database.execute("INSERT INTO t VALUES (7, 1)")
         database.execute("RELEASE SAVEPOINT a")
     assert [after["id"] for _, _, after in following.changes()] == [4, 5, 7]
+
+
+def test_a_prepared_transaction_comes_once_when_it_is_committed(
+    url: str, follow: Follow
+) -> None:
+    following = followed(url, follow)
+    transact_until_prepared(url, "a", "INSERT INTO t VALUES (3, 30)")
+    transact_until_prepared(url, "b", "INSERT INTO t VALUES (4, 40)")
+    run(url, "UPDATE t SET v = 11 WHERE id = 1")
+    assert [after["id"] for _, _, after in following.changes()] == [1]
+    following.restart()
+    run(url, "COMMIT PREPARED 'a'", "ROLLBACK PREPARED 'b'")
+    assert following.changes() == [("c", None, {"id": 3, "v": 30})]
+    following.restart()
+    assert following.changes() == []
+
+
+def test_nothing_is_lost_of_who_has_prepared_before_a_table_was_published(
+    url: str, follow: Follow
+) -> None:
+    following = followed(url, follow, table_include_list="*.t*")
+    run(url, "CREATE TABLE t2 (id bigint PRIMARY KEY, v int)")
+    with psycopg.connect(url) as late:
+        late.execute("INSERT INTO t2 VALUES (1, 1)")
+        following.batch()  # publishes it, and sees who writes it
+        late.execute("PREPARE TRANSACTION 'late'")
+        late.commit()
+    for _ in range(3):
+        following.batch()
+    run(url, "COMMIT PREPARED 'late'")
+    following.new()
+    assert following.replica.rows("t2") == of_table(url, "t2")
 
 
 def test_transactions_come_in_the_order_of_their_commits(url: str, follow: Follow) -> None:
@@ -504,6 +543,24 @@ def test_names_of_tables_may_be_any(url: str, follow: Follow) -> None:
     assert len({stream for stream, _ in found}) == len(NAMES)
 
 
+def test_two_tables_whose_positions_would_be_one_are_refused(url: str, follow: Follow) -> None:
+    run(
+        url,
+        'CREATE SCHEMA "a"',
+        'CREATE SCHEMA "a.b"',
+        'CREATE TABLE "a"."b.c" (id int PRIMARY KEY)',
+        'CREATE TABLE "a.b"."c" (id int PRIMARY KEY)',
+        'INSERT INTO "a"."b.c" VALUES (1)',
+        'INSERT INTO "a.b"."c" VALUES (2)',
+    )
+    with pytest.raises(ConfigError, match=r"a\.b\.c") as raised:
+        follow(url).new()
+    key, _, name = raised.value.fix.removeprefix("Leave one out: ").partition("=")
+    assert key == "table.exclude.list"
+    following = follow(url, table_exclude_list=name.partition(",")[0])
+    assert [record["after"]["id"] for _, record in following.new()] == [1]
+
+
 # --- rows that the log tells apart ------------------------------------------------------
 
 
@@ -536,6 +593,23 @@ def test_tables_that_cannot_be_followed_are_refused(
     run(url, *statements)
     with pytest.raises(ConfigError, match=r"public\.t "):
         follow(url).new()
+
+
+def test_tables_that_the_log_lacks_are_left_out_unless_they_are_named(
+    url: str, follow: Follow
+) -> None:
+    run(url, *TABLE, "CREATE UNLOGGED TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)")
+    following = follow(url)
+    with capture_logs() as told:
+        assert {stream for stream, _ in following.new()} == {"t"}
+        run(url, "CREATE UNLOGGED TABLE later (id int PRIMARY KEY)", "UPDATE t SET v = 1")
+        assert {stream for stream, _ in following.new()} == {"t"}
+    warned = [each["tables"] for each in told if "left out" in each["event"]]
+    assert warned == [["public.u"], ["public.later", "public.u"]]
+    run(url, "ALTER TABLE u SET LOGGED")
+    assert [stream for stream, _ in following.new()] == ["u"]
+    with pytest.raises(ConfigError, match=r"public\.later is .* unlogged"):
+        follow(url, slot_name="other", table_include_list="public.*,later").new()
 
 
 def test_an_index_may_identify_rows(url: str, follow: Follow) -> None:

@@ -1,6 +1,8 @@
 """Events that MySQL alone writes, and statements of which the log tells."""
 
 import struct
+import tracemalloc
+import zlib
 from uuid import UUID
 
 import pyarrow as pa
@@ -27,19 +29,82 @@ def test_a_gtid_of_mysql_has_the_time_of_the_commit_since_8_0() -> None:
     assert events.gtid(events.ANONYMOUS_GTID, stamped, 1) == (None, False, moment)
 
 
+def payload_of(inner: bytes, size: int | None = None, method: int = 0) -> events.Payload:
+    """Return a transaction that says of itself that it has so many bytes."""
+    data = inner if method else pa.compress(inner, "zstd", asbytes=True)
+    size_text = b"\xfe" + (len(inner) if size is None else size).to_bytes(8, "little")
+    method_text = b"\xfc\xff\x00" if method else b"\x00"
+    head = bytes([2, len(method_text)]) + method_text + bytes([3, len(size_text)]) + size_text
+    return events.Payload(head + b"\0" + data)
+
+
+def event_of(body: bytes, size: int | None = None) -> bytes:
+    size = events.HEADER.size + len(body) if size is None else size
+    return events.HEADER.pack(1, events.XID, 1, size, 0, 0) + body
+
+
 @pytest.mark.parametrize("method", [0, 255])
 def test_a_compressed_transaction_is_its_events(method: int) -> None:
-    inner = b"events" * 1000
-    data = inner if method else pa.compress(inner, "zstd", asbytes=True)
-    size = b"\xfd" + len(inner).to_bytes(3, "little")
-    method_text = b"\xfc\xff\x00" if method else b"\x00"
-    head = bytes([2, len(method_text)]) + method_text + b"\x03\x04" + size + b"\0"
-    assert events.payload(head + data) == inner
+    inner = [event_of(b"x" * 5_000_000), event_of(b""), event_of(b"abc")]
+    payload = payload_of(b"".join(inner), method=method)
+    assert [payload.next() for _ in range(4)] == [*inner, None]
+
+
+@pytest.mark.parametrize(
+    ("inner", "size"),
+    [
+        (event_of(b"") + bytes(1 << 28), events.HEADER.size),
+        (event_of(b"", size=0xFFFFFFFF) + bytes(1 << 28), 1 << 40),
+        (event_of(b"", size=0), None),
+        (event_of(b"", size=100), 100),
+        (event_of(b"ab")[:-1], None),
+        (event_of(b"")[:5], None),
+    ],
+)
+def test_a_transaction_that_is_not_what_it_declares_is_refused_in_little_memory(
+    inner: bytes, size: int | None
+) -> None:
+    payload = payload_of(inner, size)
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    try:
+        with pytest.raises(DatabaseError, match="cannot be decompressed"):
+            list(iter(payload.next, None))
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        assert pa.total_allocated_bytes() - before < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_damaged_transaction_is_refused() -> None:
+    payload = events.Payload(b"\2\1\0\0" + b"not zstd")
+    with pytest.raises(DatabaseError, match="cannot be decompressed"):
+        payload.next()
+
+
+def test_a_value_that_is_not_what_it_declares_is_refused_in_little_memory() -> None:
+    bomb = zlib.compress(bytes(1 << 28))
+    whole = events.inflated(b"\3\xe8", zlib.compress(bytes(1000)))
+    assert whole == bytes(1000)
+    tracemalloc.start()
+    try:
+        for size, data in [
+            (b"\5", bomb),
+            (b"\xff" * 7, b"x"),
+            (b"\3\xe7", zlib.compress(bytes(1000))),
+            (b"\3\xe9", zlib.compress(bytes(1000))),
+            (b"\3\xe8", zlib.compress(bytes(1000))[:-1]),
+        ]:
+            with pytest.raises(DatabaseError, match="cannot be decompressed"):
+                events.inflated(size, data)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_unknown_compression_is_refused() -> None:
     with pytest.raises(DatabaseError, match="method 7"):
-        events.payload(b"\x02\x01\x07\x00")
+        events.Payload(b"\x02\x01\x07\x00")
     with pytest.raises(DatabaseError, match="method 1"):
         events.decompressed(b"\x11\x05")
 

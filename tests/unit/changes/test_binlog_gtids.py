@@ -19,6 +19,7 @@ def test_a_set_of_mysql_holds_what_was_added(numbers: list[int]) -> None:
     again = GtidSet(str(found))
     assert str(again) == str(found)
     assert again.packed() == found.packed()
+    assert str(GtidSet.unpacked(found.packed())) == str(found)
     for number in range(1, 14):
         assert found.covers(GtidSet(f"{ONE}:{number}")) == (number in numbers)
     for part in str(found).split(","):
@@ -58,3 +59,8 @@ def test_only_a_server_s_own_gaps_are_filled() -> None:
     found = GtidSet(f"{ONE}:2-3:9:own:1:4,{OTHER}:1:3")
     assert str(found.filled(ONE.upper())) == f"{ONE}:2-9,{ONE}:own:1-4,{OTHER}:1:3"
     assert str(found) == f"{ONE}:2-3:9,{ONE}:own:1:4,{OTHER}:1:3"
+
+
+def test_a_set_with_tags_is_unpacked() -> None:
+    found = GtidSet(f"{ONE}:1-5:tag:1:7-8,{OTHER}:3")
+    assert str(GtidSet.unpacked(found.packed())) == str(found)

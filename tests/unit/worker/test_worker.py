@@ -22,7 +22,7 @@ from tests.unit.worker.scripts import (
 from typing_extensions import override
 
 from headrace.model import Backoff, Lease, SparkUnavailableError, TaskId, TaskState, TaskStatus
-from headrace.sdk import RetriableError, SourceError
+from headrace.sdk import HeadraceError, Position, RetriableError, SourceError
 from headrace.store import Store, StoreUnavailableError
 from headrace.worker import Step, Worker
 
@@ -106,6 +106,21 @@ def test_while_a_start_is_tried_again_the_status_says_why() -> None:
     run.run()
     assert traces[0] is None
     assert ["busy" in str(trace) for trace in traces[1:]] == [True] * 3
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_start_that_fails_tells_the_way_out_of_its_unfinished_batch(begun: bool) -> None:
+    task = Script("t", END, starts=[SourceError("its table is gone", fix="Put it back.")])
+    run = worker(Told(), task)
+    if begun:
+        lease = run.store.lease(task.id, "another", now(), timedelta())
+        run.store.begin_batch(task.id, lease.epoch, Position(), Position(), now())
+    outcome = run.run()
+    error = outcome.errors[task.id]
+    assert isinstance(error, HeadraceError)
+    assert error.fix.startswith("Put it back.")
+    assert ("headrace connector offsets give-up t --task 0 --batch 1" in error.fix) is begun
 
 
 class Away(Store):

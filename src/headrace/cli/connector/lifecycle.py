@@ -102,6 +102,14 @@ def delete(
                 f"The pattern matches {len(found)}: {', '.join(found)}.",
                 "Add --yes to delete all of them.",
             )
-        work = for_each(found, "deleted", client.delete)
+        left: dict[str, list[str]] = {}
+
+        def delete_one(name: str) -> None:
+            left[name] = client.delete(name)
+            for each in left[name] if not as_json else ():
+                terminal.print(f"{name}: {each}")
+
+        work = for_each(found, "deleted", delete_one)
         goal = Goal.GONE if wait else None
-        carry_out(client, terminal, work, goal, timeout, reached="deleted")
+        more = lambda name: {"left": left[name]} if left.get(name) else {}  # noqa: E731
+        carry_out(client, terminal, work, goal, timeout, reached="deleted", more=more)

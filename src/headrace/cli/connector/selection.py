@@ -61,6 +61,7 @@ def carry_out(
     reached: str = "",
     is_awaited: Callable[[str], bool] = lambda _name: True,
     key: str = "",
+    more: Callable[[str], Mapping[str, Any]] = lambda _name: {},
 ) -> None:
     """Do something with each connector, wait if asked to, say so, and exit with a code.
 
@@ -76,6 +77,7 @@ def carry_out(
         is_awaited: Whether a connector is waited for.
         key: The JSON field of what was done. Where it is given, that is printed even if
             something is waited for.
+        more: Returns more fields of the JSON of a connector.
     """
     from headrace.client import ServerUnreachableError
     from headrace.sdk import HeadraceError
@@ -93,7 +95,7 @@ def carry_out(
         except HeadraceError as error:
             errors[name] = error
         else:
-            done[name] = {"name": name, key or "asked": asked}
+            done[name] = {"name": name, key or "asked": asked, **more(name)}
             if (key or waiting is None) and not terminal.as_json:
                 terminal.print(f"{name}: {asked}")
     awaited = list(filter(is_awaited, done))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DataLostError, RetriableError, Schema
 from headrace.sdk.connector import Verdict
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
+from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_commits import await_commits, committed_place
@@ -25,6 +27,7 @@ from headrace_plugins.connectors.mysql.binlog_failover import (
     require_read,
     taken_over,
 )
+from headrace_plugins.connectors.mysql.binlog_gtids import is_gtid_set
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
     examine_binlog,
@@ -46,6 +49,29 @@ if TYPE_CHECKING:
 
 _LACKING_SECONDS = 300.0
 """How long a server that lacks transactions may be a replica that is behind."""
+_EXAMPLE = '{"file": "binlog.000001", "pos": 4}'
+_OTHERS = (
+    OffsetField.mark("initial"),
+    OffsetField.text("server"),
+    OffsetField.integer("failovers", 0),
+)
+_FILE = OffsetField(
+    "file",
+    "the name of a binary log, such as binlog.000001",
+    lambda v: isinstance(v, str) and bool(re.fullmatch(r"[^/\0]*\.\d+", v)),
+    required=True,
+)
+_NO_FILE = OffsetField(
+    "file", "the name of a binary log, or empty beside gtid", lambda v: v == "", required=True
+)
+_GTID = OffsetField("gtid", "a set of GTIDs, as the server writes it", is_gtid_set)
+_PLACE = (_FILE, OffsetField.integer("pos", 4, required=True), _GTID, *_OTHERS)
+_BY_GTIDS = (
+    _NO_FILE,
+    OffsetField.integer("pos", 0, required=True),
+    replace(_GTID, required=True),
+    *_OTHERS,
+)
 _RESNAPSHOT = f"Keep binary logs for longer. {RESNAPSHOT}"
 
 
@@ -81,6 +107,11 @@ class BinaryLog(DatabaseLog):
         return (int(place.get("failovers", 0)), *in_log(place))
 
     @override
+    def moved(self, place: Offset, end: Offset) -> Offset:
+        # Of GTIDs that the log has no more, or not yet, none may stay from before.
+        return {**{key: value for key, value in place.items() if key != "gtid"}, **end}
+
+    @override
     def between_bytes(self, start: Offset, end: Offset) -> int | None:
         if not self.goes_on(start, end) or start["file"] != end["file"]:
             return None
@@ -88,14 +119,8 @@ class BinaryLog(DatabaseLog):
 
     @override
     def check_place(self, place: Offset) -> None:
-        known = {"file", "pos", "gtid", "initial", "server", "failovers"}
-        is_one = isinstance(place.get("file"), str) and isinstance(place.get("pos"), int)
-        if not is_one or set(place) - known or not (place["file"] or place.get("gtid")):
-            raise ConfigError(
-                problem=f"Invalid place {dict(place)} in a binary log.",
-                fix='Write {"file": "binlog.000001", "pos": 4}.',
-                field="offsets",
-            )
+        fields = _BY_GTIDS if place.get("file") == "" else _PLACE
+        check_fields("place in a binary log", place, fields, _EXAMPLE)
 
     # --- the log --------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ _MOST_POS = 0xFFFFFFFF
 _CHECKSUM_BYTES = 4
 _NO_TABLE = 0xFFFFFF
 """The number of the table of an event that has no rows."""
-_IGNORED = {0, 3, 5, 13, 14, 29, 35, 36, 37, 160, 161, 163, 164}
+_IGNORED = {0, 3, 5, 13, 14, 29, 36, 37, 160, 161, 163, 164}
 _IGNORABLE = 0x80
 _BEGINS = re.compile(r"(?i)\s*(?:BEGIN|START\s+TRANSACTION|XA\s+START|XA\s+BEGIN)\b")
 _CHANGES_ROWS = re.compile(r"(?i)(?:INSERT|UPDATE|DELETE|REPLACE|LOAD)\b")
@@ -63,10 +63,11 @@ class BinlogReader(LogReader):
 
     A place is ``file`` and ``pos``, that of the first byte behind a transaction, and the
     ``server`` whose log it is. Its ``gtid`` is the set of what had been executed there, if the
-    place that the reader began with has one; a place without a file is behind that set. Beside
-    what every run has, the rows have ``file``, ``pos`` and ``row``: where the event of a change
-    begins, and which of its rows it is; and ``server_id``, ``gtid`` and ``thread``, the last
-    two null where the log does not have them. `BinlogColumns` makes values of them.
+    place that the reader began with has one, or since transactions of MySQL get GTIDs; a place
+    without a file is behind that set. Beside what every run has, the rows have ``file``,
+    ``pos`` and ``row``: where the event of a change begins, and which of its rows it is; and
+    ``server_id``, ``gtid`` and ``thread``, the last two null where the log does not have them.
+    `BinlogColumns` makes values of them.
 
     Args:
         database: The server; the user needs REPLICATION SLAVE on it.
@@ -97,8 +98,9 @@ class BinlogReader(LogReader):
         self._file, self._pos = str(after["file"]), int(after["pos"])
         self._gtids = GtidSet(after["gtid"]) if after.get("gtid") else None
         self._new_gtids = list[str]()
+        self._previous: GtidSet | None = None
         self._cut_place = cut
-        self._inner: tuple[bytes, int] | None = None
+        self._inner: events.Payload | None = None
         self._tables: dict[int, Bound | None] = {}
         self._by_map: dict[bytes, Bound | None] = {}
         self._last: dict[TableName, Bound] = {}
@@ -229,10 +231,13 @@ class BinlogReader(LogReader):
         self._is_full = self._is_done = True
 
     def _commit(self) -> None:
+        if self._gtid is not None:
+            self._gtids = self._gtids or self._previous
         if self._gtids is not None and self._gtid is not None:
             self._new_gtids.append(self._gtid)
-        elif self._gtids is not None and not self._dump.mariadb and self._goal is None:
-            self._gtids = None  # a transaction without one: they no longer tell what was read
+        elif not self._dump.mariadb and self._goal is None:
+            # A transaction without one: they no longer tell what was read.
+            self._gtids = self._previous = None
         aside = self._aside
         aside.commit()
         self._end_us = self._ts_us
@@ -313,15 +318,14 @@ class BinlogReader(LogReader):
 
     def _scan_inner(self) -> None:
         """Go through the events of a transaction that the log has compressed."""
-        if self._inner is None:
-            return
-        data, place = self._inner
-        while not self._is_full and place < len(data):
-            header = events.HEADER.unpack_from(data, place)
-            self._first_row = place  # all have one place in the log
-            self._handle(header, data, place + events.HEADER.size, place + header[3])
-            place += header[3]
-        self._inner = (data, place) if place < len(data) else None
+        while self._inner is not None and not self._is_full:
+            self._first_row = self._inner.place  # all have one place in the log
+            event = self._inner.next()
+            if event is None:
+                self._inner = None
+                return
+            header = events.HEADER.unpack_from(event)
+            self._handle(header, event, events.HEADER.size, len(event))
 
     def _event(self, data: bytearray, start: int, end: int) -> None:
         header = events.HEADER.unpack_from(data, start)
@@ -382,6 +386,10 @@ class BinlogReader(LogReader):
             self._map(data, first, end)
         elif kind == events.XID:
             self._commit()
+        elif kind == events.PREVIOUS_GTIDS:
+            # A log that was without GTIDs begins a file when it gets them.
+            self._previous = GtidSet.unpacked(bytes(data[first:end]))
+            self._pass()
         elif kind in _IGNORED:
             self._pass()
         else:
@@ -397,13 +405,16 @@ class BinlogReader(LogReader):
             self._statement(schema, statement, ts)
         elif kind == events.XA_PREPARE:
             if not body[0] and (self._was_split or self._aside.begun):
+                names = ", ".join(sorted(map(str, self._aside.begun_tables)))
                 raise self._refused(
-                    problem="prepares a transaction (XA PREPARE), which may be undone later",
-                    fix="Leave out the tables that distributed transactions change.",
+                    problem="prepares a transaction (XA PREPARE) of "
+                    f"{names or 'tables that are followed'}, which may be undone later",
+                    fix="Leave out the tables that distributed transactions change, by "
+                    "table.exclude.list, or commit with XA COMMIT ... ONE PHASE.",
                 )
             self._commit()
         elif kind == events.TRANSACTION_PAYLOAD:
-            self._inner = (events.payload(body), 0)
+            self._inner = events.Payload(body)
         elif kind == events.PARTIAL_UPDATE_ROWS:
             if self._tables.get(events.table_number(body, 0)) is not None:
                 raise self._refused(

@@ -9,7 +9,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from headrace.sdk import RetriableError
+from headrace.sdk import HeadraceError, RetriableError
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
@@ -42,26 +42,44 @@ def await_commits(session: Session, place: Offset, title: str) -> None:
     """Wait until tables show all that the log has before a place.
 
     Without GTIDs MySQL does not tell what it is about to commit, so there is nothing to wait
-    for. Raises RetriableError where it takes long.
+    for. Transactions that XA has prepared are waited for too: their rows may lie before the
+    place, where the log does not say yet that they are committed. Raises RetriableError where
+    it takes long.
     """
     by, mariadb = time.monotonic() + _SHOWN_SECONDS, is_mariadb(session)
-    late = set() if mariadb else _owned(session)
+    late = _unshown(session, mariadb=mariadb)
     while late or (mariadb and not _has_reached(committed_place(session), place)):
         if time.monotonic() > by:
             raise RetriableError(
                 problem=f"{title} has transactions in its binary log that cannot be read from "
                 "its tables yet.",
-                fix="Look whether it waits for a replica that acknowledges them.",
+                fix="Look whether it waits for a replica that acknowledges them, or for the "
+                "end of one that XA RECOVER shows.",
             )
         time.sleep(_LOOK_SECONDS)
         if late:
-            late &= _owned(session)
+            late &= _unshown(session, mariadb=mariadb)
 
 
 def _has_reached(committed: Offset, place: Offset) -> bool:
     if place["file"]:
         return in_log(committed) >= in_log(place)
     return GtidSet(committed.get("gtid", "")).covers(GtidSet(place["gtid"]))
+
+
+def _unshown(session: Session, *, mariadb: bool) -> set[tuple[str, str]]:
+    return _prepared(session) if mariadb else _owned(session) | _prepared(session)
+
+
+def _prepared(session: Session) -> set[tuple[str, str]]:
+    """Return the transactions that XA has prepared, as far as the user may see them.
+
+    MySQL asks for XA_RECOVER_ADMIN.
+    """
+    try:
+        return {("XA", str(xid)) for *_, xid in session.rows("XA RECOVER")}
+    except HeadraceError:
+        return set()
 
 
 def _owned(session: Session) -> set[tuple[str, str]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 QUERY, ROTATE, FORMAT_DESCRIPTION, XID, TABLE_MAP, LOAD_QUERY = 2, 4, 15, 16, 19, 18
 INCIDENT, HEARTBEAT, GTID, ANONYMOUS_GTID, XA_PREPARE = 26, 27, 33, 34, 38
+PREVIOUS_GTIDS = 35
 PARTIAL_UPDATE_ROWS, TRANSACTION_PAYLOAD, HEARTBEAT_V2, TAGGED_GTID = 39, 40, 41, 42
 MARIADB_GTID, QUERY_COMPRESSED = 162, 165
 CONTROL = {ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2}
@@ -46,6 +47,11 @@ ROWS = {
 COMPRESSED_ROWS = range(166, 172)
 _V2_ROWS = {30, 31, 32, 169, 170, 171}
 
+MOST_BYTES = 1 << 30
+"""The largest event or value that a server sends: max_allowed_packet is no larger.
+
+https://dev.mysql.com/doc/refman/8.4/en/server-system-variables.html#sysvar_max_allowed_packet
+"""
 HEADER = struct.Struct("<IBIIIH")
 """Time, type, server, length with this header, end in the log, flags."""
 ARTIFICIAL = 0x20
@@ -259,7 +265,29 @@ def decompressed(data: bytes) -> bytes:
     method, size = data[0] >> 4 & 7, data[0] & 7
     if method:
         raise DatabaseError(problem=f"The binary log has values compressed by method {method}.")
-    return zlib.decompress(data[1 + size :])
+    return inflated(data[1 : 1 + size], data[1 + size :])
+
+
+def inflated(size: bytes, data: bytes, bits: int = zlib.MAX_WBITS) -> bytes:
+    """Return what zlib has made small, of the size that is written before it.
+
+    No more than that comes into memory, however large it would become. Raises DatabaseError.
+    """
+    declared, stream = int.from_bytes(size, "big"), zlib.decompressobj(bits)
+    try:
+        found = stream.decompress(data, min(declared, MOST_BYTES) + 1)
+    except zlib.error as error:
+        raise _not_whole(problem=error) from error
+    if len(found) != declared or not stream.eof:
+        raise _not_whole(problem=f"a value is not of the {declared:,} bytes that it declares")
+    return found
+
+
+def _not_whole(*, problem: object) -> DatabaseError:
+    return DatabaseError(
+        problem=f"The binary log cannot be decompressed: {problem}.",
+        fix="Look for what has damaged the log, and begin with a new snapshot.",
+    )
 
 
 class Gtid(NamedTuple):
@@ -348,22 +376,59 @@ def query(kind: int, data: bytes) -> tuple[int, str, str]:
     return thread, schema, text.decode(errors="replace")
 
 
-def payload(data: bytes) -> bytes:
-    """Return the events of a transaction that MySQL has compressed."""
-    body, facts = Body(data), dict[int, int]()
-    while kind := body.length():
-        facts[kind] = Body(body.text()).length()
-    events = data[body.place :]
-    if facts[_PAYLOAD_METHOD] == _NOT_COMPRESSED:
-        return events
-    if facts[_PAYLOAD_METHOD]:
-        raise DatabaseError(
-            problem=f"The binary log has a transaction compressed by method "
-            f"{facts[_PAYLOAD_METHOD]}."
-        )
-    with pa.CompressedInputStream(pa.BufferReader(events), "zstd") as stream:
-        found: bytes = stream.read()
-    return found
+class Payload:
+    """The events of a transaction that MySQL has compressed, one after the other.
+
+    Only one of them is in memory at a time, and none that is larger than MySQL sends one.
+
+    Args:
+        data: The body of the event that holds them.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        body, facts = Body(data), dict[int, int]()
+        while kind := body.length():
+            facts[kind] = Body(body.text()).length()
+        method, rest = facts.get(_PAYLOAD_METHOD), pa.BufferReader(data[body.place :])
+        if method not in {0, _NOT_COMPRESSED}:
+            raise DatabaseError(
+                problem=f"The binary log has a transaction compressed by method {method}."
+            )
+        self._stream = pa.CompressedInputStream(rest, "zstd") if method == 0 else rest
+        self._size = facts.get(_PAYLOAD_SIZE, len(data) - body.place)
+        self.place = 0
+        """Where the next event begins."""
+
+    def next(self) -> bytes | None:
+        """Return the next event; None behind the last one. Raises DatabaseError."""
+        if self.place == self._size and not self._read(1):
+            return None
+        head = self._read(HEADER.size)
+        size = HEADER.unpack(head)[3] if len(head) == HEADER.size else 0
+        body = b""
+        if HEADER.size <= size <= min(MOST_BYTES, self._size - self.place):
+            body = self._read(size - HEADER.size)
+        if len(head) + len(body) != size:
+            raise _not_whole(
+                problem="events of a transaction are not the "
+                f"{self._size:,} bytes that it declares"
+            )
+        self.place += size
+        return head + body
+
+    def _read(self, size: int) -> bytes:
+        """Return the next bytes, or as many as there are."""
+        found = bytearray()
+        try:
+            while len(found) < size:  # a piece at a time: the size may be anything
+                piece = self._stream.read(min(size - len(found), _READ_BYTES))
+                if not piece:
+                    break
+                found += piece
+        except (OSError, pa.ArrowException) as error:
+            raise _not_whole(problem=error) from error
+        return bytes(found)
 
 
-_PAYLOAD_METHOD, _NOT_COMPRESSED = 2, 255
+_PAYLOAD_METHOD, _PAYLOAD_SIZE, _NOT_COMPRESSED = 2, 3, 255
+_READ_BYTES = 1 << 20

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from uuid import UUID
 
 from typing_extensions import override
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ONE = rf"(?:{_UUID}(?:\s*:\s*(?:[a-z_]\w*|\d+(?:-\d+)?))+|\d+-\d+-\d+)"
+_SET = re.compile(rf"(?i)\s*{_ONE}(?:\s*,\s*{_ONE})*\s*")
+
+
+def is_gtid_set(value: object) -> bool:
+    """Return whether a value is a set of GTIDs as a server writes it."""
+    return isinstance(value, str) and _SET.fullmatch(value) is not None
 
 
 class GtidSet:
@@ -87,6 +97,23 @@ class GtidSet:
             parts += [UUID(uuid).bytes, head, struct.pack("<Q", len(intervals))]
             parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]
         return b"".join(parts)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> GtidSet:
+        """Return the set that ``packed`` gives, as a file of MySQL's log begins with it."""
+        [head], place, parts = struct.unpack_from("<Q", data), 8, list[str]()
+        is_tagged = head >> 56 == 1
+        for _ in range(head >> 8 & 0xFFFFFFFFFFFF if is_tagged else head):
+            name, place = str(UUID(bytes=data[place : place + 16])), place + 16
+            if is_tagged:
+                size = data[place] >> 1
+                tag, place = data[place + 1 : place + 1 + size].decode(), place + 1 + size
+                name = f"{name}:{tag}" if tag else name
+            [count] = struct.unpack_from("<Q", data, place)
+            spans = struct.iter_unpack("<QQ", data[place + 8 : place + 8 + 16 * count])
+            parts += [f"{name}:{first}-{end - 1}" for first, end in spans]
+            place += 8 + 16 * count
+        return cls(",".join(parts))
 
     @override
     def __str__(self) -> str:

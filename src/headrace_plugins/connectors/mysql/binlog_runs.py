@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace_plugins.connectors.mysql.binlog_shapes import Bound
+    from headrace_plugins.databases.catalog import TableName
 
 _OPS = (CREATE, UPDATE, DELETE, TRUNCATE)
 _CREATES, _UPDATES, _DELETES, TRUNCATES = range(4)
@@ -47,6 +48,11 @@ class RowsEvents:
     def begun(self) -> int:
         """How many are of a transaction that is not whole."""
         return len(self.events) - self.whole
+
+    @property
+    def begun_tables(self) -> set[TableName]:
+        """The tables of a transaction that is not whole."""
+        return {bound.shape.table for bound, *_ in self.events[self.whole :]}
 
     def commit(self) -> None:
         """Take what was put aside for whole transactions."""

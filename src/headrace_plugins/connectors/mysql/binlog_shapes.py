@@ -516,7 +516,8 @@ def _expanded(value: bytes) -> bytes:
     if not value or not value[0]:
         return value[1:]
     size, is_wrapped = value[0] & 7, not value[0] & 8
-    return zlib.decompress(value[1 + size :], zlib.MAX_WBITS if is_wrapped else -zlib.MAX_WBITS)
+    bits = zlib.MAX_WBITS if is_wrapped else -zlib.MAX_WBITS
+    return events.inflated(value[1 : 1 + size], value[1 + size :], bits)
 
 
 def _inet4(value: bytes) -> str:

@@ -46,8 +46,11 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
   AND NOT pg_has_role(c.relowner, 'USAGE')"""
 _OLD_TRANSACTION = """
-SELECT extract(epoch FROM now() - min(xact_start))::bigint FROM pg_catalog.pg_stat_activity
-WHERE backend_type = 'client backend' AND backend_xid IS NOT NULL"""
+SELECT extract(epoch FROM now() - began)::bigint, gid FROM (
+  SELECT xact_start AS began, NULL AS gid FROM pg_catalog.pg_stat_activity
+  WHERE backend_type = 'client backend' AND backend_xid IS NOT NULL
+  UNION ALL SELECT prepared, gid FROM pg_catalog.pg_prepared_xacts) t
+ORDER BY began LIMIT 1"""
 _LONG_SECONDS = 300
 _MUCH_BYTES = 1 << 30
 
@@ -85,12 +88,16 @@ def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iter
     yield from _publication(log, session, tables)
     yield from _slot(log, session)
     yield from _failover(log, session)
-    oldest = session.value(_OLD_TRANSACTION)
+    [(oldest, gid)] = session.rows(_OLD_TRANSACTION) or [(None, None)]
+    end = "End it"
+    if gid is not None:
+        gid = log.database.literal(gid)
+        end = f"COMMIT PREPARED {gid}; or ROLLBACK PREPARED {gid}; in its database"
     yield _finding(
         oldest is None or oldest < _LONG_SECONDS,
         "no transaction that is open for long",
         "none" if oldest is None else f"the oldest is open for {oldest} s",
-        "End it: until then a slot cannot be created, and the server keeps its log.",
+        f"{end}: until then a slot cannot be created, and the server keeps its log.",
         otherwise=Verdict.WARNING,
     )
 

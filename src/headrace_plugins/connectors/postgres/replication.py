@@ -93,6 +93,11 @@ def require_primary(title: str, *, is_standby: bool) -> None:
         )
 
 
+def _option(text: str) -> str:
+    """Return a text as commands of replication have it: they know no escapes by backslashes."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 class FollowedPostgresql(Postgresql):
     """One that refuses a query of which a policy would leave rows out, as no log does."""
 
@@ -240,7 +245,7 @@ class ReplicationStream(ReplicationConnection):
                 )
                 if self._command(query + database.literal(slot)) == [b"f"]:
                     self._retried(f"ALTER_REPLICATION_SLOT {name} (FAILOVER)")
-            names = database.literal(database.quote(publication))
+            names = _option(database.quote(publication))
             self._retried(
                 f"START_REPLICATION SLOT {name} LOGICAL {lsn_text(int(after['lsn']))} "
                 f"(proto_version '1', publication_names {names})"

@@ -19,6 +19,7 @@ from headrace.sdk import (
     Schema,
 )
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
+from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.connectors.postgres.replication import (
     HAS_FAILOVER,
     ReplicationConnection,
@@ -77,7 +78,12 @@ SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
   AND c.relkind = 'p'"""
-_PLACE = {"lsn", "system", "timeline", "initial"}
+_PLACE = (
+    OffsetField.integer("lsn", 0, required=True),
+    OffsetField.text("system"),
+    OffsetField.integer("timeline", 1, (1 << 32) - 1),
+    OffsetField.mark("initial"),
+)
 _PAGE_BYTES = 1024
 """Of which a page of the log is a multiple, whatever its size is."""
 _PAGE_SECONDS = 1.0
@@ -103,7 +109,7 @@ JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
 WHERE p.pubname = %s AND (p.rowfilter IS NOT NULL OR pg_catalog.cardinality(p.attnames) < (
   SELECT count(*) FROM pg_catalog.pg_attribute a
   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''))"""
-_UNFIT = """
+_UNLOGGED = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
@@ -148,12 +154,8 @@ class SlotLog(DatabaseLog):
 
     @override
     def check_place(self, place: Offset) -> None:
-        if not isinstance(place.get("lsn"), int) or set(place) - _PLACE:
-            raise ConfigError(
-                problem=f"Invalid place {dict(place)} in the log of PostgreSQL.",
-                fix='Write {"lsn": number}, such as one that was stored before.',
-                field="offsets",
-            )
+        example = '{"lsn": number}, such as one that was stored before'
+        check_fields("place in the log of PostgreSQL", place, _PLACE, example)
 
     @override
     def between_bytes(self, start: Offset, end: Offset) -> int | None:
@@ -333,6 +335,11 @@ class SlotLog(DatabaseLog):
         return f"ALTER PUBLICATION {name} ADD TABLE {listed}" if wanted else None
 
     @override
+    def unlogged(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
+        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
+        return [TableName(*row) for row in session.rows(_UNLOGGED, names)]
+
+    @override
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
         query = (
             "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables "
@@ -370,11 +377,12 @@ class SlotLog(DatabaseLog):
 
     def require_followable(self, session: Session, tables: Sequence[Table]) -> None:
         """Raise ConfigError for a table that no publication may have, or better has not."""
-        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
-        for row in session.rows(_UNFIT, names):
+        for name in self.unlogged(session, tables):
             raise self._unfollowable(
-                row, "is a foreign or an unlogged table: the log has nothing of it"
+                (name.schema, name.name),
+                "is a foreign, a temporary or an unlogged table: the log has nothing of it",
             )
+        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
         # In a publication such a table refuses the UPDATEs and DELETEs of everyone.
         for row in session.rows(_IDENTITY, names):
             raise self._unfollowable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,11 @@ _DROPS = 50
 """How often a slot is dropped that is taken again before it is."""
 _NEAR_BYTES = 1 << 20
 """How far a reader may be from the end of the log whose changes are counted."""
+_STALE_SECONDS = 10.0
+"""How old the newest look may be: behind that only ages are known."""
+_MARKS = 200
 _RETAINED = """
-SELECT pg_catalog.pg_wal_lsn_diff(now.lsn, '0/0')::bigint,
+SELECT pg_catalog.pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint,
   pg_catalog.pg_wal_lsn_diff(now.lsn, restart_lsn)::bigint,
   pg_catalog.pg_wal_lsn_diff(confirmed_flush_lsn, '0/0')::bigint,
   (extract(epoch FROM clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint
@@ -53,6 +57,12 @@ class SlotMonitor:
     ) -> None:
         self._log, self._read_ahead = slot_log, read_ahead
         self._lag: Lag | None = None
+        self._looked, self._now_us = time.monotonic(), 0
+        self._is_silent = False
+        self._place = 0
+        """Up to where the log was read."""
+        self._marks: tuple[tuple[int, int], ...] = ()
+        """Ends that the log had at looks before and that were not read, with their times."""
         self._error: DataLostError | None = None
         self._warned_bytes = 0
         self._stopping = threading.Event()
@@ -61,8 +71,24 @@ class SlotMonitor:
 
     @property
     def lag(self) -> Lag | None:
-        """How far the task was behind at the newest look. Any thread may ask."""
-        return self._lag
+        """How far the task was behind at the newest look. Any thread may ask.
+
+        While the server does not answer nothing is known but how old the changes are that it
+        had by then, or that were read and wait for the sinks.
+        """
+        silent = time.monotonic() - self._looked
+        if silent < _STALE_SECONDS:
+            return self._lag
+        if not self._is_silent:
+            self._is_silent = True  # nothing else tells it before a query has given up
+            log.warning(
+                "server does not answer",
+                server=self._log.database.address.title,
+                slot=self._log.slot,
+                seconds=round(silent),
+            )
+        entries, _ = self._read_ahead() or ((), 0)
+        return Lag(age=self._age(entries, self._now_us + int(silent * 1_000_000)))
 
     def raise_error(self) -> None:
         """Raise DataLostError, once, when the slot was given up."""
@@ -90,10 +116,14 @@ class SlotMonitor:
     def _look(self, session: Session) -> None:
         found = session.rows(_RETAINED, [self._log.slot])
         if not found or found[0][1] is None:  # a task that goes on says what became of it
-            self._lag = None
+            self._lag, self._looked = Lag(), time.monotonic()
             return
+        if self._is_silent:
+            self._is_silent = False
+            log.info("server answers again", server=self._log.database.address.title)
         end, retained, confirmed, now_us = found[0]
         self._lag = self._measured(end, confirmed, now_us, retained)
+        self._looked, self._now_us = time.monotonic(), now_us
         most, warn = self._log.max_retained_bytes, self._log.warn_retained_bytes
         if most is not None and retained > most:
             self._give_up(session, retained, most)
@@ -111,24 +141,35 @@ class SlotMonitor:
 
     def _measured(self, end: int, confirmed: int, now_us: int, retained: int) -> Lag:
         entries, place = self._read_ahead() or ((), 0)
-        if not entries:
-            behind = max(0, end - max(confirmed, place))
-            is_near = place > 0 and behind < _NEAR_BYTES
-            return Lag(
-                rows=0 if is_near else None,
-                size_bytes=behind,
-                age=timedelta() if is_near else None,
-                retained_bytes=retained,
-            )
-        began_us = entries[0].ts_us
-        age = None if began_us is None else timedelta(microseconds=max(0, now_us - began_us))
+        self._place = place = place or self._place
+        self._mark(end, max(confirmed, place), now_us)
+        age = self._age(entries, now_us) if place else None
+        is_near = place > 0 and end - max(confirmed, place) < _NEAR_BYTES
         rows = sum(entry.rows for entry in entries)
         return Lag(
-            rows=rows if end - place < _NEAR_BYTES else None,
-            size_bytes=max(0, end - confirmed),
+            # Behind a place that does not come nearer there may be any number of changes.
+            rows=rows if is_near and (entries or age == timedelta()) else None,
+            size_bytes=max(0, end - (confirmed if entries else max(confirmed, place))),
             age=age,
             retained_bytes=retained,
         )
+
+    def _mark(self, end: int, place: int, now_us: int) -> None:
+        """Know since when the log has had what was not read up to a place."""
+        marks = tuple(each for each in self._marks if each[0] > place)
+        if end > max(place, marks[-1][0] if marks else 0):
+            marks += ((end, now_us),)
+        # The oldest stays: where others go, an age is told too small for a while.
+        self._marks = marks if len(marks) <= _MARKS else marks[::2]
+
+    def _age(self, entries: Sequence[Entry], now_us: int) -> timedelta | None:
+        """Return how old the oldest change is that waits, whether it was read or not."""
+        if entries:
+            began_us = entries[0].ts_us
+        else:
+            marks = self._marks
+            began_us = marks[0][1] if marks else now_us
+        return None if began_us is None else timedelta(microseconds=max(0, now_us - began_us))
 
     def _give_up(self, session: Session, retained: int, most: int) -> None:
         """Drop the slot: the disk of the source comes before this copy of it."""

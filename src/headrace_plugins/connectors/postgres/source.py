@@ -10,14 +10,17 @@ from headrace_plugins.changes.connector import ChangeSource
 from headrace_plugins.changes.source import ChangeTask
 from headrace_plugins.connectors.postgres.examination import examine_log
 from headrace_plugins.connectors.postgres.replication import FollowedPostgresql
-from headrace_plugins.connectors.postgres.settings import PostgresSourceSettings
+from headrace_plugins.connectors.postgres.settings import (
+    PostgresSourceSettings,
+    PublicationMode,
+)
 from headrace_plugins.connectors.postgres.slot_log import SlotLog
 from headrace_plugins.connectors.postgres.slot_monitor import SlotMonitor
 from headrace_plugins.databases.kinds import database_of_kind
 from headrace_plugins.databases.postgresql import Postgresql
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from headrace.sdk import Lag, TaskContext
     from headrace.sdk.config import Config
@@ -102,6 +105,23 @@ class PostgresSource(ChangeSource):
     @classmethod
     def task_class(cls, config: Config) -> type[PostgresTask]:
         return PostgresTask
+
+    @override
+    @classmethod
+    def left_behind(cls, config: Config) -> Iterable[str]:
+        settings, log = cls._parsed(config)
+        assert isinstance(log, SlotLog)
+        if settings.snapshot_mode.follows:
+            title, slot = log.database.address.title, log.database.literal(log.slot)
+            yield (
+                f"The replication slot {log.slot} stays at {title}, which keeps its log for "
+                f"it: SELECT pg_drop_replication_slot({slot});"
+            )
+            if log.mode is not PublicationMode.DISABLED:
+                yield (
+                    f"The publication {log.publication} stays at {title}; if nobody else uses "
+                    f"it: DROP PUBLICATION {log.database.quote(log.publication)};"
+                )
 
     @override
     @classmethod
