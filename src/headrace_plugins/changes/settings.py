@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from headrace.sdk.config import ConfigType, Importance, Range, setting
+from headrace.sdk.config import ConfigType, Importance, Range, Rule, setting
+from headrace_plugins.changes.debezium import changing_keys
 from headrace_plugins.databases.selection import Selection
 from headrace_plugins.databases.source_settings import TableSourceSettings
 
@@ -29,6 +30,8 @@ class SnapshotMode(Enum):
 
 class ChangeSettings(TableSourceSettings, group="Tables"):
     """What is followed of a database, and how."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (*TableSourceSettings.rules, changing_keys)
 
     table_poll_interval_ms: int = setting(
         "How often it is looked whether there are new tables.",

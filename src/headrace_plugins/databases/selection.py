@@ -72,19 +72,18 @@ class Selection:
         Raises ConfigError: a name without * or ? is of no table.
         """
         there = list(tables)
-        if self.included:
-            for pattern in self.included:
-                if not _WILD.search(pattern) and not any(self._is(pattern, t) for t in there):
-                    name = pattern.lower().split(".")[-1]
-                    names = {t.name.lower(): str(t) for t in reversed(there)}
-                    near = [names[each] for each in get_close_matches(name, names, n=1)]
-                    meant = f"Did you mean {near[0]}? " if near else ""
-                    raise ConfigError(
-                        problem=f"There is no table {pattern}, or the user may not read it.",
-                        fix=f"{meant}Create it, put it back or grant SELECT on it, or take it "
-                        f"out of {self.field}.",
-                        field=self.field,
-                    )
+        missing = [
+            each
+            for each in self.included
+            if not _WILD.search(each) and not any(self._is(each, table) for table in there)
+        ]
+        if missing:
+            raise ConfigError(
+                problem=f"There is no table {', '.join(missing)}, or the user may not read it.",
+                fix=f"{_meant(missing[0], there)}Create it, put it back or grant SELECT on it, "
+                f"or take it out of {self.field}.",
+                field=self.field,
+            )
         return [table for table in there if self.takes(table)]
 
     def names(self, table: TableName) -> bool:
@@ -115,6 +114,17 @@ class Selection:
 
 
 _WILD = re.compile(r"[*?]")
+_EXPRESSION = re.compile(r"[\\()|\[\]^$+]")
+"""What names seldom have, and Debezium's lists often."""
+
+
+def _meant(pattern: str, tables: Sequence[TableName]) -> str:
+    """Return what somebody may have meant who has named no table, as a sentence."""
+    if _EXPRESSION.search(pattern):
+        return "Patterns have * and ?, as in sales.*, and are not regular expressions. "
+    names = {table.name.lower(): str(table) for table in reversed(tables)}
+    near = get_close_matches(pattern.lower().split(".")[-1], names, n=1)
+    return f"Did you mean {names[near[0]]}? " if near else ""
 
 
 def _matches(pattern: str, name: str) -> bool:

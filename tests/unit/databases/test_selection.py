@@ -1,8 +1,10 @@
 """Which tables are read, and that a sink finds their names in those of their streams."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.sdk import ConfigError
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.selection import Selection
 from headrace_plugins.name_patterns import NameTemplate
@@ -25,3 +27,10 @@ def test_a_table_can_be_named_whatever_its_name_is(table: TableName) -> None:
     others = [TableName("public", "other"), TableName(table.schema, f"{table.name}x")]
     assert Selection([pattern], [], "public").chosen([table, *others]) == [table]
     assert Selection([], [pattern], "public").chosen([table, *others]) == others
+
+
+def test_a_regular_expression_is_told_from_a_pattern() -> None:
+    selection = Selection([r"public\.(a|b)", "none"], [], "public")
+    with pytest.raises(ConfigError, match="not regular expressions") as raised:
+        selection.chosen([TableName("public", "a"), TableName("public", "b")])
+    assert "none" in raised.value.problem
