@@ -161,13 +161,11 @@ def _lines(report: VerifyReport) -> Iterator[str]:
             "rejected by the transforms": result.rejected,
             "with the key of another one, as the target keeps one": result.figures.repeated,
             "sent again": result.repaired,
+            "that --repair --delete-extra would delete": result.figures.extra,
         }
         for what, rows in figures.items():
             if rows:
                 yield f"{result.stream}: {count(rows)} rows {what}"
-        if result.figures.extra and not result.equal:
-            rows = count(result.figures.extra)
-            yield f"{result.stream}: {rows} extra rows, which --repair --delete-extra deletes"
         yield from (f"{result.stream}: {note}" for note in result.notes)
         if result.error:
             yield f"{result.stream}: not compared: {result.error}"
