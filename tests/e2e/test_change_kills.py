@@ -304,7 +304,7 @@ class MariadbBank(Bank):
     """The same tables in MariaDB, and clients that do what pgbench does, and more."""
 
     kind = "mysql"
-    apart = "topic.prefix: journal"
+    apart = "database.server.id: 7654"
 
     @override
     def make_tables(self) -> None:
