@@ -58,7 +58,7 @@ Wait = Annotated[
     bool, typer.Option("--wait", help="Return when it is so, or has failed, with exit code 1.")
 ]
 Seconds = Annotated[
-    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="How long it waits at most.")
+    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="The longest wait.")
 ]
 Set = Annotated[
     list[str] | None,

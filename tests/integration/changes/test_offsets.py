@@ -13,7 +13,7 @@ from headrace_plugins.connectors.postgres import PostgresSource
 
 pytestmark = pytest.mark.service
 Json = Mapping[str, Any]
-SLOT, SERVER, TABLE = {"slot": "s"}, {"server": "connector"}, {"table": "public.t"}
+SLOT, SERVER, TABLE = {"slot": "s"}, {"server": "c"}, {"table": "public.t"}
 FILE = "binlog.000001"
 UUID = "5aa72a7f-44a8-11ea-947f-0242ac190002"
 
@@ -23,7 +23,7 @@ def alter(
 ) -> ConfigError | None:
     """Set an offset; return what is said of it."""
     texts = {"slot.name": "s"} if source is PostgresSource else {}
-    config = source.config_def().parse({"connection.url": url, **texts})
+    config = source.config_def().parse({"name": "c", "connection.url": url, **texts})
     try:
         source.alter_offsets(config, Position.of(partition, offset))
     except ConfigError as error:
@@ -107,6 +107,16 @@ def test_gtids_as_servers_write_them_are_taken(binlog_url: str, gtid: str) -> No
     assert alter(MysqlSource, binlog_url, SERVER, place) is None
     by_gtid = {"file": "", "pos": 0, "gtid": gtid, "failovers": 1, "initial": True}
     assert alter(MysqlSource, binlog_url, SERVER, by_gtid) is None
+
+
+def test_the_offset_of_another_log_is_refused(url: str, binlog_url: str) -> None:
+    place = {"file": FILE, "pos": 4, "server": "1"}
+    for found in (
+        alter(PostgresSource, url, {"slot": "other"}, {"lsn": 5}),
+        alter(MysqlSource, binlog_url, {"server": "other"}, place),
+    ):
+        assert found is not None
+        assert "'other' is not the one that is followed" in found.problem
 
 
 def test_what_a_source_has_stored_itself_is_taken(
