@@ -261,9 +261,13 @@ class Bank:
 
     def created(self) -> Counter[object]:
         """Return how often the topic has that a row of the history was made, by its id."""
+        return Counter(number for number, _ in self._creations())
+
+    def _creations(self) -> Iterator[tuple[int, str]]:
         changes = DeltaTable(self.folder / "changes" / "pgbench_history").to_pyarrow_table()
-        made = changes.filter(pc.field("op").isin(["c", "r"])).column("after")
-        return Counter(pc.struct_field(made, "id").to_pylist())
+        made = changes.filter(pc.field("op").isin(["c", "r"]))
+        ids = pc.struct_field(made.column("after"), "id")
+        return zip(ids.to_pylist(), made.column("op").to_pylist(), strict=True)
 
     @staticmethod
     def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
@@ -312,6 +316,11 @@ class MariadbBank(Bank):
             with connect(self.source.url("bank")) as database, database.cursor() as cursor:
                 cursor.execute(statement)
                 database.commit()
+
+    @override
+    def created(self) -> Counter[object]:
+        # What is added while the table is read may be read, and then comes by the log too.
+        return Counter(self._creations())
 
     @override
     @contextmanager
