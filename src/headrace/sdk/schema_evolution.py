@@ -11,6 +11,7 @@ from typing import Any
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.metadata import default_from_json, default_to_json
 from headrace.sdk.schema import (
+    COLUMN_TYPE,
     DECIMAL,
     LOCAL,
     MAX_PRECISION,
@@ -66,11 +67,25 @@ def _parameters(merged: Schema, old: Schema, new: Schema) -> dict[str, str]:
     if old.is_local != new.is_local:
         # Some name a zone, and those that do not are of UTC.
         del both[LOCAL]
-    if not _is_decimal(merged):
-        return both
-    return {k: v for k, v in both.items() if k not in {SCALE, PRECISION}} | dict(
-        merged.parameters
-    )
+    if _is_decimal(merged):
+        both = {k: v for k, v in both.items() if k not in {SCALE, PRECISION}} | dict(
+            merged.parameters
+        )
+    # A column of the type of one of them would not take what the other has.
+    both.pop(COLUMN_TYPE, None)
+    column_type = _column_type(merged, old, new)
+    return both if column_type is None else {**both, COLUMN_TYPE: column_type}
+
+
+def _column_type(merged: Schema, old: Schema, new: Schema) -> str | None:
+    alike = [each for each in (old, new) if _kind(each) == _kind(merged)]
+    types = {each.parameters.get(COLUMN_TYPE) for each in alike}
+    return types.pop() if len(types) == 1 else None
+
+
+def _kind(schema: Schema) -> tuple[object, ...]:
+    sizes = _digits(schema) if _is_decimal(schema) else None
+    return schema.type, schema.name, schema.is_local, sizes
 
 
 def _with_default(merged: Schema, old: Schema, new: Schema) -> Schema:

@@ -99,7 +99,7 @@ def lost_digits(database: Database, rows: RecordRows, columns: list[Column]) -> 
 def _lost(database: Database, column: Column, schema: Schema, sql: str) -> str | None:
     """Return the condition that a value loses digits in a column; None where none does."""
     own, stated = stated_type(schema)
-    if own == database.kind and stated == column.type:
+    if own == database.kind and stated == column.type and not _is_decimal(schema):
         return None
     if (scale := database.kept_scale(column)) is not None:
         return _lost_of_number(schema, sql, scale)
