@@ -381,6 +381,13 @@ class TableSinkTask(FrameSink):
                 field="schema.save.mode",
             )
         rows = record_rows(batch, part.keys, settings.contract, table)
+        if rows.is_change and not settings.insert_mode.is_keyed:
+            raise ConfigError(
+                problem=f"The records of {batch.topic} are changes, which are not applied to "
+                f"{target} by insert.mode {settings.insert_mode.value}.",
+                fix="Set insert.mode=upsert, or make rows of them by the transform Unwrap.",
+                field="insert.mode",
+            )
         if self.database.folds_columns:
             fix = "Rename one of them with the transform ReplaceField."
             check_cases("columns", rows.fields, str(target), fix)

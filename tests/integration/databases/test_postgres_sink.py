@@ -147,6 +147,15 @@ def test_changes_are_applied_with_keys_that_change_and_truncations(
     assert rows(url) == [(7, "g")]
 
 
+@pytest.mark.parametrize("mode", ["insert", "replace"])
+def test_changes_are_refused_in_a_mode_that_does_not_apply_them(
+    spark: SparkSession, tasks: Any, mode: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"changes.*insert\.mode=upsert.*Unwrap") as error:
+        write(tasks(insert_mode=mode, key_fields="id"), records(spark, CHANGES, CHANGE), 1)
+    assert error.value.field == "insert.mode"
+
+
 def test_a_field_that_is_new_becomes_a_column(
     spark: SparkSession, tasks: Any, url: str
 ) -> None:
