@@ -414,6 +414,13 @@ def check_names(schema: Schema) -> None:
                 )
 
 
+NO_KEY = (
+    "Give the table key.fields in a rule of table.mapping, leave it out by table.exclude.list "
+    "of the source, or set mode to append. To all tables alike: key.fields."
+)
+"""What to do about a table that nothing says the key of."""
+
+
 def key_sources(
     batch: SinkBatch, configured: Sequence[str], target: TargetTable
 ) -> dict[str, str]:
@@ -429,8 +436,12 @@ def key_sources(
     if batch.key_schema is not None and batch.key_schema.type is Type.STRUCT:
         names = [member.name for member in batch.key_schema.fields]
     if not names:
-        problem = "The records have no key with fields that identifies the rows to update."
-        raise ConfigError(problem=problem, fix="Set key.fields.", field="key.fields")
+        raise ConfigError(
+            problem=f"The records of {batch.topic} have no key with fields that identifies the "
+            "rows to update.",
+            fix=NO_KEY,
+            field="key.fields",
+        )
     return {target.columns.rename.get(name, name): name for name in names}
 
 
