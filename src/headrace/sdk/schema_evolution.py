@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -28,6 +29,9 @@ from headrace.sdk.schema import (
 
 # The digits that a whole number of a type may have.
 _DIGITS = {Type.INT8: 3, Type.INT16: 5, Type.INT32: 10, Type.INT64: 19}
+
+# The length of a text, or the digits of a second; of two types the one with more takes both.
+_SIZE = re.compile(r"(?<=\()\d+(?=\))")
 
 
 def evolve(old: Schema, new: Schema) -> Schema:
@@ -79,8 +83,10 @@ def _parameters(merged: Schema, old: Schema, new: Schema) -> dict[str, str]:
 
 def _column_type(merged: Schema, old: Schema, new: Schema) -> str | None:
     alike = [each for each in (old, new) if _kind(each) == _kind(merged)]
-    types = {each.parameters.get(COLUMN_TYPE) for each in alike}
-    return types.pop() if len(types) == 1 else None
+    types = {each.parameters.get(COLUMN_TYPE, "") for each in alike}
+    if len({_SIZE.sub("", type_) for type_ in types}) != 1:
+        return None
+    return max(types, key=lambda type_: [int(each) for each in _SIZE.findall(type_)]) or None
 
 
 def _kind(schema: Schema) -> tuple[object, ...]:

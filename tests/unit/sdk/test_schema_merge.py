@@ -181,6 +181,16 @@ def _of(schema: Schema, type_: str) -> Schema:
         (
             _of(Schema.local_timestamp(), "mysql datetime(3)"),
             _of(Schema.local_timestamp(), "mysql datetime(6)"),
+            "mysql datetime(6)",
+        ),
+        (
+            _of(Schema.string(), "postgresql character varying(20)"),
+            _of(Schema.string(), "postgresql character varying(9)"),
+            "postgresql character varying(20)",
+        ),
+        (
+            _of(Schema.string(), "mysql varchar(20)"),
+            _of(Schema.string(), "mysql char(20)"),
             None,
         ),
         (
