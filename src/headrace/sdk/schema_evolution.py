@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -11,6 +12,7 @@ from typing import Any
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.metadata import default_from_json, default_to_json
 from headrace.sdk.schema import (
+    COLUMN_TYPE,
     DECIMAL,
     LOCAL,
     MAX_PRECISION,
@@ -27,6 +29,9 @@ from headrace.sdk.schema import (
 
 # The digits that a whole number of a type may have.
 _DIGITS = {Type.INT8: 3, Type.INT16: 5, Type.INT32: 10, Type.INT64: 19}
+
+# The length of a text, or the digits of a second; of two types the one with more takes both.
+_SIZE = re.compile(r"(?<=\()\d+(?=\))")
 
 
 def evolve(old: Schema, new: Schema) -> Schema:
@@ -66,11 +71,27 @@ def _parameters(merged: Schema, old: Schema, new: Schema) -> dict[str, str]:
     if old.is_local != new.is_local:
         # Some name a zone, and those that do not are of UTC.
         del both[LOCAL]
-    if not _is_decimal(merged):
-        return both
-    return {k: v for k, v in both.items() if k not in {SCALE, PRECISION}} | dict(
-        merged.parameters
-    )
+    if _is_decimal(merged):
+        both = {k: v for k, v in both.items() if k not in {SCALE, PRECISION}} | dict(
+            merged.parameters
+        )
+    # A column of the type of one of them would not take what the other has.
+    both.pop(COLUMN_TYPE, None)
+    column_type = _column_type(merged, old, new)
+    return both if column_type is None else {**both, COLUMN_TYPE: column_type}
+
+
+def _column_type(merged: Schema, old: Schema, new: Schema) -> str | None:
+    alike = [each for each in (old, new) if _kind(each) == _kind(merged)]
+    types = {each.parameters.get(COLUMN_TYPE, "") for each in alike}
+    if len({_SIZE.sub("", type_) for type_ in types}) != 1:
+        return None
+    return max(types, key=lambda type_: [int(each) for each in _SIZE.findall(type_)]) or None
+
+
+def _kind(schema: Schema) -> tuple[object, ...]:
+    sizes = _digits(schema) if _is_decimal(schema) else None
+    return schema.type, schema.name, schema.is_local, sizes
 
 
 def _with_default(merged: Schema, old: Schema, new: Schema) -> Schema:

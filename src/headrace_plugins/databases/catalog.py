@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, SinkError
-from headrace.sdk.schema import COLUMN_TYPE, PRIMARY_KEY
+from headrace.sdk.schema import COLUMN_TYPE, DECIMAL, PRIMARY_KEY, WHOLE_NUMBERS, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -164,6 +164,11 @@ It never goes back (`*+`): a text that is long and wrong is refused at once.
 """
 
 
+_NUMERIC = re.compile(
+    r"(?i)(?:numeric|decimal|dec|number)\s*\(\s*(\d+)(?:\s*,\s*(-?\d+))?\s*\)"
+)
+
+
 def stated_type(schema: Schema) -> tuple[str, str]:
     """Return the kind of database and the type of the column that a schema says it is of.
 
@@ -172,6 +177,19 @@ def stated_type(schema: Schema) -> tuple[str, str]:
     """
     kind, _, type_ = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
     return (kind, type_) if _TYPE.fullmatch(type_) else ("", "")
+
+
+def stated_scale(column: Column) -> int | None:
+    """Return how many digits after the point a column keeps of a number.
+
+    None where its type says none: it keeps all, or those of a float, or is no number.
+    """
+    if (stated := _NUMERIC.match(column.type)) is not None:
+        return int(stated[2] or 0)
+    schema = column.schema
+    if schema.is_logical:
+        return scale_of(schema.parameters) if schema.name == DECIMAL else None
+    return 0 if schema.type in WHOLE_NUMBERS else None
 
 
 def check_cases(kind: str, names: Iterable[str], title: str, fix: str) -> None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, HeadraceError
 from headrace.sdk.connector import Finding, Verdict
-from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.catalog import Column, Table, TableName, stated_scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace_plugins.databases.address import Address
 
-_DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime)\((\d)\)")
+_DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime|time)\((\d)\)")
 
 Rejected: TypeAlias = Sequence[tuple[str, str]]
 """Rows that no value of their schema stands for: the text of each, and why."""
@@ -228,6 +228,9 @@ class Database(ABC):
     """The type of receipts."""
     knows_writers: ClassVar[bool] = False
     """Whether ``writers`` tells all transactions that may still add rows."""
+    cuts_seconds: ClassVar[bool] = False
+    """Whether a value is to be refused that has more digits of a second than its column, of
+    whose digits ``second_digits`` is sure."""
     table_options: ClassVar[str] = ""
     """SQL behind the columns of a table that is made, where tables may lack transactions."""
 
@@ -405,6 +408,13 @@ class Database(ABC):
     def add_column(self, table: TableName, column: str, type_: str) -> str:
         """Return the statement that gives a table a column."""
         return f"ALTER TABLE {self.path(table)} ADD COLUMN {self.quote(column)} {type_}"
+
+    def kept_scale(self, column: Column) -> int | None:
+        """Return how many digits after the point a column keeps of a number; None for all.
+
+        Not of floats, which keep what they can.
+        """
+        return stated_scale(column)
 
     def staged_type(self, column: Column, *, in_key: bool = False) -> str:
         """Return the type as which a staging table has what is to be in a column."""

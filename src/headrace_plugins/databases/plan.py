@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sdk import Schema
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
+from headrace_plugins.databases.digits import wider_type
 from headrace_plugins.databases.sink_settings import Deletes, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.sdk import SinkBatch
-    from headrace_plugins.databases.catalog import Table, TableName
+    from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Database
     from headrace_plugins.databases.rows import RecordRows
     from headrace_plugins.databases.sink_settings import TableSinkSettings
@@ -43,6 +45,12 @@ class Plan:
     recreates: bool = False
 
     @property
+    def columns(self) -> list[Column]:
+        """The columns of the table that are written; none of one that is to be made."""
+        found = () if self.table is None else self.table.columns
+        return [column for column in found if column.name in self.types]
+
+    @property
     def unique(self) -> bool:
         """Whether the target has a unique constraint on just the columns of the key."""
         if self.table is None:
@@ -71,6 +79,35 @@ class Plan:
             body.append(f"PRIMARY KEY ({', '.join(map(quote, keys))})")
         path = database.path(self.target)
         return f"CREATE TABLE {path} ({', '.join(body)}){database.table_options}"
+
+
+def column_changes(
+    database: Database,
+    table: Table,
+    schema: Schema,
+    types: Mapping[str, str],
+    policy: EvolutionPolicy,
+) -> list[str]:
+    """Return the statements that let a table take rows, as far as a policy allows them.
+
+    Args:
+        database: Where the table is.
+        table: The table.
+        schema: Of the rows, by the names of the columns.
+        types: The types of the columns that are to be written, were they new.
+        policy: The target's.
+    """
+    follows = {Handling.EVOLVE, Handling.LENIENT}
+    adds, widens = (policy.of(kind) in follows for kind in (ChangeKind.ADD, ChangeKind.WIDEN))
+    changes: list[str] = []
+    for name, kind in types.items():
+        column, field = table.column(name), schema.field(name)
+        if column is None:
+            changes += [database.add_column(table.name, name, kind)] if adds else []
+        elif field is not None and widens and not column.generated:
+            to = wider_type(database, column, field.schema)
+            changes += [] if to is None else database.retype(table.name, name, to)
+    return changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,7 @@ class Postgresql(Database):
     kind: ClassVar[str] = "postgresql"
     row_id: ClassVar[str] = "ctid"
     knows_writers: ClassVar[bool] = True
+    cuts_seconds: ClassVar[bool] = True
     read_only: ClassVar[str] = "SET TRANSACTION READ ONLY"
     settings: ClassVar[Mapping[str, str]] = SETTINGS
 

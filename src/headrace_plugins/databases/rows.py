@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.sdk import ConfigError, Schema, SinkBatch, Type
-from headrace.sdk.schema import COLUMN_TYPE, FLOATS, VARIANT, WHOLE_NUMBERS, primary_key
-from headrace.sdk.schema_evolution import evolve
+from headrace.sdk.schema import COLUMN_TYPE, VARIANT, primary_key
 from headrace.sdk.sink import RECORD_ID
 from headrace.sdk.sqltext import JSON_OPTIONS, quote, selected, sql_null
 from headrace_plugins.databases.sink_settings import Contract
@@ -90,6 +89,11 @@ class RecordRows:
             f.name: _json_text(f.schema) if _is_json(f.schema) else f.schema
             for f in self.schema.fields
         }
+
+    def value_sql(self, name: str) -> str:
+        """Return the SQL of a column's value over the frame of ``write``; null if none is."""
+        sql = self.fields[name]
+        return f"value.after{sql.removeprefix('row')}" if self.is_change else sql
 
     def plain(self, frame: DataFrame) -> DataFrame:
         """Return a row for each record that has one."""
@@ -248,16 +252,3 @@ def _is_json(schema: Schema) -> bool:
 def _json_text(schema: Schema) -> Schema:
     parameters = {k: v for k, v in schema.parameters.items() if k == COLUMN_TYPE}
     return Schema.string(optional=schema.optional, parameters=parameters)
-
-
-def wider(there: Schema, comes: Schema) -> Schema | None:
-    """Return the schema of a column of numbers that takes what it has and what comes.
-
-    None where it does already, or where they are no numbers.
-    """
-    numbers = {*WHOLE_NUMBERS, *FLOATS}
-    if {there.type, comes.type} - numbers or there.is_logical or comes.is_logical:
-        return None
-    bare = there.replaced(parameters={}, optional=True, default=None)
-    wider = evolve(bare, comes.replaced(parameters={}, optional=True, default=None))
-    return None if wider.type is there.type else wider

@@ -93,7 +93,8 @@ class TableSinkSettings(ConnectionSettings, TableSettings, group="Tables"):
         "one; "
         "update only replaces; replace puts the records of each batch, or of each reading of a "
         "table, in the place of all rows; scd2 keeps each version of a row with the times "
-        "between which it was valid.",
+        "between which it was valid. Changes, as change capture gives them, need upsert, "
+        "update or scd2.",
         default=Mode.INSERT,
         importance=Importance.HIGH,
     )

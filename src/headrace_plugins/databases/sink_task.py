@@ -27,14 +27,14 @@ from headrace.sdk import (
 )
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.schema import primary_key
-from headrace.sdk.schema_evolution import ChangeKind, Handling
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
+from headrace_plugins.databases.digits import lost_digits
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
-from headrace_plugins.databases.plan import Plan, TablePart
-from headrace_plugins.databases.rows import RecordRows, record_rows, wider
+from headrace_plugins.databases.plan import Plan, TablePart, column_changes
+from headrace_plugins.databases.rows import RecordRows, record_rows
 from headrace_plugins.databases.sink_settings import (
     NO_KEY,
     DataSaveMode,
@@ -245,6 +245,8 @@ class TableSinkTask(FrameSink):
         is_own = list(plan.rows.keys) == [field.name for field in batch.key_schema.fields]
         if plan.table is None or not plan.rows.is_flat or not is_own:
             return None
+        if lost_digits(self.database, plan.rows, plan.columns):
+            return None
         staging = self._staged(plan, part.batch, has_ops=True, tolerant=False)
 
         def staged(results: Sequence[str]) -> StagedWrite:
@@ -379,6 +381,13 @@ class TableSinkTask(FrameSink):
                 field="schema.save.mode",
             )
         rows = record_rows(batch, part.keys, settings.contract, table)
+        if rows.is_change and not settings.insert_mode.is_keyed:
+            raise ConfigError(
+                problem=f"The records of {batch.topic} are changes, which are not applied to "
+                f"{target} by insert.mode {settings.insert_mode.value}.",
+                fix="Set insert.mode=upsert, or make rows of them by the transform Unwrap.",
+                field="insert.mode",
+            )
         if self.database.folds_columns:
             fix = "Rename one of them with the transform ReplaceField."
             check_cases("columns", rows.fields, str(target), fix)
@@ -432,19 +441,7 @@ class TableSinkTask(FrameSink):
         It is not part of the batch's transaction: a column without values does no harm, and is
         there when the batch runs again.
         """
-        changes: list[str] = []
-        adds = batch.evolution.of(ChangeKind.ADD) in {Handling.EVOLVE, Handling.LENIENT}
-        widens = batch.evolution.of(ChangeKind.WIDEN) is Handling.EVOLVE
-        for name, kind in types.items():
-            column = table.column(name)
-            if column is None and adds:
-                changes.append(self.database.add_column(table.name, name, kind))
-            field = rows.schema.field(name)
-            if column is not None and field is not None and widens:
-                larger = wider(column.schema, field.schema)
-                if larger is not None:
-                    to = self.database.column_type(larger)
-                    changes += self.database.retype(table.name, name, to)
+        changes = column_changes(self.database, table, rows.schema, types, batch.evolution)
         missing = [
             column.name
             for column in table.columns
@@ -469,7 +466,7 @@ class TableSinkTask(FrameSink):
 
     def _refusals(self, plan: Plan, batch: SinkBatch) -> list[Refusal]:
         """Return what the table cannot take, as far as Spark can tell."""
-        found: list[Refusal] = []
+        found = lost_digits(self.database, plan.rows, plan.columns)
         keyed = self.settings.insert_mode.is_keyed
         if plan.rows.is_change:
             return found

@@ -32,7 +32,11 @@ class TableSourceSettings(ConnectionSettings, group="Tables"):
         importance=Importance.HIGH,
     )
     topic_prefix: str = setting(
-        "What stands before the name of a table in the name of its topic.", default=""
+        "What stands before the name of a table in the name of its topic, as it is written: "
+        "`crm.` makes `crm.customers`, and `crm` makes `crmcustomers`. Between them is the "
+        "table's schema only where it is not the default one, as in `crm.sales.orders`; "
+        "Debezium has a dot and the schema, or MySQL's database, in each name.",
+        default="",
     )
     invalid_values: InvalidValues = setting(
         "What becomes of a value that its type in Headrace has nothing for, such as an "

@@ -467,6 +467,10 @@ class Sqlite(Database):
             session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")
 
     @override
+    def kept_scale(self, column: Column) -> int | None:
+        return None  # what a number would lose is seen when it is loaded
+
+    @override
     def retype(self, table: TableName, column: str, type_: str) -> list[str]:
         return []  # a column takes any value, and keeps its declared type
 

@@ -120,6 +120,16 @@ def test_who_owns_the_tables_may_have_to_be_allowed_a_publication(url: str, user
     assert (found.verdict, found.found) == (Verdict.OK, "is made at the start")
 
 
+def test_a_table_without_a_primary_key_is_told_of(url: str) -> None:
+    run(url, TABLE, "CREATE TABLE k (v int)", "ALTER TABLE k REPLICA IDENTITY FULL")
+    found = examined(url)
+    assert "a primary key of public.t" not in found
+    keyless = found["a primary key of public.k"]
+    assert keyless.verdict is Verdict.WARNING
+    run(url, f"{statement(keyless).replace('(…)', '(v)')}")
+    assert "a primary key of public.k" not in examined(url)
+
+
 def test_tables_whose_rows_the_log_does_not_tell_apart(url: str) -> None:
     run(url, TABLE, 'CREATE TABLE "no Key" (id int)')
     found = examined(url)["rows of public.no Key in the log"]

@@ -74,8 +74,10 @@ def records(
 def batch_of(frame: DataFrame, number: int, *, epoch: int = 1, **more: Any) -> SinkBatch:
     """Return the batch that a frame is of."""
     schemas = {f.name: f.schema for f in from_spark_json(frame.schema.jsonValue()).fields}
-    mark, policy = Mark(APP, number, epoch), EvolutionPolicy(Handling.EVOLVE)
-    return SinkBatch(mark, "t", schemas["value"], schemas.get("key"), policy, **more)
+    more.setdefault("evolution", EvolutionPolicy(Handling.EVOLVE))
+    return SinkBatch(
+        Mark(APP, number, epoch), "t", schemas["value"], schemas.get("key"), **more
+    )
 
 
 def write(task: FrameSink, frame: DataFrame, number: int, **more: Any) -> int:

@@ -1,6 +1,7 @@
 """What the sink of any database does in each mode, on H2 and on Derby, which lacks much."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from tests.integration.databases.table_writing import (
 from tests.jdbc_database import JdbcDatabase, drivers_load
 
 from headrace.dataplane.delivery import refused_of
-from headrace.sdk import RecordError, RetriableError
+from headrace.sdk import HeadraceError, RecordError, RetriableError
 from headrace.sdk.connector import Verdict
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace.settings import Settings
 from headrace_plugins.connectors.jdbc import JdbcSink
 
@@ -173,6 +175,26 @@ def test_a_field_that_is_new_becomes_a_column(
     write(task, records(spark, [(1, "a")]), 1)
     write(task, records(spark, [(2, "b", 0.5)], "id BIGINT, name STRING, more DOUBLE"), 2)
     assert rows(database, '"id", "name", "more"') == [(1, "a", None), (2, "b", 0.5)]
+
+
+def test_a_decimal_grows_by_the_digits_that_come_or_refuses_what_it_would_lose(
+    spark: SparkSession, tasks: Any, database: JdbcDatabase
+) -> None:
+    task, ddl = tasks(), "id BIGINT, name DECIMAL({})"
+    write(task, records(spark, [(1, Decimal("1.50"))], ddl.format("10,2")), 1)
+    frame = records(spark, [(2, Decimal("2.3456"))], ddl.format("12,4"))
+    ignored = EvolutionPolicy(Handling.IGNORE)
+    with pytest.raises(RecordError, match="more digits than the column"):
+        write(task, frame, 2, evolution=ignored)
+    if "derby" in database.url:  # which changes the lengths of texts only
+        with pytest.raises(HeadraceError, match=r"ALTER|Syntax|syntax"):
+            write(task, frame, 2)
+        fits = records(spark, [(2, Decimal("2.3400"))], ddl.format("12,4"))
+        write(task, fits, 2, evolution=ignored)
+        assert rows(database) == [(1, Decimal("1.50")), (2, Decimal("2.34"))]
+    else:
+        write(task, frame, 2)
+        assert rows(database) == [(1, Decimal("1.5000")), (2, Decimal("2.3456"))]
 
 
 def test_records_that_types_and_constraints_refuse_are_found_one_by_one(

@@ -1,21 +1,26 @@
 """What the sink of MySQL and MariaDB refuses, makes and leaves, on a real MariaDB."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from tests.integration.databases.mysql_tables import run
 from tests.integration.databases.table_writing import batch_of, records, tasks_of, write
 from tests.mariadb_server import MariadbServer, connect
 
-from headrace.sdk import ConfigError, RetriableError
+from headrace.sdk import ConfigError, RetriableError, Schema
 from headrace.sdk.connector import Verdict
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.databases import merging
 
@@ -142,3 +147,47 @@ def test_a_first_batch_that_was_not_renamed_is_there_once_whoever_finishes_it(
     old = [(2, "old")] if mode == "insert" else []
     rows = run(url, "SELECT id, name FROM t ORDER BY id, name")
     assert rows == [(1, "a"), (2, "b"), *old]
+
+
+def test_a_decimal_and_a_time_grow_by_the_digits_that_come(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(
+        url,
+        "CREATE TABLE t (id bigint PRIMARY KEY, price decimal(10,2) NOT NULL DEFAULT 5, "
+        "at datetime(3))",
+    )
+    at = datetime.fromisoformat("2026-01-01T01:01:01.123456")
+    ddl = "id BIGINT, price DECIMAL(12,4), at TIMESTAMP_NTZ"
+    frame = records(spark, [(1, Decimal("2.3456"), at)], ddl)
+    batch = batch_of(frame, 1)
+    members = {field.name: field.schema for field in batch.schema.fields}
+    stated = {**members["at"].parameters, "headrace.column.type": "mysql datetime(6)"}
+    members["at"] = members["at"].replaced(parameters=stated)
+    batch = replace(batch, schema=Schema.struct(members))
+    task = tasks(insert_mode="upsert", key_fields="id")
+    task.write(frame, batch).commit(batch.mark.receipt({}))
+    assert run(url, "SELECT * FROM t") == [(1, Decimal("2.3456"), at)]
+    run(url, "INSERT INTO t (id) VALUES (2)")
+    assert run(url, "SELECT price FROM t WHERE id = 2") == [(5,)]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("DECIMAL(12,4)", Decimal("2.3000"), Decimal("2.3456")),
+        ("DOUBLE", 2.25, 2.255),
+        ("STRING", "2.250", "2.255"),
+    ],
+)
+def test_a_value_that_would_lose_digits_is_refused(
+    spark: SparkSession, tasks: Any, url: str, case: Sequence[Any]
+) -> None:
+    type_, good, bad = case
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, x decimal(10,2))")
+    policy, ddl = EvolutionPolicy(Handling.IGNORE), f"id BIGINT, x {type_}"
+    task = tasks(insert_mode="upsert", key_fields="id")
+    with pytest.raises(PythonException, match="truncated for column 'x'"):
+        write(task, records(spark, [(1, good), (2, bad)], ddl), 1, evolution=policy)
+    assert write(task, records(spark, [(1, good)], ddl), 1, evolution=policy) == 1
+    assert run(url, "SELECT * FROM t") == [(1, Decimal(str(good)))]

@@ -2,10 +2,13 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
+from datetime import time as time_of_day
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -23,7 +26,8 @@ from tests.integration.databases.table_writing import (
 from tests.postgresql_server import PostgresqlServer
 
 from headrace.dataplane.delivery import refused_of
-from headrace.sdk import ConfigError, Mark, RecordError, RetriableError
+from headrace.sdk import ConfigError, Mark, RecordError, RetriableError, Schema
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.postgres import PostgresSink
 
 pytestmark = pytest.mark.spark
@@ -143,6 +147,15 @@ def test_changes_are_applied_with_keys_that_change_and_truncations(
     assert rows(url) == [(7, "g")]
 
 
+@pytest.mark.parametrize("mode", ["insert", "replace"])
+def test_changes_are_refused_in_a_mode_that_does_not_apply_them(
+    spark: SparkSession, tasks: Any, mode: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"changes.*insert\.mode=upsert.*Unwrap") as error:
+        write(tasks(insert_mode=mode, key_fields="id"), records(spark, CHANGES, CHANGE), 1)
+    assert error.value.field == "insert.mode"
+
+
 def test_a_field_that_is_new_becomes_a_column(
     spark: SparkSession, tasks: Any, url: str
 ) -> None:
@@ -157,6 +170,136 @@ def test_a_column_of_numbers_is_widened(spark: SparkSession, tasks: Any, url: st
     write(task, records(spark, [(1, "a")], "id INT, name STRING"), 1)
     write(task, records(spark, [(2**40, "b")]), 2)
     assert rows(url) == [(1, "a"), (2**40, "b")]
+
+
+PRICE = "id BIGINT, price DECIMAL({})"
+STATED = "headrace.column.type"
+
+
+@pytest.mark.parametrize("handling", [Handling.EVOLVE, Handling.LENIENT])
+@pytest.mark.parametrize(
+    "digits",
+    [
+        ("10,2", "12,4", "12,4"),
+        ("10,2", "14,2", "14,2"),
+        ("10,2", "6,4", "12,4"),
+        ("10,4", "12,2", "14,4"),
+        ("10,2", "9,1", "10,2"),
+    ],
+)
+def test_a_decimal_grows_by_the_digits_that_come(
+    spark: SparkSession, tasks: Any, url: str, digits: Sequence[str], handling: Handling
+) -> None:
+    there, comes, becomes = digits
+    task, policy = tasks(insert_mode="upsert", key_fields="id"), EvolutionPolicy(handling)
+    write(task, records(spark, [(1, Decimal("1.5"))], PRICE.format(there)), 1)
+    frame = records(spark, [(2, Decimal("2.3456"))], PRICE.format(comes))
+    write(task, frame, 2, evolution=policy)
+    expected = Decimal("2.3456").quantize(Decimal(1).scaleb(-int(comes[-1])))
+    assert rows(url) == [(1, Decimal("1.5")), (2, expected)]
+    assert type_of(url, "price") == f"numeric({becomes})"
+
+
+def test_a_decimal_is_widened_by_changes(spark: SparkSession, tasks: Any, url: str) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, price numeric(10,2))")
+    row = PRICE.format("12,4").replace(" ", ": ", 1).replace("price ", "price: ")
+    ddl = f"before STRUCT<{row}>, after STRUCT<{row}>, op STRING"
+    frame = records(spark, [(None, (1, Decimal("2.3456")), "c")], ddl)
+    write(tasks(insert_mode="upsert", key_fields="id"), frame, 1)
+    assert rows(url) == [(1, Decimal("2.3456"))]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("numeric(10,2)", "DECIMAL(12,4)", Decimal("2.3400"), Decimal("2.3456")),
+        ("numeric(50,2)", "DECIMAL(12,4)", Decimal("2.3400"), Decimal("2.3456")),
+        ("numeric(5,-2)", "DECIMAL(12,0)", Decimal(1200), Decimal(1234)),
+        ("numeric(10,2)", "DOUBLE", 0.25, 0.255),
+        ("numeric(10,2)", "STRING", "-2.340", "-2.345"),
+        ("money", "DECIMAL(12,4)", Decimal("2.3400"), Decimal("2.3456")),
+        (
+            "timestamp(3)",
+            "TIMESTAMP_NTZ",
+            datetime.fromisoformat("2026-01-01T01:01:01.005"),
+            datetime.fromisoformat("2026-01-01T01:01:01.0056"),
+        ),
+        (
+            "timestamptz(0)",
+            "TIMESTAMP",
+            datetime(2026, 1, 1, tzinfo=UTC),
+            datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+        ),
+    ],
+)
+@pytest.mark.parametrize("contract", ["row", "change"])
+def test_a_value_that_would_lose_digits_is_refused_by_itself(
+    spark: SparkSession, tasks: Any, url: str, case: Sequence[Any], contract: str
+) -> None:
+    column, type_, good, bad = case
+    run(url, f"CREATE TABLE t (id bigint PRIMARY KEY, x {column})")
+    values: list[Any] = [(1, good), (2, bad), (3, None)]
+    ddl = f"id BIGINT, x {type_}"
+    if contract == "change":
+        values = [(None, each, "c") for each in values]
+        ddl = f"before STRUCT<id: BIGINT, x: {type_}>, after STRUCT<id: BIGINT, x: {type_}>"
+        ddl += ", op STRING"
+    task = tasks(insert_mode="upsert", key_fields="id")
+    frame, policy = records(spark, values, ddl, ids=True), EvolutionPolicy(Handling.IGNORE)
+    batch = batch_of(frame, 1, evolution=policy)
+    with pytest.raises(
+        RecordError, match=f"more digits than the column x of type {column[:7]}"
+    ):
+        task.write(frame, batch)
+    assert rows(url) == []
+    refusal = task.refusals(frame, batch)[0]
+    kept = frame.filter(f"NOT {refusal.condition}")
+    assert frame.filter(refusal.condition).selectExpr("record_id").collect() == [(1,)]
+    assert write(task, kept, 1, evolution=policy) == 2
+    assert rows(url, "id") == [(1,), (3,)]
+
+
+def test_few_rows_that_would_lose_digits_are_left_to_the_write_that_refuses_them(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, price numeric(10,2))")
+    task = tasks(insert_mode="upsert", delete_enabled="true")
+    for type_, is_taken in (("10,2", True), ("12,4", False)):
+        frame = records(spark, [(1, Decimal("2.3456"))], PRICE.format(type_), keys=[1])
+        policy = EvolutionPolicy(Handling.IGNORE)
+        batch = batch_of(frame, 1, evolution=policy)
+        found = task.keyed_write(spark, batch)
+        assert (found is not None) == is_taken
+        if found is not None:
+            found.abort()
+
+
+def test_a_time_grows_by_the_digits_that_the_sources_column_has(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint, at timestamp(3), day time(0))")
+    kinds = {"at": "timestamp without time zone", "day": "time(6) without time zone"}
+    members = {
+        "id": Schema.int64(),
+        "at": Schema.local_timestamp(),
+        "day": Schema.time(),
+    }
+    for name, kind in kinds.items():
+        parameters = {**members[name].parameters, STATED: f"postgresql {kind}"}
+        members[name] = members[name].replaced(parameters=parameters)
+    at = datetime.fromisoformat("2026-01-01T01:01:01.123456")
+    frame = records(spark, [(1, at, 1)], "id BIGINT, at TIMESTAMP_NTZ, day BIGINT")
+    batch = replace(batch_of(frame, 1), schema=Schema.struct(members))
+    tasks().write(frame, batch).commit(batch.mark.receipt({}))
+    assert rows(url) == [(1, at, time_of_day(0, 0, 0, 1))]
+
+
+def type_of(url: str, column: str) -> str:
+    query = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = %s"
+    with psycopg.connect(url) as database:
+        found = database.execute(f"{query} AND attrelid = 't'::regclass", [column]).fetchone()
+    assert found is not None
+    return str(found[0])
 
 
 def test_records_that_types_and_constraints_refuse_are_found_one_by_one(

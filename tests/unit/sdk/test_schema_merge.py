@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.sdk.strategies import ROWS, values
 
 from headrace.sdk.errors import ConfigError
-from headrace.sdk.schema import Schema
+from headrace.sdk.schema import COLUMN_TYPE, Schema
 from headrace.sdk.schema_evolution import evolve
 
 
@@ -149,3 +149,60 @@ def test_local_times_beside_others_are_of_utc() -> None:
     local, zoned = Schema.local_timestamp(), Schema.timestamp()
     assert evolve(local, local).is_local
     assert evolve(local, zoned) == evolve(zoned, local) == zoned
+
+
+def _of(schema: Schema, type_: str) -> Schema:
+    return schema.replaced(parameters={**schema.parameters, COLUMN_TYPE: type_})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "type_"),
+    [
+        (
+            _of(Schema.decimal(2, precision=10), "postgresql numeric(10,2)"),
+            _of(Schema.decimal(4, precision=12), "postgresql numeric(12,4)"),
+            "postgresql numeric(12,4)",
+        ),
+        (
+            _of(Schema.decimal(4, precision=10), "postgresql numeric(10,4)"),
+            _of(Schema.decimal(2, precision=12), "postgresql numeric(12,2)"),
+            None,
+        ),
+        (
+            _of(Schema.int32(), "mysql int"),
+            _of(Schema.int64(), "mysql bigint"),
+            "mysql bigint",
+        ),
+        (
+            _of(Schema.int64(), "mysql bigint"),
+            _of(Schema.int32(), "mysql int"),
+            "mysql bigint",
+        ),
+        (
+            _of(Schema.local_timestamp(), "mysql datetime(3)"),
+            _of(Schema.local_timestamp(), "mysql datetime(6)"),
+            "mysql datetime(6)",
+        ),
+        (
+            _of(Schema.string(), "postgresql character varying(20)"),
+            _of(Schema.string(), "postgresql character varying(9)"),
+            "postgresql character varying(20)",
+        ),
+        (
+            _of(Schema.string(), "mysql varchar(20)"),
+            _of(Schema.string(), "mysql char(20)"),
+            None,
+        ),
+        (
+            _of(Schema.string(), "mysql char(3)"),
+            _of(Schema.string(), "mysql char(3)"),
+            "mysql char(3)",
+        ),
+    ],
+)
+def test_the_type_of_a_column_is_kept_only_where_it_takes_both(
+    old: Schema, new: Schema, type_: str | None
+) -> None:
+    once = evolve(old, new.replaced(doc="another"))
+    assert once.parameters.get(COLUMN_TYPE) == type_
+    assert evolve(once, old) == evolve(once, new) == once

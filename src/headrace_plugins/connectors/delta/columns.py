@@ -207,6 +207,7 @@ class Fit:
 class _Changes:
     policy: EvolutionPolicy
     may_widen: bool
+    title: str = ""
     added: list[str] = field(default_factory=list)
     widened: list[str] = field(default_factory=list)
 
@@ -217,12 +218,14 @@ def fit(
     *,
     policy: EvolutionPolicy,
     may_widen: bool = False,
+    title: str = "",
 ) -> Fit:
     """Return how a batch goes into a table, whose columns are matched whatever their case.
 
     Fields are those of Spark's JSON; a new table, whose fields are None, lets everything be
     null. The policy decides on columns that the table lacks, also in structs, and wider types.
     Without Delta's type widening (``may_widen``) only TINYINT and SMALLINT may become INT.
+    Errors name the table by its ``title``, its location.
 
     Raises:
         ConfigError: A type does not fit, or the policy rejects a column; `field` is its path.
@@ -231,7 +234,7 @@ def fit(
         made = nullable({"type": "struct", "fields": batch})
         assert not isinstance(made, str)
         return Fit(tuple(made["fields"]), {f["name"]: f["name"] for f in batch})
-    changes = _Changes(policy, may_widen)
+    changes = _Changes(policy, may_widen, title)
     fields, names = _fields(table, batch, "", changes)
     return Fit(tuple(fields), names, tuple(changes.added), tuple(changes.widened))
 
@@ -273,7 +276,7 @@ def _grown(table: Json, batch: Json, path: str, changes: _Changes) -> Json:
     if isinstance(table, str) or isinstance(batch, str):
         return _scalar(table, batch, path, changes)
     if table["type"] != batch["type"]:
-        raise _apart(table, batch, path)
+        raise _apart(table, batch, path, changes)
     match table["type"]:
         case "struct":
             fields, _ = _fields(table["fields"], batch["fields"], path, changes)
@@ -293,20 +296,25 @@ def _scalar(table: Json, batch: Json, path: str, changes: _Changes) -> Json:
         return table
     free = table in _FREE and batch in _FREE
     if not widens(table, batch) or not (free or changes.may_widen):
-        raise _apart(table, batch, path)
+        raise _apart(table, batch, path, changes)
     if changes.policy.of(ChangeKind.WIDEN) not in _FOLLOWED:
-        raise _apart(table, batch, path)
+        raise _apart(table, batch, path, changes)
     changes.widened.append(path)
     return batch
 
 
-def _apart(table: Json, batch: Json, path: str) -> ConfigError:
-    fix = "Cast the field with a transform"
-    if widens(table, batch):
-        fix += ", or set delta.enableTypeWidening=true in the table's properties"
+def _apart(table: Json, batch: Json, path: str, changes: _Changes) -> ConfigError:
+    fix = "Cast the field with a transform."
+    if widens(table, batch) and not changes.may_widen:
+        fix = (
+            "Cast the field with a transform, or let the table's types grow, by Spark: ALTER "
+            f"TABLE delta.`{changes.title}` SET TBLPROPERTIES ('delta.enableTypeWidening' = "
+            "'true'). The sink's table.properties are those of new tables only."
+        )
     return ConfigError(
-        problem=f"The table's column is {ddl(table)}, which cannot hold {ddl(batch)}.",
-        fix=f"{fix}.",
+        problem=f"The column {path} of the table {changes.title} is {ddl(table)}, which cannot "
+        f"hold {ddl(batch)}.",
+        fix=fix,
         field=path,
     )
 
@@ -406,6 +414,13 @@ def check_names(schema: Schema) -> None:
                 )
 
 
+NO_KEY = (
+    "Give the table key.fields in a rule of table.mapping, leave it out by table.exclude.list "
+    "of the source, or set mode to append. To all tables alike: key.fields."
+)
+"""What to do about a table that nothing says the key of."""
+
+
 def key_sources(
     batch: SinkBatch, configured: Sequence[str], target: TargetTable
 ) -> dict[str, str]:
@@ -421,8 +436,12 @@ def key_sources(
     if batch.key_schema is not None and batch.key_schema.type is Type.STRUCT:
         names = [member.name for member in batch.key_schema.fields]
     if not names:
-        problem = "The records have no key with fields that identifies the rows to update."
-        raise ConfigError(problem=problem, fix="Set key.fields.", field="key.fields")
+        raise ConfigError(
+            problem=f"The records of {batch.topic} have no key with fields that identifies the "
+            "rows to update.",
+            fix=NO_KEY,
+            field="key.fields",
+        )
     return {target.columns.rename.get(name, name): name for name in names}
 
 

@@ -252,7 +252,7 @@ class DeltaSettings(TableSettings, group="Delta"):
     )
     table_properties: tuple[str, ...] = setting(
         "Properties of a new table, as name=value pairs, such as "
-        "delta.enableTypeWidening=true.",
+        "delta.enableTypeWidening=true. A table that exists keeps its own.",
         default=(),
         validator=Lambda(_check_properties, "name=value pairs"),
         importance=Importance.LOW,

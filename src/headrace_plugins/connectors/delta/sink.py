@@ -347,7 +347,13 @@ class DeltaTask(FrameSink):
         fields = None if table is None else fields_of(table)
         properties = settings.properties if table is None else properties_of(table)
         widening = table is not None and properties.get(WIDENING) == "true"
-        plan = fit(fields, columns.fields, policy=batch.evolution, may_widen=widening)
+        plan = fit(
+            fields,
+            columns.fields,
+            policy=batch.evolution,
+            may_widen=widening,
+            title=str(part.path),
+        )
         if table is None:
             check_partition_columns(plan, settings.partition_by)
         elif settings.partition_by and (

@@ -123,6 +123,14 @@ def _tables(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator
             yield Finding(
                 f"rows of {table.name} in the log", Verdict.FAILED, error.problem, error.fix
             )
+        else:
+            if not table.key:
+                yield Finding(
+                    f"a primary key of {table.name}",
+                    Verdict.WARNING,
+                    "It has none: its rows cannot be updated in a target.",
+                    f"ALTER TABLE {log.database.path(table.name)} ADD PRIMARY KEY (…);",
+                )
     if fine:
         yield Finding("rows that the log tells apart", Verdict.OK, f"{len(tables)} tables")
 

@@ -75,7 +75,7 @@ class TestEvolution:
         assert raised.value.field == "extra"
 
     def test_a_type_that_cannot_grow_names_the_column_and_says_how_it_could(
-        self, tmp_path: Path, records: Records
+        self, tmp_path: Path, records: Records, spark: SparkSession
     ) -> None:
         task = sink(tmp_path / "t")
         write(task, records([(1, (1,))], "id INT, s STRUCT<a: INT>"), 1)
@@ -83,6 +83,15 @@ class TestEvolution:
         with pytest.raises(ConfigError, match="enableTypeWidening") as raised:
             task.write(frame, batch_of(frame, 2))
         assert raised.value.field == "s.a"
+        assert str(tmp_path / "t") in raised.value.problem
+        statement = str(raised.value.fix).partition("by Spark: ")[2].partition(". ")[0]
+        task = sink(tmp_path / "t", table_properties="delta.enableTypeWidening=true")
+        with pytest.raises(ConfigError, match="new tables only"):
+            task.write(frame, batch_of(frame, 2))
+        spark.sql(statement)
+        write(task, frame, 2)
+        read = spark.read.format("delta").load(str(tmp_path / "t")).orderBy("id").collect()
+        assert [row["s"]["a"] for row in read] == [1, 2]
         frame = records([(2, 2)], "id INT, s INT")
         with pytest.raises(ConfigError) as raised:
             task.write(frame, batch_of(frame, 2))

@@ -209,6 +209,8 @@ class TestKeys:
         with pytest.raises(ConfigError) as raised:
             sink(tmp_path / "t").write(frame, batch_of(frame, 1))
         assert raised.value.field == "key.fields"
+        assert "The records of t have no key" in raised.value.problem
+        assert "table.mapping" in str(raised.value.fix)
         with pytest.raises(ConfigError, match="sku, store"):
             sink(tmp_path / "t", key__fields="sku,store").write(frame, batch_of(frame, 1))
         frame = records(pairs((1, "a")))
