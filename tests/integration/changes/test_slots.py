@@ -263,6 +263,37 @@ def test_it_goes_on_after_the_server_was_away(
         following.task.stop()
 
 
+@pytest.mark.parametrize("most_bytes", ["1048576", "1000000000"])
+def test_a_server_shuts_down_while_changes_are_not_confirmed(
+    follow: Follow, most_bytes: str
+) -> None:
+    with PostgresqlServer.running() as server, server.database() as url:
+        only = {"table_include_list": "public.t"}
+        following = followed(url, follow, max_queue_size_in_bytes=most_bytes, **only)
+        run(url, "CREATE TABLE other (id int)", "UPDATE t SET v = 2")
+        end = following.plan()
+        following.read(end)  # and the sinks go on taking it
+        run(
+            url,
+            *(
+                f"INSERT INTO t SELECT {n} * 9999 + x, 0 FROM generate_series(10, 9999) x"
+                for n in range(9)
+            ),
+            "INSERT INTO other SELECT generate_series(1, 1000)",
+        )
+        time.sleep(1)
+        began = time.monotonic()
+        with server.paused():
+            assert time.monotonic() < began + 20
+            with pytest.raises(RetriableError):
+                following.plan()
+        following.commit(end)
+        run(url, "UPDATE t SET v = v + 1")
+        patiently(following)
+        assert following.replica.rows("t") == of_table(url)
+        following.task.stop()
+
+
 def test_it_goes_on_after_the_reading_process_was_killed(url: str, follow: Follow) -> None:
     following = followed(url, follow)
     process = following.task._process
