@@ -17,7 +17,7 @@ from headrace.sdk import (
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.database_log import followed_tables
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
-from headrace_plugins.changes.position import check_table_offset
+from headrace_plugins.changes.position import WHERE, check_table_offset, try_condition
 from headrace_plugins.changes.replay import SINCE, check_replay
 from headrace_plugins.changes.settings import ChangeSettings, paused_tables
 from headrace_plugins.databases.cursors import Rows, dividing_key
@@ -142,6 +142,9 @@ class ChangeSource(SourceConnector):
         begun = {p["table"]: o["after"] for p, o in position.items() if "after" in o}
         if begun:
             _check_keys(settings, log, begun)
+        asked = [(p["table"], p[WHERE]) for p, _ in position.items() if WHERE in p]
+        if asked:
+            _try_conditions(settings, log, asked)
 
 
 def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> list[Table]:
@@ -155,6 +158,16 @@ def _tables_and_others(
     selection = Selection.of(settings, log.database)
     follows = settings.snapshot_mode.follows
     return followed_tables(log, selection, session, follows=follows)
+
+
+def _try_conditions(
+    settings: ChangeSettings, log: DatabaseLog, asked: Sequence[tuple[str, str]]
+) -> None:
+    with log.database.session() as session:
+        tables = {str(each.name): each.name for each in _tables(settings, log, session)}
+        for table, condition in asked:
+            if table in tables:  # rows of others are asked for when they come
+                try_condition(log.database, session, tables[table], condition)
 
 
 def _check_keys(

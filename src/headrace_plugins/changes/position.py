@@ -8,13 +8,20 @@ condition in its partition (``where``) for some of its rows.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from headrace.sdk import ConfigError, DataLostError, StateError
+from headrace.sdk import (
+    ConfigError,
+    DataLostError,
+    HeadraceError,
+    RetriableError,
+    StateError,
+)
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.changes.replay import AT, SINCE, TABLES
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.catalog import TableName
+    from headrace_plugins.databases.database import Database, Session
 
 log = structlog.get_logger(__name__)
 
@@ -211,3 +219,23 @@ def check_condition(text: str) -> None:
             "comments, semicolons and backslashes.",
             field="offsets",
         )
+
+
+def try_condition(database: Database, session: Session, table: TableName, text: str) -> None:
+    """Raise ConfigError for a condition that the rows of a table cannot have."""
+    check_condition(text)
+    # The condition is put into queries by whoever asks for rows, and checked above.
+    query = f"SELECT 1 FROM {database.path(table)} WHERE ({text}) LIMIT 0"  # noqa: S608
+    try:
+        with database.reading(session):
+            session.rows(query)
+    except RetriableError:
+        raise
+    except HeadraceError as error:
+        asked = {"partition": {**partition_of(table), WHERE: text}, "offset": None}
+        raise ConfigError(
+            problem=f"Invalid condition {text!r} for {table}: {error.problem}",
+            fix="Correct it. Where the connector has it already, take it back by headrace "
+            f"connector offsets set NAME FILE --stop, with a FILE of [{json.dumps(asked)}].",
+            field="offsets",
+        ) from error

@@ -44,6 +44,7 @@ from headrace_plugins.changes.position import (
     partition_of,
     require_own,
     settled,
+    try_condition,
     without_lost,
 )
 from headrace_plugins.changes.process import LogProcess
@@ -377,8 +378,10 @@ class ChangeTask(StreamFrameSource):
                 end = end.moved(partition, bound)
                 continue
             offset = begun_offset(start.offset(partition))
-            rows = Rows.of(self._database, self._tables[partition["table"]])
+            rows = Rows.of(self._database, table := self._tables[partition["table"]])
             try:
+                if WHERE in partition:
+                    try_condition(self._database, session, table.name, partition[WHERE])
                 found = _cursor(rows, partition).latest(session, rows, offset, most=left)
             except RetriableError:
                 raise
