@@ -99,13 +99,12 @@ class ChangeSource(SourceConnector):
             except HeadraceError as error:
                 yield Finding("tables to follow", Verdict.FAILED, error.problem, error.fix)
                 return
-            for name in passed:
+            for name, obstacle in passed.items():
                 yield Finding(
                     f"changes of {name} in the log",
                     Verdict.WARNING,
-                    "It is an unlogged or a foreign table, and is left out.",
-                    f"ALTER TABLE {log.database.path(name)} SET LOGGED; if it is unlogged, or "
-                    "name it in table.exclude.list.",
+                    f"{obstacle.problem} The table is left out.",
+                    obstacle.fix,
                 )
             if settings.snapshot_mode.follows:
                 yield from cls.examine_log(log, session, tables)
@@ -153,8 +152,8 @@ def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> lis
 
 def _tables_and_others(
     settings: ChangeSettings, log: DatabaseLog, session: Session
-) -> tuple[list[Table], list[TableName]]:
-    """Return the tables that are read, and those that are left out."""
+) -> tuple[list[Table], Mapping[TableName, ConfigError]]:
+    """Return the tables that are read, and why others are left out."""
     selection = Selection.of(settings, log.database)
     follows = settings.snapshot_mode.follows
     return followed_tables(log, selection, session, follows=follows)

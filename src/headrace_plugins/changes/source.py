@@ -129,7 +129,7 @@ class ChangeTask(StreamFrameSource):
         self._was_table = False
         self._unknown: list[str] = []
         """Tables that count as read, and that the log does not have."""
-        self._passed: list[TableName] = []
+        self._passed = frozenset[TableName]()
         self._writers = TableWriters(self._writers_of)
 
     @override
@@ -289,7 +289,7 @@ class ChangeTask(StreamFrameSource):
         if time.monotonic() < due and self._tables:
             return
         session, place = self._asking(), start.offset(self._log.partition)
-        found = self._followed(session)
+        found = self._followed(session, start)
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
         self._tables = tables
@@ -310,13 +310,18 @@ class ChangeTask(StreamFrameSource):
             self._writers.wait(n for n in tables if start.offset(partition_of(n)) is None)
         self._looked = time.monotonic()
 
-    def _followed(self, session: Session) -> list[Table]:
-        follows = self.settings.snapshot_mode.follows
-        found, passed = followed_tables(self._log, self._selection, session, follows=follows)
-        if passed not in ([], self._passed):
-            names = [str(each) for each in passed]
-            log.warning("tables are left out: the log has nothing of them", tables=names)
-        self._passed = passed
+    def _followed(self, session: Session, start: Position) -> list[Table]:
+        found, passed = followed_tables(
+            self._log,
+            self._selection,
+            session,
+            follows=self.settings.snapshot_mode.follows,
+            known=lambda name: start.offset(partition_of(name)) is not None,
+        )
+        for name in passed.keys() - self._passed:
+            why, fix = passed[name].problem, passed[name].fix
+            log.warning("table is left out", table=str(name), problem=why, fix=fix)
+        self._passed = frozenset(passed)
         return found
 
     def _writers_of(self, name: str) -> frozenset[str]:
