@@ -26,7 +26,7 @@ from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.changes.replay import AT, SINCE, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from headrace.sdk import Position
     from headrace_plugins.changes.database_log import DatabaseLog
@@ -53,6 +53,15 @@ def followed(place: Offset) -> Offset:
 def is_read(offset: Mapping[str, Any] | None) -> bool:
     """Return whether a table with this offset is read to its end."""
     return offset is not None and "after" not in offset and offset.get("round") != 0
+
+
+def all_read(start: Position, tables: Iterable[str]) -> Position:
+    """Return a position where tables are read to their ends."""
+    end = start
+    for name in tables:
+        if not is_read(start.offset(partition_of(name))):
+            end = end.moved(partition_of(name), {"round": 1})
+    return end
 
 
 def begun_offset(offset: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -34,6 +34,7 @@ from headrace_plugins.changes.position import (
     SEEN,
     UNTIL,
     WHERE,
+    all_read,
     begun_offset,
     check_condition,
     followed,
@@ -172,6 +173,9 @@ class ChangeTask(StreamFrameSource):
             # A snapshot that was taken before lacks what the log has lost.
             self._drop_snapshot()
             self._begun = None
+            self._look(Position())
+            if limit.until is None and limit.rows is None:
+                return self._all_read(Position())  # up to where `--once` goes, of all batches
             return Position.of(self._log.partition, self._first(anew=True))
         except RetriableError:
             self._expect_another_server()
@@ -276,12 +280,12 @@ class ChangeTask(StreamFrameSource):
                 end = end.moved(self._log.partition, followed(self._log.moved(place, now)))
         for partition in [p for p, _ in start.items() if SINCE in p]:
             end = end.without(partition)
-        if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
-            for name in self._tables:
-                offset = start.offset(partition_of(name))
-                if not is_read(offset) and not self._is_paused(name):
-                    end = end.moved(partition_of(name), {"round": 1})
-        return end
+        return (
+            end if self.settings.snapshot_mode is SnapshotMode.NO_DATA else self._all_read(end)
+        )
+
+    def _all_read(self, start: Position) -> Position:
+        return all_read(start, (name for name in self._tables if not self._is_paused(name)))
 
     def _look(self, start: Position) -> None:
         """Look which tables there are, now and then, and whether the log has them."""
