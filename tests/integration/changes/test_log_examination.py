@@ -294,6 +294,15 @@ def test_tables_that_the_log_lacks_are_told_of(url: str) -> None:
     assert "changes of public.u in the log" not in examined(url)
 
 
+def test_a_slot_that_is_in_use_is_warned_of(url: str, follow: Callable[..., Following]) -> None:
+    run(url, TABLE)
+    following = follow(url)
+    following.new()
+    found = examined(url)["the replication slot s for this connector alone"]
+    assert found.verdict is Verdict.WARNING
+    assert f"PID {following.slot['active_pid']} of the application headrace" in found.found
+
+
 def test_a_slot_that_keeps_much_of_the_log(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace_plugins.connectors.postgres.examination._MUCH_BYTES", 1000)
     run(url, TABLE, PUBLICATION, SLOT, "INSERT INTO t SELECT generate_series(1, 1000)")

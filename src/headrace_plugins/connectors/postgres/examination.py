@@ -28,8 +28,10 @@ SELECT current_setting('max_replication_slots')::int
     - (SELECT count(*) FROM pg_catalog.pg_stat_replication)"""
 _SLOT = """
 SELECT active, wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint,
-  pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, safe_wal_size
-FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
+  pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, safe_wal_size,
+  active_pid, application_name
+FROM pg_catalog.pg_replication_slots
+LEFT JOIN pg_catalog.pg_stat_activity ON pid = active_pid WHERE slot_name = %s"""
 _STANDBYS = """
 SELECT count(*), current_setting('server_version_num')::int,
   current_setting('synchronized_standby_slots', true),
@@ -144,7 +146,7 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
     if not found:
         yield Finding(requirement, Verdict.OK, "is created at the start")
         return
-    active, status, kept, behind, safe = found[0]
+    active, status, kept, behind, safe, pid, application = found[0]
     if status == "lost":
         yield Finding(
             requirement,
@@ -168,6 +170,14 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
         else f"Run the connector, or drop the slot before the disk is full: {drop}",
         otherwise=Verdict.WARNING,
     )
+    if active:
+        yield Finding(
+            f"{requirement} for this connector alone",
+            Verdict.WARNING,
+            f"in use by PID {pid} of the application {application or 'of another user'}",
+            "If that is another connector, give this one another slot.name: with one slot both "
+            "would end each other.",
+        )
     limit = session.value("SELECT current_setting('max_slot_wal_keep_size')")
     yield _finding(
         limit != "-1",
