@@ -11,7 +11,7 @@ import pytest
 from headrace.control import Holding, read_definitions
 from headrace.model import Batch, BatchState, Counts, Definition, TaskId
 from headrace.runtime.app import Runtime
-from headrace.sdk import ConfigError, Mark, Position, StaleEpochError, StateError
+from headrace.sdk import ConfigError, Mark, Position, Schema, StaleEpochError, StateError
 from headrace.settings import load_settings
 from headrace_plugins.connectors.file.folder import FolderSink
 
@@ -90,6 +90,25 @@ def test_what_a_target_holds_is_given_up_by_force_only(
         way_out.give_up(None, skip=True, force=False, dry_run=False)
     way_out.give_up(None, skip=True, force=True, dry_run=False)
     assert runtime.state.position(TASK) == END
+
+
+@pytest.mark.parametrize(
+    "topic", ["customers", "sink 40bf3df91bda: customers", "sink 0: customers"]
+)
+def test_a_sink_with_a_folder_for_each_table_is_asked_by_the_names_of_streams(
+    runtime: Runtime, tmp_path: Path, batch: Batch, topic: str
+) -> None:
+    file = tmp_path / "copy.yaml"
+    file.write_text(
+        f"name: copy\nsource: {{connector: file, path: {tmp_path}/in/*.csv}}\n"
+        f"sinks: [{{connector: delta, path: '{tmp_path}/lake/${{table}}'}}]\n"
+    )
+    (tmp_path / "in").mkdir()
+    [found] = read_definitions(file, runtime.registry.reads)
+    runtime.state.put_schema("copy", topic, Schema.struct({}))
+    way_out = runtime.giving_up(found)
+    given = way_out.give_up(None, skip=False, force=False, dry_run=False)
+    assert [each.holds for each in given.targets] == [Holding.NO]
 
 
 def test_offsets_are_not_reset_beside_it(

@@ -12,7 +12,7 @@ from headrace.evolution.keys import (
     plugin_keys,
 )
 from headrace.evolution.plan import Handled, Move, Reconciled, reconcile
-from headrace.evolution.targets import Evolution, Reconciliations, Target
+from headrace.evolution.targets import Evolution, Reconciliations, Target, topic_of
 
 __all__ = [
     "Evolution",
@@ -28,4 +28,5 @@ __all__ = [
     "plugin_keys",
     "reconcile",
     "schema_changes",
+    "topic_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from headrace.sdk import FrameSink, RecordExpr, Schema, SchemaMemory
 
 log = structlog.get_logger(__name__)
+
+_KEY = re.compile(r"sink [^ :]+: (?P<topic>.*)", re.DOTALL)
+
+
+def topic_of(key: str) -> str:
+    """Return the topic or stream that a schema is remembered of, under whatever name."""
+    found = _KEY.fullmatch(key)
+    return key if found is None else found["topic"]
 
 
 @dataclass

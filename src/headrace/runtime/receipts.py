@@ -12,6 +12,7 @@ from itertools import islice
 
 from headrace.control import REPLAYS, Holding, TargetView, TaskPlan, definition_of, replay_plan
 from headrace.dataplane import Step, constant_topic, sink_marks, sink_title, topic_mark
+from headrace.evolution import topic_of
 from headrace.model import Batch, Connector, Lease, TaskId
 from headrace.plugins import aside, has_ended
 from headrace.runtime.tasks import Assembler, Planner, connector_context, names_of
@@ -42,7 +43,10 @@ class Receipts:
     def ask_of(
         self, planned: Callable[[], TaskPlan], batch: Batch, topics: Sequence[str]
     ) -> Sequence[TargetView]:
-        """Do the same for a task that is planned otherwise."""
+        """Do the same for a task that is planned otherwise.
+
+        The topics may also be the names under which the schemas of targets are remembered.
+        """
         until = time.monotonic() + self.timeout.total_seconds()
         work = partial(self._asked, planned, batch, topics, until)
         asked = aside(f"headrace-receipts-{batch.task.connector}", work)
@@ -78,7 +82,7 @@ class Receipts:
 
             # Looked at, not started: only what a person's code does has to be started.
             steps = [Step(each.transform, each.predicate, each.negate) for each in plan.steps]
-            known = dict.fromkeys([plan.stream, *topics])
+            known = dict.fromkeys([plan.stream, *map(topic_of, topics)])
             sent = {topic: constant_topic(steps, topic) for topic in known}
             of_streams = {topic: marks(f"{application}/{topic}") for topic in sent}
             asked = [

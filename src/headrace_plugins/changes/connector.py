@@ -17,7 +17,7 @@ from headrace.sdk import (
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.database_log import followed_tables
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
-from headrace_plugins.changes.position import check_table_offset
+from headrace_plugins.changes.position import WHERE, check_table_offset, try_condition
 from headrace_plugins.changes.replay import SINCE, check_replay
 from headrace_plugins.changes.settings import ChangeSettings, paused_tables
 from headrace_plugins.databases.cursors import Rows, dividing_key
@@ -99,13 +99,12 @@ class ChangeSource(SourceConnector):
             except HeadraceError as error:
                 yield Finding("tables to follow", Verdict.FAILED, error.problem, error.fix)
                 return
-            for name in passed:
+            for name, obstacle in passed.items():
                 yield Finding(
                     f"changes of {name} in the log",
                     Verdict.WARNING,
-                    "It is an unlogged or a foreign table, and is left out.",
-                    f"ALTER TABLE {log.database.path(name)} SET LOGGED; if it is unlogged, or "
-                    "name it in table.exclude.list.",
+                    f"{obstacle.problem} The table is left out.",
+                    obstacle.fix,
                 )
             if settings.snapshot_mode.follows:
                 yield from cls.examine_log(log, session, tables)
@@ -148,6 +147,9 @@ class ChangeSource(SourceConnector):
         begun = {p["table"]: o["after"] for p, o in position.items() if "after" in o}
         if begun:
             _check_keys(settings, log, begun)
+        asked = [(p["table"], p[WHERE]) for p, _ in position.items() if WHERE in p]
+        if asked:
+            _try_conditions(settings, log, asked)
 
 
 def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> list[Table]:
@@ -156,11 +158,21 @@ def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> lis
 
 def _tables_and_others(
     settings: ChangeSettings, log: DatabaseLog, session: Session
-) -> tuple[list[Table], list[TableName]]:
-    """Return the tables that are read, and those that are left out."""
+) -> tuple[list[Table], Mapping[TableName, ConfigError]]:
+    """Return the tables that are read, and why others are left out."""
     selection = Selection.of(settings, log.database)
     follows = settings.snapshot_mode.follows
     return followed_tables(log, selection, session, follows=follows)
+
+
+def _try_conditions(
+    settings: ChangeSettings, log: DatabaseLog, asked: Sequence[tuple[str, str]]
+) -> None:
+    with log.database.session() as session:
+        tables = {str(each.name): each.name for each in _tables(settings, log, session)}
+        for table, condition in asked:
+            if table in tables:  # rows of others are asked for when they come
+                try_condition(log.database, session, tables[table], condition)
 
 
 def _check_keys(

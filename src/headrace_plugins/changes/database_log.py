@@ -121,9 +121,11 @@ class DatabaseLog(ABC):
     def check_end(self, session: Session, place: Offset) -> None:  # noqa: B027 - none by default
         """Raise DataLostError where the log of this server never comes to a batch's end."""
 
-    def unlogged(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
-        """Return the tables whose rows are never in the log. It changes nothing."""
-        return ()
+    def obstacles(
+        self, session: Session, tables: Sequence[Table]
+    ) -> Mapping[TableName, ConfigError]:
+        """Return why tables cannot be followed that may be left out. It changes nothing."""
+        return {}
 
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
         """Return the tables that the log has nothing of until ``check``. It changes nothing."""
@@ -177,12 +179,18 @@ class DatabaseLog(ABC):
 
 
 def followed_tables(
-    log: DatabaseLog, selection: Selection, session: Session, *, follows: bool
-) -> tuple[list[Table], list[TableName]]:
-    """Return the tables that are followed, and those that are left out.
+    log: DatabaseLog,
+    selection: Selection,
+    session: Session,
+    *,
+    follows: bool,
+    known: Callable[[TableName], bool] = lambda _: False,
+) -> tuple[list[Table], Mapping[TableName, ConfigError]]:
+    """Return the tables that are followed, and why others are left out.
 
-    The log has nothing of these, and no one has named them: patterns only fit. One that is
-    named, or has no other beside it, is followed, and so refused by ``DatabaseLog.require``.
+    The log does not have these, and no one has named them: patterns only fit. One that is
+    named or ``known`` from before, or has no other beside it, is followed, and so refused by
+    ``DatabaseLog.require``.
     Raises ConfigError where no table is chosen, or where two have one source partition.
     Where the log is not read (``follows``) nothing is left out.
     """
@@ -200,10 +208,12 @@ def followed_tables(
                 field="table.include.list",
             )
     if not follows:
-        return chosen, []
-    passed = {n for n in log.unlogged(session, chosen) if not selection.names(n)}
+        return chosen, {}
+    found = log.obstacles(session, chosen)
+    names = [each for each in sorted(found) if not (selection.names(each) or known(each))]
+    passed = {name: found[name] for name in names}
     kept = [table for table in chosen if table.name not in passed]
-    return (kept, sorted(passed)) if kept else (chosen, [])
+    return (kept, passed) if kept else (chosen, {})
 
 
 @dataclass

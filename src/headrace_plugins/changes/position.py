@@ -8,23 +8,31 @@ condition in its partition (``where``) for some of its rows.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from headrace.sdk import ConfigError, DataLostError, StateError
+from headrace.sdk import (
+    ConfigError,
+    DataLostError,
+    HeadraceError,
+    RetriableError,
+    StateError,
+)
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.changes.replay import AT, SINCE, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from headrace.sdk import Position
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.databases.catalog import TableName
+    from headrace_plugins.databases.database import Database, Session
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +53,15 @@ def followed(place: Offset) -> Offset:
 def is_read(offset: Mapping[str, Any] | None) -> bool:
     """Return whether a table with this offset is read to its end."""
     return offset is not None and "after" not in offset and offset.get("round") != 0
+
+
+def all_read(start: Position, tables: Iterable[str]) -> Position:
+    """Return a position where tables are read to their ends."""
+    end = start
+    for name in tables:
+        if not is_read(start.offset(partition_of(name))):
+            end = end.moved(partition_of(name), {"round": 1})
+    return end
 
 
 def begun_offset(offset: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -211,3 +228,23 @@ def check_condition(text: str) -> None:
             "comments, semicolons and backslashes.",
             field="offsets",
         )
+
+
+def try_condition(database: Database, session: Session, table: TableName, text: str) -> None:
+    """Raise ConfigError for a condition that the rows of a table cannot have."""
+    check_condition(text)
+    # The condition is put into queries by whoever asks for rows, and checked above.
+    query = f"SELECT 1 FROM {database.path(table)} WHERE ({text}) LIMIT 0"  # noqa: S608
+    try:
+        with database.reading(session):
+            session.rows(query)
+    except RetriableError:
+        raise
+    except HeadraceError as error:
+        asked = {"partition": {**partition_of(table), WHERE: text}, "offset": None}
+        raise ConfigError(
+            problem=f"Invalid condition {text!r} for {table}: {error.problem}",
+            fix="Correct it. Where the connector has it already, take it back by headrace "
+            f"connector offsets set NAME FILE --stop, with a FILE of [{json.dumps(asked)}].",
+            field="offsets",
+        ) from error

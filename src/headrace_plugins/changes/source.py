@@ -34,6 +34,7 @@ from headrace_plugins.changes.position import (
     SEEN,
     UNTIL,
     WHERE,
+    all_read,
     begun_offset,
     check_condition,
     followed,
@@ -44,6 +45,7 @@ from headrace_plugins.changes.position import (
     partition_of,
     require_own,
     settled,
+    try_condition,
     without_lost,
 )
 from headrace_plugins.changes.process import LogProcess
@@ -128,7 +130,7 @@ class ChangeTask(StreamFrameSource):
         self._was_table = False
         self._unknown: list[str] = []
         """Tables that count as read, and that the log does not have."""
-        self._passed: list[TableName] = []
+        self._passed = frozenset[TableName]()
         self._writers = TableWriters(self._writers_of)
 
     @override
@@ -171,6 +173,9 @@ class ChangeTask(StreamFrameSource):
             # A snapshot that was taken before lacks what the log has lost.
             self._drop_snapshot()
             self._begun = None
+            self._look(Position())
+            if limit.until is None and limit.rows is None:
+                return self._all_read(Position())  # up to where `--once` goes, of all batches
             return Position.of(self._log.partition, self._first(anew=True))
         except RetriableError:
             self._expect_another_server()
@@ -275,12 +280,12 @@ class ChangeTask(StreamFrameSource):
                 end = end.moved(self._log.partition, followed(self._log.moved(place, now)))
         for partition in [p for p, _ in start.items() if SINCE in p]:
             end = end.without(partition)
-        if self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
-            for name in self._tables:
-                offset = start.offset(partition_of(name))
-                if not is_read(offset) and not self._is_paused(name):
-                    end = end.moved(partition_of(name), {"round": 1})
-        return end
+        return (
+            end if self.settings.snapshot_mode is SnapshotMode.NO_DATA else self._all_read(end)
+        )
+
+    def _all_read(self, start: Position) -> Position:
+        return all_read(start, (name for name in self._tables if not self._is_paused(name)))
 
     def _look(self, start: Position) -> None:
         """Look which tables there are, now and then, and whether the log has them."""
@@ -288,7 +293,7 @@ class ChangeTask(StreamFrameSource):
         if time.monotonic() < due and self._tables:
             return
         session, place = self._asking(), start.offset(self._log.partition)
-        found = self._followed(session)
+        found = self._followed(session, start)
         tables = {str(table.name): table for table in found}
         added = [name for name in tables if name not in self._tables]
         self._tables = tables
@@ -309,13 +314,18 @@ class ChangeTask(StreamFrameSource):
             self._writers.wait(n for n in tables if start.offset(partition_of(n)) is None)
         self._looked = time.monotonic()
 
-    def _followed(self, session: Session) -> list[Table]:
-        follows = self.settings.snapshot_mode.follows
-        found, passed = followed_tables(self._log, self._selection, session, follows=follows)
-        if passed not in ([], self._passed):
-            names = [str(each) for each in passed]
-            log.warning("tables are left out: the log has nothing of them", tables=names)
-        self._passed = passed
+    def _followed(self, session: Session, start: Position) -> list[Table]:
+        found, passed = followed_tables(
+            self._log,
+            self._selection,
+            session,
+            follows=self.settings.snapshot_mode.follows,
+            known=lambda name: start.offset(partition_of(name)) is not None,
+        )
+        for name in passed.keys() - self._passed:
+            why, fix = passed[name].problem, passed[name].fix
+            log.warning("table is left out", table=str(name), problem=why, fix=fix)
+        self._passed = frozenset(passed)
         return found
 
     def _writers_of(self, name: str) -> frozenset[str]:
@@ -377,8 +387,10 @@ class ChangeTask(StreamFrameSource):
                 end = end.moved(partition, bound)
                 continue
             offset = begun_offset(start.offset(partition))
-            rows = Rows.of(self._database, self._tables[partition["table"]])
+            rows = Rows.of(self._database, table := self._tables[partition["table"]])
             try:
+                if WHERE in partition:
+                    try_condition(self._database, session, table.name, partition[WHERE])
                 found = _cursor(rows, partition).latest(session, rows, offset, most=left)
             except RetriableError:
                 raise

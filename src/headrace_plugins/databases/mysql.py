@@ -181,6 +181,13 @@ class Mysql(Database):
                 field="connection.url",
             )
 
+    @property
+    def grants(self) -> str:
+        """The statement that gives its user the rights to read and write."""
+        rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP"
+        user = self.address.user or "user"
+        return f"GRANT {rights} ON {self.quote(self.address.database)}.* TO '{user}';"
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
@@ -191,7 +198,8 @@ class Mysql(Database):
             raise self._asks_for_file() from error
         except _pymysql().MySQLError as error:
             number, *texts = error.args if len(error.args) > 1 else (0, str(error))
-            raise translated(self.address, number, str(texts[0]).strip()) from error
+            text = str(texts[0]).strip()
+            raise translated(self.address, number, text, self.grants) from error
         except OSError as error:
             raise translated(self.address, NOT_REACHED, str(error)) from error
 
@@ -520,6 +528,17 @@ class Mysql(Database):
             str(charset),
             f"ALTER DATABASE {self.quote(self.address.database)} CHARACTER SET utf8mb4;",
         )
+        free = int(found["max_connections"]) - int(found["Threads_connected"])
+        yield _advised(
+            "free connections",
+            free >= _SPARE,
+            f"{free} free",
+            f"SET GLOBAL max_connections = {int(found['max_connections']) + 100};",
+        )
+        yield from self.examine_writing(found)
+
+    def examine_writing(self, found: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield findings that hold for writing only, of a server's variables."""
         yield _advised(
             "LOAD DATA LOCAL, which is twice as fast as INSERT",
             found["local_infile"] == "ON",
@@ -532,13 +551,6 @@ class Mysql(Database):
             packet >= _PACKET_BYTES,
             f"max_allowed_packet is {packet}",
             f"SET GLOBAL max_allowed_packet = {4 * _PACKET_BYTES};",
-        )
-        free = int(found["max_connections"]) - int(found["Threads_connected"])
-        yield _advised(
-            "free connections",
-            free >= _SPARE,
-            f"{free} free",
-            f"SET GLOBAL max_connections = {int(found['max_connections']) + 100};",
         )
         if found["read_only"] == "ON":
             yield _advised(

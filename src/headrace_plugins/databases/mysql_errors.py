@@ -32,11 +32,14 @@ _REFUSED_ROW = {
 }
 
 
-def translated(address: Address, number: object, text: str) -> Exception:
-    """Return our error for one of a server or of PyMySQL; 0 is the number of one without."""
+def translated(address: Address, number: object, text: str, grants: str = "") -> Exception:
+    """Return our error for one of a server or of PyMySQL; 0 is the number of one without.
+
+    ``grants`` are the statements that give a user the rights that it needs.
+    """
     title, text = address.title, text.rstrip(".")
     if number in _NOT_USABLE or "CERTIFICATE_VERIFY_FAILED" in text:
-        return _not_usable(address, number, f"{title}: {text}.")
+        return _not_usable(address, number, f"{title}: {text}.", grants)
     if number in _NO_SPACE or "error 28" in text or "No space left" in text:
         return StorageUnavailableError(
             problem=f"{title} has no space: {text}.", fix="Make space on its disk."
@@ -67,20 +70,17 @@ def refused_row(address: Address, text: str) -> RecordError:
     )
 
 
-def _not_usable(address: Address, number: object, problem: str) -> ConfigError:
+def _not_usable(address: Address, number: object, problem: str, grants: str) -> ConfigError:
     database = "`" + address.database.replace("`", "``") + "`"
-    grant = (
-        "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP "
-        f"ON {database}.* TO '{address.user or 'user'}';"
-    )
     if number in _NO_ENTRY:
         return ConfigError(
             problem=problem,
-            fix=f"Correct connection.user and connection.password, or grant it: {grant}",
+            fix="Correct connection.user and connection.password"
+            + (f", or grant it: {grants}" if grants else "."),
             field="connection.password",
         )
     if number in _NOT_GRANTED:
-        return ConfigError(problem=problem, fix=grant, field="connection.user")
+        return ConfigError(problem=problem, fix=grants, field="connection.user")
     if number == _NO_TABLE:
         fix = "Create the table, or name one that is there."
         return ConfigError(problem=problem, fix=fix)

@@ -1,7 +1,9 @@
 """What MariaDB and MySQL need for its binary log to be followed, and the places of it."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,9 +20,11 @@ from tests.integration.databases.mysql_tables import run
 from tests.mariadb_server import MariadbServer
 from tests.mysql_server import MysqlServer, NewestMysqlServer
 
-from headrace.sdk import ConfigError
+from headrace.sdk import ConfigError, RetriableError
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.log import Offset
+from headrace_plugins.connectors.mysql import MysqlSource
+from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
     examine_binlog,
@@ -87,8 +91,12 @@ def test_a_setting_that_is_missing_has_the_statement_that_sets_it(
     each_server.execute(f"SET GLOBAL {name} = {value}")
     try:
         found = findings(url)[requirement]
-        assert (found.verdict, found.fix) == (verdict, f"SET GLOBAL {fix};")
-        each_server.execute(found.fix)
+        is_mysql = isinstance(each_server, MysqlServer)
+        statement = f"SET {'PERSIST' if is_mysql else 'GLOBAL'} {fix};"
+        assert found.verdict == verdict
+        assert found.fix.startswith(statement)
+        assert is_mysql or fix.replace("'", "") in found.fix.partition(" and write ")[2]
+        each_server.execute(statement)
         assert findings(url)[requirement].verdict == Verdict.OK
     finally:
         each_server.execute(f"SET GLOBAL {name} = {before!r}")
@@ -122,6 +130,45 @@ def test_a_user_without_the_right_to_follow_is_told_the_grant(
         ),
     ):
         pieces(own, place_of(url))
+
+
+def test_a_source_is_told_what_it_needs_to_read_only(
+    url: str, each_server: MariadbServer
+) -> None:
+    def examined(url: str) -> list[Finding]:
+        config = MysqlSource.config_def().parse({"connection.url": url, "name": "c"})
+        return list(MysqlSource.examine(config))
+
+    run(url, "CREATE TABLE t (id INT PRIMARY KEY)")
+    requirements = " ".join(each.requirement for each in examined(url))
+    assert "LOAD DATA" not in requirements
+    assert "rows of 16 MB" not in requirements
+    with user(each_server, url) as own:
+        [denied] = [each for each in examined(own) if each.verdict is Verdict.FAILED][:1]
+    assert "GRANT SELECT ON" in denied.fix
+    assert "REPLICATION SLAVE" in denied.fix
+    assert "INSERT" not in denied.fix
+
+
+def test_a_reader_with_the_id_of_another_is_told_the_key(
+    url: str, each_server: MariadbServer
+) -> None:
+    dumps = [Dump(database_of(url), 4711, timedelta(seconds=1)) for _ in range(2)]
+    try:
+        place = place_of(url)
+        for dump in dumps:
+            dump.open()
+            dump.request(place["file"], place["pos"], None)
+        with pytest.raises(RetriableError) as raised:  # noqa: PT012 - what comes before it
+            by = time.monotonic() + 30
+            while time.monotonic() < by:
+                dumps[0].receive(1.0)
+                while (found := dumps[0].packet(0)) is not None:
+                    del dumps[0].data[: found[1]]
+        assert "database.server.id" in raised.value.fix
+    finally:
+        for dump in dumps:
+            dump.close()
 
 
 def test_a_server_without_a_log_is_refused(mariadb: MariadbServer) -> None:

@@ -1,11 +1,12 @@
 """What ``headrace doctor`` finds of a database whose changes are to be followed."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import psycopg
 import pytest
-from tests.integration.changes.change_reading import run
+from structlog.testing import capture_logs
+from tests.integration.changes.change_reading import Following, run
 from tests.postgresql_server import PostgresqlServer
 
 from headrace.sdk import ConfigError
@@ -143,13 +144,96 @@ def test_tables_whose_rows_the_log_does_not_tell_apart(url: str) -> None:
 
 def test_a_publication_that_lacks_tables_where_others_make_it(url: str) -> None:
     run(url, TABLE, "CREATE TABLE u (id int PRIMARY KEY)", PUBLICATION)
-    texts = {"publication_autocreate_mode": "disabled"}
+    texts = {"publication_autocreate_mode": "disabled", "table_include_list": "t, u"}
     found = examined(url, **texts)["the publication s"]
-    assert (found.verdict, found.found) == (Verdict.FAILED, "It lacks tables.")
+    assert found.verdict is Verdict.FAILED
+    assert "publication.autocreate.mode" in found.found
     assert [each.fix for each in errors(url, **texts)] == [found.fix]
     run(url, found.fix)
     assert examined(url, **texts)["the publication s"].verdict is Verdict.OK
     assert not errors(url, **texts)
+
+
+OBSTACLES = {
+    "a table of another": [
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "GRANT SELECT ON u TO PUBLIC",
+    ],
+    "a publication of another": [
+        "ALTER PUBLICATION s OWNER TO postgres",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        'ALTER TABLE u OWNER TO "other user"',
+    ],
+    "no key": ["CREATE TABLE u (id int)", 'ALTER TABLE u OWNER TO "other user"'],
+    "a schema of another": [
+        "CREATE SCHEMA v",
+        "CREATE TABLE v.u (id int PRIMARY KEY)",
+        'ALTER TABLE v.u OWNER TO "other user"',
+    ],
+}
+
+
+@pytest.mark.parametrize("made", OBSTACLES)
+def test_a_table_that_others_make_is_left_out_where_it_cannot_be_followed(
+    url: str, user: str, follow: Callable[..., Following], made: str
+) -> None:
+    database = url.rpartition("/")[2]
+    run(
+        url,
+        'ALTER TABLE t OWNER TO "other user"',
+        'ALTER ROLE "other user" REPLICATION',
+        f'GRANT CREATE ON DATABASE {database} TO "other user"',
+        "INSERT INTO t VALUES (1, 1)",
+    )
+    following = follow(user)
+    assert len(following.new()) == 1
+    run(url, *OBSTACLES[made])
+    with capture_logs() as logs:
+        run(url, "INSERT INTO t VALUES (2, 2)")
+        assert len(following.new()) == 1
+        following.new()
+    name = "v.u" if made == "a schema of another" else "public.u"
+    [warning] = [each for each in logs if each["event"] == "table is left out"]
+    assert (warning["table"], warning["log_level"]) == (name, "warning")
+    found = examined(user)
+    assert found[f"changes of {name} in the log"].verdict is Verdict.WARNING
+    assert warning["fix"] == found[f"changes of {name} in the log"].fix
+    assert found["the publication s"].verdict is Verdict.OK
+    assert not errors(user)
+
+    # Named, it is refused before it is taken.
+    named = {"table_include_list": f"public.t, {name}"}
+    [error] = errors(user, **named)
+    assert error.fix == warning["fix"]
+    following.restart(**named)
+    if made != "no key":
+        with pytest.raises(ConfigError):
+            following.new()
+    run(url, warning["fix"].rpartition("run: ")[2].partition(";")[0])
+    following.restart()
+    following.new()
+
+
+def test_a_publication_that_was_dropped_says_at_once_that_all_is_read_again(
+    url: str, user: str, follow: Callable[..., Following]
+) -> None:
+    run(url, 'ALTER ROLE "other user" REPLICATION', PUBLICATION)
+    following = follow(user)
+    following.new()
+    run(url, "DROP PUBLICATION s", "INSERT INTO t VALUES (2, 2)")
+    with pytest.raises(ConfigError) as raised:
+        following.new()
+    assert "CREATE PUBLICATION" in raised.value.fix
+    assert "reading the tables again" in raised.value.fix
+    assert "pg_drop_replication_slot" in raised.value.fix
+
+
+def test_who_may_not_make_a_publication_is_told_the_same_by_a_run(url: str, user: str) -> None:
+    run(url, 'ALTER TABLE t OWNER TO "other user"')
+    found = examined(user)["the publication s"]
+    [error] = errors(user)
+    assert found.fix == error.fix
+    assert error.fix.startswith("GRANT CREATE ON DATABASE")
 
 
 @pytest.mark.parametrize(
@@ -218,6 +302,15 @@ def test_tables_that_the_log_lacks_are_told_of(url: str) -> None:
     assert not errors(url)
     run(url, statement(found))
     assert "changes of public.u in the log" not in examined(url)
+
+
+def test_a_slot_that_is_in_use_is_warned_of(url: str, follow: Callable[..., Following]) -> None:
+    run(url, TABLE)
+    following = follow(url)
+    following.new()
+    found = examined(url)["the replication slot s for this connector alone"]
+    assert found.verdict is Verdict.WARNING
+    assert f"PID {following.slot['active_pid']} of the application headrace" in found.found
 
 
 def test_a_slot_that_keeps_much_of_the_log(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

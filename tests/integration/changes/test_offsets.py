@@ -1,5 +1,6 @@
 """What a person may not set as the offset of a source of changes, and what is said of it."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -132,3 +133,42 @@ def test_what_a_source_has_stored_itself_is_taken(
             for partition, offset in following.position.items():
                 assert alter(following.connector, each, partition, offset) is None
             following.batch(1)
+
+
+@pytest.mark.parametrize("source", [PostgresSource, MysqlSource])
+def test_a_condition_that_the_table_cannot_have_is_refused(
+    source: type[SourceConnector], url: str, binlog_url: str
+) -> None:
+    schema = "public"
+    if source is PostgresSource:
+        run(url, "CREATE TABLE t (id int PRIMARY KEY)")
+    else:
+        url, schema = binlog_url, binlog_url.rpartition("/")[2]
+        run_mysql(url, "CREATE TABLE t (id int PRIMARY KEY)")
+
+    def asked(where: str) -> ConfigError | None:
+        return alter(source, url, {"table": f"{schema}.t", "where": where}, {"round": 0})
+
+    assert asked("id > 4000 AND id % 2 = 1") is None
+    found = asked("idd > 4000")
+    assert found is not None
+    assert (found.field, "idd" in found.problem) == ("offsets", True)
+    found = asked("id > ")
+    assert found is not None
+
+
+def test_a_stored_condition_that_fails_tells_how_to_take_it_back(
+    url: str, follow: Callable[..., Following]
+) -> None:
+    run(url, "CREATE TABLE t (id int PRIMARY KEY, v int)")
+    following = follow(url)
+    following.new()
+    asked = {**TABLE, "where": "v > 5"}
+    following.commit(following.position.moved(asked, {"round": 0}))
+    run(url, "ALTER TABLE t DROP COLUMN v")
+    with pytest.raises(ConfigError, match="v > 5") as raised:
+        following.new()
+    shown = raised.value.fix.partition(" FILE of ")[2].removesuffix(".")
+    assert json.loads(shown) == [{"partition": asked, "offset": None}]
+    following.commit(following.position.without(asked))
+    following.new()

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.integration.changes.binlog_reading import place_of
 from tests.integration.changes.change_reading import Following, rows, run
+from tests.integration.databases.mysql_tables import run as run_mysql
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import ConfigError, DataLostError, Position, RetriableError
+from headrace.sdk import ConfigError, DataLostError, Position, ReadLimit, RetriableError
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]
@@ -98,6 +100,48 @@ def test_all_is_read_again_while_the_task_runs(url: str, follow: Follow) -> None
     run(url, "UPDATE t SET v = 3")
     following.new()
     assert following.replica.rows("t") == of_table(url)
+
+
+def once(following: Following) -> None:
+    """Go on as ``headrace run --once`` does: up to what was there when it began."""
+    until = following.task.latest(following.position, ReadLimit())
+    while True:
+        end = following.task.latest(following.position, ReadLimit(rows=1000, until=until))
+        if end == following.position:
+            return
+        following.read(end)
+        following.commit(end)
+
+
+def test_a_run_that_ends_reads_all_again_where_the_slot_was_lost(
+    url: str, follow: Follow
+) -> None:
+    following = followed(url, follow, snapshot_mode="when_needed")
+    following.restart()
+    run(url, DROP, "INSERT INTO t SELECT n, 0 FROM generate_series(10, 3000) n")
+    once(following)
+    assert following.replica.rows("t") == of_table(url)
+    run(url, "UPDATE t SET v = v + 1")
+    once(following)
+    assert following.replica.rows("t") == of_table(url)
+
+
+def test_a_run_that_ends_reads_all_again_where_the_binary_log_was_purged(
+    binlog_url: str, follow: Follow
+) -> None:
+    run_mysql(binlog_url, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    following = follow(binlog_url, snapshot_mode="when_needed")
+    once(following)
+    following.restart()
+    run_mysql(binlog_url, "INSERT INTO t VALUES (2)", "FLUSH LOGS", "INSERT INTO t VALUES (3)")
+    end, by = place_of(binlog_url), time.monotonic() + 30
+    while run_mysql(binlog_url, "SHOW BINARY LOGS")[0][0] != end["file"]:
+        assert time.monotonic() < by  # a reader of before may still have it open
+        run_mysql(binlog_url, f"PURGE BINARY LOGS TO '{end['file']}'")
+        time.sleep(0.2)
+    once(following)
+    [table] = following.replica.tables
+    assert [row["id"] for row in following.replica.rows(table)] == [1, 2, 3]
 
 
 def test_reset_offsets_read_all_again(url: str, follow: Follow) -> None:
@@ -257,6 +301,37 @@ def test_it_goes_on_after_the_server_was_away(
             pytest.raises(RetriableError),
         ):
             following.plan()
+        run(url, "UPDATE t SET v = v + 1")
+        patiently(following)
+        assert following.replica.rows("t") == of_table(url)
+        following.task.stop()
+
+
+@pytest.mark.parametrize("most_bytes", ["1048576", "1000000000"])
+def test_a_server_shuts_down_while_changes_are_not_confirmed(
+    follow: Follow, most_bytes: str
+) -> None:
+    with PostgresqlServer.running() as server, server.database() as url:
+        only = {"table_include_list": "public.t"}
+        following = followed(url, follow, max_queue_size_in_bytes=most_bytes, **only)
+        run(url, "CREATE TABLE other (id int)", "UPDATE t SET v = 2")
+        end = following.plan()
+        following.read(end)  # and the sinks go on taking it
+        run(
+            url,
+            *(
+                f"INSERT INTO t SELECT {n} * 9999 + x, 0 FROM generate_series(10, 9999) x"
+                for n in range(9)
+            ),
+            "INSERT INTO other SELECT generate_series(1, 1000)",
+        )
+        time.sleep(1)
+        began = time.monotonic()
+        with server.paused():
+            assert time.monotonic() < began + 20
+            with pytest.raises(RetriableError):
+                following.plan()
+        following.commit(end)
         run(url, "UPDATE t SET v = v + 1")
         patiently(following)
         assert following.replica.rows("t") == of_table(url)

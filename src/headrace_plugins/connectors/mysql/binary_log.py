@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, DataLostError, RetriableError, Schema
-from headrace.sdk.connector import Verdict
+from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
@@ -73,6 +73,24 @@ _BY_GTIDS = (
     *_OTHERS,
 )
 _RESNAPSHOT = f"Keep binary logs for longer. {RESNAPSHOT}"
+
+
+class FollowedMysql(Mysql):
+    """One that is only read, and followed."""
+
+    @property
+    @override
+    def grants(self) -> str:
+        user, database = self.address.user or "user", self.quote(self.address.database)
+        # MariaDB has REPLICATION CLIENT for another name of BINLOG MONITOR.
+        return (
+            f"GRANT SELECT ON {database}.* TO '{user}'; "
+            f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}';"
+        )
+
+    @override
+    def examine_writing(self, found: Mapping[str, Any]) -> Iterator[Finding]:
+        yield from ()
 
 
 @dataclass

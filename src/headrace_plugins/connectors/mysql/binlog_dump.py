@@ -208,17 +208,18 @@ class Dump:
         text = packet[9:].decode(errors="replace").rstrip(".")
         if number in _NO_RIGHT:
             return self._not_granted(text)
+        if "server_uuid" in text or "server_id" in text or "same server" in text:
+            return RetriableError(
+                problem=f"{address.title}: {text}.",
+                fix="Another reader or replica has the same server id: set database.server.id "
+                "to a number that nobody else has, or leave it out to have one drawn.",
+            )
         if number != _UNREADABLE:
-            return translated(address, number, text)
+            return translated(address, number, text, self._database.grants)
         if "max_allowed_packet" in text:
             return ConfigError(
                 problem=f"{address.title}: {text}.",
                 fix="SET GLOBAL max_allowed_packet = 1073741824;",
-            )
-        if "same server" in text or "server_uuid" in text or "server_id" in text:
-            return RetriableError(
-                problem=f"{address.title}: {text}.",
-                fix="Give each reader of the binary log a server id of its own.",
             )
         return DataLostError(
             problem=f"{address.title} no longer has what follows in its binary log: {text}.",

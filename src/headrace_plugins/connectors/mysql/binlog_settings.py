@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 ROW_FORMAT = "SET GLOBAL binlog_format = 'ROW'; Then begin with a new snapshot."
 FULL_IMAGE = "SET GLOBAL binlog_row_image = 'FULL'; Then begin with a new snapshot."
-FULL_METADATA = "SET GLOBAL binlog_row_metadata = 'FULL';"
 NO_PARTIAL_JSON = "SET GLOBAL binlog_row_value_options = ''; Then begin with a new snapshot."
+_OPTIONS = (
+    "Write log_bin = binlog, server_id = 1, binlog_format = ROW and binlog_row_image = FULL "
+    "under [mysqld] in the server's option file, with a server_id that no other server has, "
+    "and restart it."
+)
 _NEW_NAMES = (8, 2)
 """The first MySQL that has SHOW BINARY LOG STATUS."""
 _LEAST_SECONDS = 86_400
@@ -58,23 +62,28 @@ def examine_binlog(session: Session) -> Iterator[Finding]:
             "" if met else fix,
         )
 
-    yield needed("log_bin", "ON", "Set log_bin in the server's options, and restart it.")
-    yield needed("binlog_format", "ROW", "SET GLOBAL binlog_format = 'ROW';")
-    yield needed("binlog_row_image", "FULL", "SET GLOBAL binlog_row_image = 'FULL';")
+    mariadb = is_mariadb(session)
+
+    def kept(name: str, value: str) -> str:
+        return _kept(name, value, mariadb=mariadb)
+
+    yield needed("log_bin", "ON", _OPTIONS)
+    yield needed("binlog_format", "ROW", kept("binlog_format", "'ROW'"))
+    yield needed("binlog_row_image", "FULL", kept("binlog_row_image", "'FULL'"))
     if "binlog_row_metadata" in found:
-        yield needed("binlog_row_metadata", "FULL", FULL_METADATA, Verdict.WARNING)
+        fix = kept("binlog_row_metadata", "'FULL'")
+        yield needed("binlog_row_metadata", "FULL", fix, Verdict.WARNING)
     if "binlog_row_value_options" in found:
-        fix = "SET GLOBAL binlog_row_value_options = '';"
-        yield needed("binlog_row_value_options", "", fix)
+        yield needed("binlog_row_value_options", "", kept("binlog_row_value_options", "''"))
     if "log_bin_compress" in found:
         yield Finding(
             "log_bin_compress, ON or OFF",
             Verdict.OK,
             f"log_bin_compress is {found['log_bin_compress']}",
         )
-    yield _server_id(found)
-    yield _age(found)
-    yield from _rights(session, mariadb=is_mariadb(session))
+    yield _server_id(found, mariadb=mariadb)
+    yield _age(found, mariadb=mariadb)
+    yield from _rights(session, mariadb=mariadb)
 
 
 def examine_cascades(session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
@@ -99,24 +108,35 @@ def examine_cascades(session: Session, tables: Sequence[Table]) -> Iterator[Find
                 )
 
 
-def _server_id(found: dict[str, Any]) -> Finding:
+def _kept(name: str, value: str, *, mariadb: bool) -> str:
+    """Return how a variable is set now, and for after a restart."""
+    if not mariadb:
+        return f"SET PERSIST {name} = {value};"
+    line = f"{name} = {value}".replace("'", "")
+    return (
+        f"SET GLOBAL {name} = {value}; and write {line} under [mysqld] in the server's option "
+        "file, as a restart forgets the statement."
+    )
+
+
+def _server_id(found: dict[str, Any], *, mariadb: bool) -> Finding:
     is_set = int(found["server_id"]) > 0
     return Finding(
         "server_id other than 0",
         Verdict.OK if is_set else Verdict.FAILED,
         f"server_id is {found['server_id']}",
-        "" if is_set else "SET GLOBAL server_id = 1;",
+        "" if is_set else _kept("server_id", "1", mariadb=mariadb),
     )
 
 
-def _age(found: dict[str, Any]) -> Finding:
+def _age(found: dict[str, Any], *, mariadb: bool) -> Finding:
     seconds = int(found.get("binlog_expire_logs_seconds") or 0)
     seconds = seconds or int(float(found.get("expire_logs_days") or 0) * 86_400)
     is_long = not seconds or seconds >= _LEAST_SECONDS
     name = "binlog_expire_logs_seconds"
     if name not in found:
         name = "expire_logs_days"
-    fix = f"SET GLOBAL {name} = {'604800' if name.endswith('seconds') else '7'};"
+    fix = _kept(name, "604800" if name.endswith("seconds") else "7", mariadb=mariadb)
     return Finding(
         "binary logs that are kept for a day or longer",
         Verdict.OK if is_long else Verdict.WARNING,
@@ -250,5 +270,5 @@ def _place(session: Session, file: str, pos: int, gtids: str | None) -> Offset:
 def _no_log() -> ConfigError:
     return ConfigError(
         problem="The server writes no binary log.",
-        fix="Set log_bin in the server's options, and restart it.",
+        fix=_OPTIONS,
     )

@@ -12,7 +12,7 @@ from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.connector import ChangeSource
 from headrace_plugins.changes.settings import ChangeSettings
 from headrace_plugins.changes.source import ChangeTask
-from headrace_plugins.connectors.mysql.binary_log import BinaryLog
+from headrace_plugins.connectors.mysql.binary_log import BinaryLog, FollowedMysql
 from headrace_plugins.connectors.mysql.binlog_settings import examine_binlog, examine_cascades
 from headrace_plugins.databases.kinds import database_of_kind
 from headrace_plugins.databases.mysql import Mysql
@@ -57,7 +57,7 @@ class MysqlTask(ChangeTask):
     def log_of(cls, settings: ChangeSettings, connector: str) -> BinaryLog:
         assert isinstance(settings, MysqlSourceSettings)
         return BinaryLog(
-            database=database_of_kind(settings, Mysql, "mysql"),
+            database=FollowedMysql(database_of_kind(settings, Mysql, "mysql").address),
             name=settings.topic_prefix.rstrip(".") or connector,
             server_id=settings.database_server_id,
             heartbeat=timedelta(milliseconds=settings.connect_keep_alive_interval_ms),

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from headrace.sdk import ConfigError
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.connectors.postgres.replication import HAS_FAILOVER
-from headrace_plugins.connectors.postgres.settings import PublicationMode
-from headrace_plugins.databases.catalog import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,8 +28,10 @@ SELECT current_setting('max_replication_slots')::int
     - (SELECT count(*) FROM pg_catalog.pg_stat_replication)"""
 _SLOT = """
 SELECT active, wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint,
-  pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, safe_wal_size
-FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"""
+  pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, safe_wal_size,
+  active_pid, application_name
+FROM pg_catalog.pg_replication_slots
+LEFT JOIN pg_catalog.pg_stat_activity ON pid = active_pid WHERE slot_name = %s"""
 _STANDBYS = """
 SELECT count(*), current_setting('server_version_num')::int,
   current_setting('synchronized_standby_slots', true),
@@ -40,11 +40,6 @@ SELECT count(*), current_setting('server_version_num')::int,
 FROM pg_catalog.pg_stat_replication r
 LEFT JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
 WHERE coalesce(s.slot_type, 'physical') = 'physical'"""
-_OWNED = """
-SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
-  AND NOT pg_has_role(c.relowner, 'USAGE')"""
 _OLD_TRANSACTION = """
 SELECT extract(epoch FROM now() - began)::bigint, gid FROM (
   SELECT xact_start AS began, NULL AS gid FROM pg_catalog.pg_stat_activity
@@ -145,30 +140,12 @@ def _publication(log: SlotLog, session: Session, tables: Sequence[Table]) -> Ite
     if statement is None:
         yield Finding(requirement, Verdict.OK, "has all tables")
         return
-    if log.mode is PublicationMode.DISABLED:
-        yield Finding(requirement, Verdict.FAILED, "It lacks tables.", f"{statement};")
+    obstacle = log.publication_obstacle(session, tables)
+    if obstacle is None:
+        yield Finding(requirement, Verdict.OK, "is made at the start")
         return
-    names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
-    foreign = [str(TableName(*row)) for row in session.rows(_OWNED, names)]
-    if foreign:
-        yield Finding(
-            requirement,
-            Verdict.FAILED,
-            f"The user does not own {', '.join(foreign)}, and so may not publish them.",
-            f"Let the owner run: {statement};",
-        )
-        return
-    database = log.database.address.database
-    allowed = session.value(
-        "SELECT pg_catalog.has_database_privilege(current_user, current_database(), 'CREATE')"
-    )
-    yield _finding(
-        allowed,
-        requirement,
-        "is made at the start" if allowed else "The user may not make it.",
-        f"GRANT CREATE ON DATABASE {log.database.quote(database)} TO "
-        f"{log.database.quote(log.database.address.user or 'user')};",
-    )
+    problem, fix = obstacle
+    yield Finding(requirement, Verdict.FAILED, problem, fix)
 
 
 def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
@@ -177,7 +154,7 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
     if not found:
         yield Finding(requirement, Verdict.OK, "is created at the start")
         return
-    active, status, kept, behind, safe = found[0]
+    active, status, kept, behind, safe, pid, application = found[0]
     if status == "lost":
         yield Finding(
             requirement,
@@ -201,6 +178,14 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
         else f"Run the connector, or drop the slot before the disk is full: {drop}",
         otherwise=Verdict.WARNING,
     )
+    if active:
+        yield Finding(
+            f"{requirement} for this connector alone",
+            Verdict.WARNING,
+            f"in use by PID {pid} of the application {application or 'of another user'}",
+            "If that is another connector, give this one another slot.name: with one slot both "
+            "would end each other.",
+        )
     limit = session.value("SELECT current_setting('max_slot_wal_keep_size')")
     yield _finding(
         limit != "-1",

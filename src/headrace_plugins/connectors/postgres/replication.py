@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace_plugins.changes.log import Offset
+    from headrace_plugins.databases.database import Session
 
 _UNIX_2000 = 946_684_800
 _TRIES, _BUSY_SECONDS = 20, 0.5
@@ -91,6 +92,21 @@ def require_primary(title: str, *, is_standby: bool) -> None:
             fix="Lead connection.url to the primary: name all servers, and let "
             "?target_session_attrs=read-write choose.",
         )
+
+
+def has_ended(session: Session) -> bool:
+    """Return whether the server has ended a session in which no query runs."""
+    from psycopg import Error  # noqa: PLC0415 - an extra
+
+    server = session.connection.pgconn
+    try:
+        readable = poll()
+        readable.register(server.socket, POLLIN)
+        while readable.poll(0):
+            server.consume_input()  # why it has ended comes first, and then its end
+    except Error:
+        return True
+    return False
 
 
 def _option(text: str) -> str:

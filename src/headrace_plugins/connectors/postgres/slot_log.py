@@ -114,6 +114,19 @@ SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
   AND (c.relkind = 'f' OR c.relpersistence <> 'p')"""
+_UNUSABLE = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+  AND NOT has_schema_privilege(n.oid, 'USAGE')"""
+_FOREIGN = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+  AND NOT pg_has_role(c.relowner, 'USAGE')"""
+_OWNS_PUBLICATION = """
+SELECT pg_has_role(pubowner, 'USAGE') FROM pg_catalog.pg_publication WHERE pubname = %s"""
+_MAY_CREATE = "SELECT has_database_privilege(current_user, current_database(), 'CREATE')"
 
 
 @dataclass(frozen=True)
@@ -280,12 +293,53 @@ class SlotLog(DatabaseLog):
         if statement is None:
             return
         self.require_followable(session, tables)
-        if self.mode is PublicationMode.DISABLED:
+        obstacle = self.publication_obstacle(session, tables)
+        if obstacle is not None:
+            problem, fix = obstacle
+            if not session.rows(_PUBLICATION, [self.publication]) and session.rows(
+                _SLOT, [self.slot]
+            ):
+                fix += (
+                    f" The slot {self.slot} cannot go on across the time without it: "
+                    "what was committed meanwhile comes only by reading the tables again. "
+                    f"SELECT pg_drop_replication_slot({self.database.literal(self.slot)}); "
+                    f"{RESNAPSHOT}"
+                )
             raise ConfigError(
-                problem=f"The publication {self.publication} lacks tables that are followed.",
-                fix=f"{statement};",
+                problem=f"The publication {self.publication} lacks tables that are followed. "
+                + problem,
+                fix=fix,
                 field="publication.name",
             )
+
+    def publication_obstacle(
+        self, session: Session, tables: Sequence[Table]
+    ) -> tuple[str, str] | None:
+        """Return why the user may not give the publication what it lacks, and the fix."""
+        statement = self.missing(session, tables)
+        if statement is None:
+            return None
+        if self.mode is PublicationMode.DISABLED:
+            return "publication.autocreate.mode leaves it to others.", f"{statement};"
+        lacking = self.left_out(session, tables)
+        names = [[each.schema for each in lacking], [each.name for each in lacking]]
+        foreign = [str(TableName(*row)) for row in session.rows(_FOREIGN, names)]
+        if foreign:
+            return (
+                f"The user does not own {', '.join(foreign)}, and so may not publish them.",
+                f"Let the owner run: {statement};",
+            )
+        owns = session.rows(_OWNS_PUBLICATION, [self.publication])
+        if owns == [(False,)]:
+            return "The user does not own it.", f"Let its owner run: {statement};"
+        if not owns and not session.value(_MAY_CREATE):
+            database = self.database.quote(self.database.address.database)
+            user = self.database.quote(self.database.address.user or "user")
+            return (
+                "The user may not make it.",
+                f"GRANT CREATE ON DATABASE {database} TO {user};",
+            )
+        return None
 
     def _require_all_changes(self, session: Session, tables: Sequence[Table]) -> None:
         """Raise ConfigError where a publication, or a table in it, leaves something out."""
@@ -313,9 +367,8 @@ class SlotLog(DatabaseLog):
             return None
         _, via_root, has_all = found[0]
         options = [] if has_all else ["publish = 'insert, update, delete, truncate'"]
-        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
         # Changes would come under the names of the parts, which nobody follows.
-        if not via_root and session.rows(_PARTITIONED, names):
+        if not via_root and session.rows(_PARTITIONED, _names(tables)):
             options.append("publish_via_partition_root = true")
         name = self.database.quote(self.publication)
         return f"ALTER PUBLICATION {name} SET ({', '.join(options)})" if options else None
@@ -335,9 +388,58 @@ class SlotLog(DatabaseLog):
         return f"ALTER PUBLICATION {name} ADD TABLE {listed}" if wanted else None
 
     @override
-    def unlogged(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
-        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
-        return [TableName(*row) for row in session.rows(_UNLOGGED, names)]
+    def obstacles(
+        self, session: Session, tables: Sequence[Table]
+    ) -> Mapping[TableName, ConfigError]:
+        found = dict(self._unlogged(session, tables)) | dict(self._unusable(session, tables))
+        if not session.rows(_PUBLICATION, [self.publication]):
+            return found  # all of them are published at once, or none
+        lacking = set(self.left_out(session, tables)) - found.keys()
+        for table in [each for each in tables if each.name in lacking]:
+            try:
+                self.require_followable(session, [table])
+            except ConfigError as error:
+                found[table.name] = error
+                continue
+            obstacle = self.publication_obstacle(session, [table])
+            if obstacle is not None:
+                problem, fix = obstacle
+                found[table.name] = ConfigError(
+                    problem=f"The publication {self.publication} lacks {table.name}. {problem}",
+                    fix=fix,
+                    field="publication.name",
+                )
+        return found
+
+    def _unusable(
+        self, session: Session, tables: Sequence[Table]
+    ) -> Iterator[tuple[TableName, ConfigError]]:
+        user = self.database.quote(self.database.address.user or "user")
+        for schema, name in session.rows(_UNUSABLE, _names(tables)):
+            table = TableName(schema, name)
+            yield (
+                table,
+                ConfigError(
+                    problem=f"The user may not use the schema of {table}.",
+                    fix=f"GRANT USAGE ON SCHEMA {self.database.quote(schema)} TO {user};",
+                    field="connection.user",
+                ),
+            )
+
+    def _unlogged(
+        self, session: Session, tables: Sequence[Table]
+    ) -> Iterator[tuple[TableName, ConfigError]]:
+        for row in session.rows(_UNLOGGED, _names(tables)):
+            logged = f"ALTER TABLE {self.database.path(TableName(*row))} SET LOGGED"
+            yield (
+                TableName(*row),
+                ConfigError(
+                    problem=f"{TableName(*row)} is a foreign, a temporary or an unlogged "
+                    "table: the log has nothing of it.",
+                    fix=f"{logged}; if it is unlogged, or name it in table.exclude.list.",
+                    field="table.exclude.list",
+                ),
+            )
 
     @override
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
@@ -360,15 +462,14 @@ class SlotLog(DatabaseLog):
         except ConfigError as error:
             raise ConfigError(
                 problem=error.problem,
-                fix=f"Let the owner of the tables run: {statement};",
+                fix=f"Let a superuser run: {statement};",
                 field="publication.autocreate.mode",
             ) from error
         session.commit()
 
     def _require_keys(self, session: Session, tables: Sequence[Table]) -> None:
         """Raise ConfigError for a table of whose deletions the log does not have the key."""
-        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
-        for row in session.rows(_OTHER_INDEX, names):
+        for row in session.rows(_OTHER_INDEX, _names(tables)):
             raise self._unfollowable(
                 row,
                 "has an index as its replica identity that lacks columns of the primary key",
@@ -377,14 +478,10 @@ class SlotLog(DatabaseLog):
 
     def require_followable(self, session: Session, tables: Sequence[Table]) -> None:
         """Raise ConfigError for a table that no publication may have, or better has not."""
-        for name in self.unlogged(session, tables):
-            raise self._unfollowable(
-                (name.schema, name.name),
-                "is a foreign, a temporary or an unlogged table: the log has nothing of it",
-            )
-        names = [[t.name.schema for t in tables], [t.name.name for t in tables]]
+        for _, error in (*self._unusable(session, tables), *self._unlogged(session, tables)):
+            raise error
         # In a publication such a table refuses the UPDATEs and DELETEs of everyone.
-        for row in session.rows(_IDENTITY, names):
+        for row in session.rows(_IDENTITY, _names(tables)):
             raise self._unfollowable(
                 row,
                 "has no primary key, and nothing else tells its rows apart in the log",
@@ -392,14 +489,11 @@ class SlotLog(DatabaseLog):
             )
         self._require_keys(session, tables)
 
-    def _unfollowable(
-        self, row: Sequence[Any], what: str, identity: str | None = None
-    ) -> ConfigError:
+    def _unfollowable(self, row: Sequence[Any], what: str, identity: str) -> ConfigError:
         """Return the error for a table, with the replica identity that it should have."""
-        table, fix = TableName(*row), "Leave it out by table.exclude.list."
-        if identity is not None:
-            alter = f"ALTER TABLE {self.database.path(table)} REPLICA IDENTITY {identity}"
-            fix = f"{alter}; or leave it out by table.exclude.list."
+        table = TableName(*row)
+        alter = f"ALTER TABLE {self.database.path(table)} REPLICA IDENTITY {identity}"
+        fix = f"{alter}; or leave it out by table.exclude.list."
         return ConfigError(problem=f"{table} {what}.", fix=fix, field="table.exclude.list")
 
     def _system(self, session: Session) -> str:
@@ -496,6 +590,11 @@ class SlotLog(DatabaseLog):
     @override
     def details(self) -> Mapping[str, Schema]:
         return {"txId": Schema.int64(), "lsn": Schema.int64()}
+
+
+def _names(tables: Sequence[Table]) -> list[list[str]]:
+    """Return the schemas and the names of tables, as queries take them."""
+    return [[t.name.schema for t in tables], [t.name.name for t in tables]]
 
 
 def _place(session: Session, end: str) -> Offset:

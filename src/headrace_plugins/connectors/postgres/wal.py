@@ -29,6 +29,7 @@ from headrace_plugins.connectors.postgres.pgoutput import (
 from headrace_plugins.connectors.postgres.replication import (
     ReplicationStream,
     check_confirmed,
+    has_ended,
 )
 from headrace_plugins.connectors.postgres.toast import Toast
 from headrace_plugins.databases.catalog import TableName
@@ -48,6 +49,8 @@ _FULL_BYTES = 1 << 20
 _GATHER_SECONDS = 0.05
 """How long transactions are gathered before they make a piece."""
 _STATUS_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
+"""How often it looks whether the server has ended the session beside the log."""
 _SILENT_SECONDS = 300
 """How long a server may send nothing that is asked: a long transaction takes a while."""
 _BEGIN, _COMMIT, _RELATION = b"BCR"
@@ -104,6 +107,7 @@ class WalReader(LogReader):
     """Since when the server has not said anything, though it was asked."""
     _held: bytes | None = field(default=None, init=False)
     """A message that begins the next piece."""
+    _looked: float = field(default=0.0, init=False)
 
     # --- the connection -------------------------------------------------------------
 
@@ -135,8 +139,25 @@ class WalReader(LogReader):
     def idle(self) -> None:
         # The server must not take us for dead, nor is what it sends taken.
         self._unanswered = None
+        self._require_session()
         if time.monotonic() > self._status + _STATUS_SECONDS:
             self._send_status()
+
+    def _require_session(self) -> None:
+        """Raise RetriableError where the server lets nobody in, as while it shuts down.
+
+        It ends all other sessions first, and then waits until this log is confirmed to its end.
+        It is not as long as targets lack changes, nor can they be given without sessions: so
+        only the end of this connection lets the server go.
+        """
+        now = time.monotonic()
+        if now < self._looked + _LOOK_SECONDS:
+            return
+        self._looked = now
+        if self._session is not None and has_ended(self._session):
+            self._session.close()
+            self._session = None
+            self._asking()
 
     def _send_status(self, *, ask: bool = False) -> None:
         self._status = time.monotonic()
@@ -149,6 +170,7 @@ class WalReader(LogReader):
     def read(self, seconds: float) -> Piece | None:
         by = time.monotonic() + seconds
         assert self._stream is not None
+        self._require_session()
         while True:
             message, self._held = self._held, None
             if message is None:
