@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial, reduce
-from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import structlog
@@ -23,12 +21,9 @@ from headrace.sdk import (
     SourceError,
     check_range,
 )
-from headrace.sdk.schema_evolution import evolve
-from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
+from headrace.sdk.sources import StreamFrameSource, StreamRows
+from headrace_plugins.changes.batch_streams import BatchStreams, cursor_of
 from headrace_plugins.changes.database_log import TableWriters, followed_tables
-from headrace_plugins.changes.envelope import Envelope, row_schema
-from headrace_plugins.changes.log import Shape
-from headrace_plugins.changes.parts import ChangePart, LogPart, SnapshotPart, grouped
 from headrace_plugins.changes.position import (
     INITIAL,
     SEEN,
@@ -36,7 +31,6 @@ from headrace_plugins.changes.position import (
     WHERE,
     all_read,
     begun_offset,
-    check_condition,
     followed,
     has_given_up,
     has_rows_between,
@@ -53,9 +47,7 @@ from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, ask
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
 from headrace_plugins.changes.spool import by_table, taken
 from headrace_plugins.databases.catalog import Table, TableName
-from headrace_plugins.databases.cursors import BulkCursor, Rows, dividing_key
-from headrace_plugins.databases.database import Select
-from headrace_plugins.databases.parts import divided, parts_of
+from headrace_plugins.databases.cursors import Rows
 from headrace_plugins.databases.selection import Selection
 
 if TYPE_CHECKING:
@@ -63,7 +55,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.sdk import Schema, TaskContext
+    from headrace.sdk import TaskContext
     from headrace_plugins.changes.database_log import DatabaseLog, Snapshot
     from headrace_plugins.changes.log import Offset
     from headrace_plugins.changes.spool import SpooledRun
@@ -391,7 +383,7 @@ class ChangeTask(StreamFrameSource):
             try:
                 if WHERE in partition:
                     try_condition(self._database, session, table.name, partition[WHERE])
-                found = _cursor(rows, partition).latest(session, rows, offset, most=left)
+                found = cursor_of(rows, partition).latest(session, rows, offset, most=left)
             except RetriableError:
                 raise
             except HeadraceError:
@@ -530,42 +522,39 @@ class ChangeTask(StreamFrameSource):
         check_range(start, end, [partition, *tables, *replays])
         before = before or (None if place is None else self._first())
         parallel = spark.sparkContext.defaultParallelism
-        parts: dict[TableName, tuple[list[Schema], list[ChangePart]]] = {}
+        batch = BatchStreams(self._log, self.settings, parallel, type(self).__qualname__)
         for table, runs in self._runs(start, end, before).items():
             offset = start.offset(partition_of(table))
             if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
                 continue  # the table is still to be read, with all that is there by now
-            row, own = self._log_parts(table, runs, offset, parallel)
-            parts[table] = [row], own
+            batch.add_changes(table, runs, (offset or {}).get(SEEN))
         for each in tables:
-            if not has_rows_between(start.offset(each), end.offset(each)):
-                continue
-            name = each["table"]
-            if name not in self._tables:
-                raise SourceError(
-                    problem=f"The batch reads {name}, which is no longer there or not chosen.",
-                    fix="Put it back, or choose it again, until the batch is finished.",
-                    field="table.include.list",
-                )
-            row, own = self._snapshot_parts(spark, each, start, end)
-            schemas, found = parts.setdefault(self._tables[name].name, ([], []))
-            schemas.append(row)
-            found += own
-        streams = []
-        for table, (rows, found) in parts.items():
-            key = self._tables[str(table)].key if str(table) in self._tables else ()
-            row = reduce(evolve, rows)
-            schema = self._envelope(table, row, key).schema
-            arrow = ArrowParts(schema, found, methodcaller("read"), type(self).__qualname__)
-            goes_on = self._continues(start, table)
-            stream = self._selection.stream(table)
-            sizes = [part.size_bytes for part in found]
-            size = None if None in sizes else sum(filter(None, sizes))
-            inserts = all(isinstance(part, SnapshotPart) for part in found)
-            streams.append(
-                StreamRows(stream, arrow, continues=goes_on, size_bytes=size, inserts=inserts)
+            if has_rows_between(start.offset(each), end.offset(each)):
+                self._add_rows(batch, each, start, end)
+        return batch.streams(self._tables, partial(self._continues, start))
+
+    def _add_rows(
+        self, batch: BatchStreams, partition: Mapping[str, str], start: Position, end: Position
+    ) -> None:
+        name = partition["table"]
+        if name not in self._tables:
+            raise SourceError(
+                problem=f"The batch reads {name}, which is no longer there or not chosen.",
+                fix="Put it back, or choose it again, until the batch is finished.",
+                field="table.include.list",
             )
-        return streams
+        # Of an earlier life, or lost since the batch was planned: what is read now is newer.
+        if self._snapshot is None or self._snapshot.has_lost(self._tables[name].name):
+            self._take_snapshot(end.offset(self._log.partition) or {})
+        assert self._snapshot is not None
+        batch.add_rows(
+            self._asking(),
+            self._tables[name],
+            partition,
+            self._snapshot,
+            start=start.offset(partition),
+            end=end.offset(partition) or {},
+        )
 
     def _runs(
         self, start: Position, end: Position, before: Offset | None
@@ -586,81 +575,11 @@ class ChangeTask(StreamFrameSource):
             found |= {t: runs for t, runs in main.items() if str(t) not in replayed}
         return found
 
-    def _log_parts(
-        self,
-        table: TableName,
-        runs: Sequence[SpooledRun],
-        offset: Offset | None,
-        parallel: int,
-    ) -> tuple[Schema, list[ChangePart]]:
-        """Return the schema of a table's rows in the log, and what reads its changes."""
-        shapes = dict.fromkeys(run.shape for run in runs)
-        row = reduce(evolve, (row_schema(self._database.kind, shape) for shape in shapes))
-        envelope = self._envelope(table, row, runs[-1].shape.key)
-        keeps = self._log.keeps((offset or {}).get(SEEN))
-        return row, [
-            LogPart(group, envelope, self._log.typed, keeps)
-            for group in grouped(runs, parallel)
-        ]
-
     def _continues(self, start: Position, table: TableName) -> bool:
         """Return whether batches before this one have something of a table."""
         if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
             return start.offset(self._log.partition) is not None
         return start.offset(partition_of(table)) is not None
-
-    def _envelope(self, table: TableName, row: Schema, key: tuple[str, ...]) -> Envelope:
-        return Envelope(row, key, self._log.facts(table), self._log.details)
-
-    def _snapshot_parts(
-        self,
-        spark: SparkSession,
-        partition: Mapping[str, str],
-        start: Position,
-        end: Position,
-    ) -> tuple[Schema, list[ChangePart]]:
-        table = self._tables[partition["table"]]
-        # Of an earlier life, or lost since the batch was planned: what is read now is newer.
-        if self._snapshot is None or self._snapshot.has_lost(table.name):
-            self._take_snapshot(end.offset(self._log.partition) or {})
-        snapshot, settings = self._snapshot, self.settings
-        assert snapshot is not None
-        rows, before = Rows.of(self._database, table), begun_offset(start.offset(partition))
-        span = _cursor(rows, partition).range(rows, before, end.offset(partition) or {})
-        if WHERE in partition:
-            check_condition(partition[WHERE])
-            span = replace(span, more=f"({partition[WHERE]})")
-        with self._database.reading(self._asking()) as session:
-            conditions = divided(
-                session,
-                rows,
-                span,
-                table=table,
-                has_snapshot=snapshot.name is not None,
-                split_rows=settings.split_rows,
-                connections=settings.snapshot_max_threads,
-                parallel=spark.sparkContext.defaultParallelism,
-            )
-        columns = tuple(each for each in table.columns if not each.generated)
-        shape = Shape(table.name, columns, table.key)
-        row = row_schema(self._database.kind, shape)
-        envelope = self._envelope(table.name, row, table.key)
-        selects = [
-            Select(
-                columns=shape.columns, source=rows.source, where=where, snapshot=snapshot.name
-            )
-            for where in conditions
-        ]
-        parts = parts_of(
-            self._database,
-            selects,
-            settings.snapshot_max_threads,
-            nulls=settings.nulls,
-            rows_per_second=settings.snapshot_rows_per_second,
-        )
-        return row, [
-            SnapshotPart(part, envelope, snapshot.ts_us, snapshot.details) for part in parts
-        ]
 
     # --- afterwards -----------------------------------------------------------------
 
@@ -693,7 +612,3 @@ class ChangeTask(StreamFrameSource):
         if self.settings.snapshot_mode.follows:
             return False
         return all(is_read(position.offset(partition_of(name))) for name in self._tables)
-
-
-def _cursor(rows: Rows, partition: Mapping[str, str]) -> BulkCursor:
-    return BulkCursor(() if WHERE in partition else dividing_key(rows))
