@@ -42,11 +42,12 @@ def test_each_stream_arrives_once_also_in_a_second_run(runtime, tmp_path: Path) 
     assert sum(len(part.read_text().splitlines()) for part in parts) == 30
 
 
+@pytest.mark.parametrize("limit", ["", "batch.max.rows: 1\n"])
 def test_streams_that_a_transform_would_make_one_of_are_refused(
-    runtime, tmp_path: Path
+    runtime, tmp_path: Path, limit: str
 ) -> None:
     file = tmp_path / "many.yaml"
-    file.write_text(SOURCE + "transforms: [{type: Filter, condition: 'true'}]\n")
+    file.write_text(f"{SOURCE}{limit}transforms: [{{type: Filter, condition: 'true'}}]\n")
     outcome = runtime.run(runtime.definitions([file]), Scoreboard(lambda: 0.0), once=True)
     [error] = outcome.errors.values()
     assert "would be one in the topic packed" in str(error)

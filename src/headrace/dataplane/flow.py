@@ -123,6 +123,9 @@ class Flow:
     _width: list[int] = field(default_factory=list, init=False)
     """How many columns the newest stream has; what any thread may look at."""
 
+    _in_topic: set[str] = field(default_factory=set, init=False)
+    """The streams that batches have sent to the topic behind transforms."""
+
     @property
     def columns(self) -> int | None:
         """How many columns the stream has that is being moved, once that is known."""
@@ -212,7 +215,7 @@ class Flow:
         chains = [self._transform(stream, batch, undo) for stream in streams]
         into_topics = any(isinstance(sink, TopicWriter) for sink in self.sinks)
         if into_topics and self.steps and not self.converters:
-            require_apart(chains, self.topic)
+            require_apart(chains, self.topic, self._in_topic)
         parts = [self._parts_of(transformed, batch) for transformed in chains]
         if chains and len(chains) + len(few) > 1:
             self._check(chains, parts, batch, [each.counts for each in few])

@@ -76,17 +76,18 @@ class Delivery:
     is_few: bool = False
 
 
-def require_apart(streams: Sequence[TransformedStream], topic: str) -> None:
+def require_apart(streams: Sequence[TransformedStream], topic: str, before: set[str]) -> None:
     """Raise ConfigError where transforms would make one stream of several in a topic.
 
     Only packed rows have their streams apart there, and those have no transforms before them.
+    ``before`` are the streams that earlier batches have sent there; those of these are added.
     """
-    mixed = sorted({each.stream.topic for each in streams if each.topic == topic})
-    if len(mixed) > 1:
+    before |= {each.stream.topic for each in streams if each.topic == topic}
+    if len(before) > 1:
         raise ConfigError(
-            problem=f"The streams {', '.join(mixed)} would be one in the topic {topic}, as "
-            "transforms stand before it: rows of one would replace those of another that have "
-            "the same key.",
+            problem=f"The streams {', '.join(sorted(before))} would be one in the topic "
+            f"{topic}, as transforms stand before it: rows of one would replace those of "
+            "another that have the same key.",
             fix="Move the transforms to the connectors that read the topic, or let one of them "
             "give each stream a topic of its own, such as RegexRouter.",
             field="transforms",
