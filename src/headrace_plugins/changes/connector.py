@@ -133,7 +133,7 @@ class ChangeSource(SourceConnector):
             if set(partition) == set(log.partition):
                 [name] = partition
                 check_fields("log", partition, [OffsetField.text(name)], str(log.partition))
-                if dict(partition) != dict(log.partition):
+                if "name" in config.originals and dict(partition) != dict(log.partition):
                     raise ConfigError(
                         problem=f"The log {partition[name]!r} is not the one that is followed.",
                         fix=f"Set the offset of {dict(log.partition)}.",
