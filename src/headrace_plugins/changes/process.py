@@ -225,8 +225,21 @@ class LogProcess:
 
         Raises RetriableError where the log comes no nearer to it.
         """
+        self._read_on(place, lambda: False)
+        return [e for e in self.entries() if self._order(e.end) <= self._order(place)]
+
+    def has_changes(self, place: Offset, stopping: Callable[[], bool]) -> bool:
+        """Return whether there are changes up to a place, as soon as that is certain.
+
+        A long transaction takes its time. Raises as ``reached`` does.
+        """
+        self._read_on(place, lambda: stopping() or bool(self.entries()))
+        return bool(self.entries())
+
+    def _read_on(self, place: Offset, is_enough: Callable[[], bool]) -> None:
+        """Wait until all up to a place was read, or that is enough."""
         began, last = time.monotonic(), self._order(self.place)
-        while self._order(self.place) < self._order(place):
+        while self._order(self.place) < self._order(place) and not is_enough():
             self.raise_error()
             now = self._order(self.place), len(self._entries)
             self.wait(1)
@@ -237,7 +250,6 @@ class LogProcess:
                     problem=f"The log does not come to {dict(place)}; it stands at "
                     f"{dict(self.place)}, behind {last}."
                 )
-        return [e for e in self.entries() if self._order(e.end) <= self._order(place)]
 
     def _is_writing(self) -> bool:
         """Return whether files have grown: a long transaction is reported at its end."""

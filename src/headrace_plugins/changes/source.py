@@ -264,12 +264,12 @@ class ChangeTask(StreamFrameSource):
         """Return the end of all that is there: tables are read, and changes up to now."""
         self._drop_snapshot()  # one that was taken before may lack what the log has by now
         end, now = start, self._log.now(self._asking())
-        is_behind = self._log.order(now) > self._log.order(place)
-        if is_behind and self.settings.snapshot_mode.follows:
-            process = self._reading(place, now)
-            self._await(process, now, _CONNECT_SECONDS)
-            if process.entries():
-                end = end.moved(self._log.partition, followed(self._log.moved(place, now)))
+        if (
+            self.settings.snapshot_mode.follows
+            and self._log.order(now) > self._log.order(place)
+            and self._reading(place, now).has_changes(now, self.context.stopping)
+        ):
+            end = end.moved(self._log.partition, followed(self._log.moved(place, now)))
         for partition in [p for p, _ in start.items() if SINCE in p]:
             end = end.without(partition)
         return (

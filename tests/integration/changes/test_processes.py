@@ -14,7 +14,8 @@ import psutil
 import pytest
 from tests.integration.changes.change_reading import Following, run
 
-from headrace.sdk import RetriableError
+from headrace.sdk import ReadLimit, RetriableError
+from headrace_plugins.changes import source
 from headrace_plugins.changes.process import LogProcess
 
 pytestmark = pytest.mark.service
@@ -233,3 +234,12 @@ def test_a_transaction_of_a_million_rows_takes_no_more_memory(following: Followi
         following.commit(end)
     assert found == MANY - 10_000
     assert most < before + (150 << 20)
+
+
+def test_all_that_is_there_is_told_though_it_takes_long_to_read(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_CONNECT_SECONDS", 0.01)
+    run(following.url, "INSERT INTO t SELECT n, 'x' FROM generate_series(1, 200000) n")
+    following.restart()
+    assert following.task.latest(following.position, ReadLimit()) != following.position
