@@ -327,7 +327,8 @@ def _rows_of_changes(changes: pa.RecordBatch) -> pa.RecordBatch:
 
     op, before, after = (changes.column(name) for name in ("op", "before", "after"))
     deleted = pc.equal(op, "d")
-    row = pc.if_else(deleted, before, after)
+    # Choosing copies all values, so it is done only where there is a choice.
+    row = pc.if_else(deleted, before, after) if pc.any(deleted).as_py() else after
     if row.null_count or not pc.all(pc.is_in(op, pa.array(["c", "r", "u", "d"]))).as_py():
         raise NotKeyedError
     return pa.RecordBatch.from_struct_array(row).append_column(DELETED, deleted)
