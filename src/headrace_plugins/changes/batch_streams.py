@@ -135,7 +135,9 @@ class BatchStreams:
                     ArrowParts(schema, parts, methodcaller("read"), self.plugin),
                     continues=continues(table),
                     size_bytes=None if None in sizes else sum(filter(None, sizes)),
-                    inserts=all(isinstance(part, SnapshotPart) for part in parts),
+                    # Rows that are read twice, as for two conditions, may be the same.
+                    inserts=len(self._rows[table]) == 1
+                    and all(isinstance(part, SnapshotPart) for part in parts),
                 )
             )
         return streams

@@ -56,6 +56,23 @@ def test_a_snapshot_is_the_table(url: str, follow: Follow, statements: tuple[str
     compare(following)
 
 
+def test_only_rows_that_are_read_once_are_inserts(url: str, follow: Follow) -> None:
+    run(url, *KEYED)
+    following = follow(url)
+    inserts = list[bool]()
+    for conditions in ((), ("id > 900",), ("id > 900", "id > 950")):
+        for each in conditions:
+            asked = {"table": "public.t", "where": each}
+            following.position = following.position.moved(asked, {"round": 0})
+        found = list[bool]()
+        while not found:
+            end = following.plan()
+            found = [stream.inserts for stream in following.streams(end)]
+            following.commit(end)
+        inserts += found
+    assert inserts == [True, True, False]
+
+
 @pytest.mark.parametrize("statements", [KEYED, KEYLESS])
 def test_changes_while_it_is_planned_and_read_come_once(
     url: str, follow: Follow, statements: tuple[str, ...]
