@@ -89,6 +89,17 @@ def test_tables_that_are_to_be_read_again_count_as_being_read(tables: Commands) 
     assert states(tables)["public.u"] == "being read"
 
 
+def test_only_the_place_in_its_own_log_is_set(
+    tables: Commands, terminal: Commands, tmp_path: Path
+) -> None:
+    connector = terminal.of("connector")
+    for slot, code in (("other", 2), ("headrace_a", 0)):
+        place = {"partition": {"slot": slot}, "offset": {"lsn": 1}}
+        (tmp_path / "place.json").write_text(json.dumps([place]))
+        connector("offsets", "set", "a", "place.json", "--stop", code=code)
+        assert ("not the one that is followed" in connector.err) == bool(code)
+
+
 def test_changes_that_postgresql_no_longer_has_are_not_replayed(tables: Commands) -> None:
     tables("replay", "a", "u", "--since", "2024-02-29T12:00Z", code=2)
     assert "slot goes forward only" in tables.err

@@ -75,6 +75,11 @@ class Bench:
     tolerant: bool = False
     _opened: list[OpenedTask] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """What the connector is called."""
+        return NAME
+
     def definition(self, *, rows: int | None = None) -> Definition:
         common = {**_POLL, "tasks.max": str(self.tasks_max)}
         if self.tolerant:

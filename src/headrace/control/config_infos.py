@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.control.definition_forms import chain_names, from_kafka
 from headrace.control.validation import Findings, check_definition
+from headrace.evolution import plugin_keys
 from headrace.model import ConfigVersion, Connector, Definition, PluginNotFoundError, TaskConfig
 from headrace.plugins import HIDDEN, Registry
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
@@ -23,6 +24,10 @@ from headrace.sdk.config import (
 )
 from headrace.sdk.converter import RecordPart
 from headrace.sdk.sensitive import is_sensitive, masked, secrets_in
+
+if TYPE_CHECKING:
+    from headrace.sdk import Connector as Plugin
+    from headrace.sdk.config import Config
 
 
 def config_infos(config: Mapping[str, str], registry: Registry) -> ConfigInfos:
@@ -56,6 +61,16 @@ def definition_of(connector: Connector, registry: Registry) -> Definition:
     """Return what a connector's configuration defines. Raises what is wrong with it."""
     document = {"name": connector.name, "config": dict(connector.config)}
     return from_kafka(document, registry.reads)
+
+
+def configured_plugin(connector: Connector, registry: Registry) -> tuple[type[Plugin], Config]:
+    """Return the plugin of a stored connector, and its configuration with its name."""
+    definition = definition_of(connector, registry)
+    spec = definition.source or definition.sinks[0]
+    find = registry.sink if definition.source is None else registry.source
+    plugin: type[Plugin] = find(spec.plugin)
+    props = {**plugin_keys(spec.config), "name": connector.name}
+    return plugin, plugin.config_def().parse(props)
 
 
 def plugin_keys_of(name: str, registry: Registry) -> ConfigDef:

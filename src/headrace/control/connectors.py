@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import structlog
 
-from headrace.control.config_infos import Masks, config_infos, definition_of, secrets_of
-from headrace.evolution import plugin_keys
+from headrace.control.config_infos import (
+    Masks,
+    config_infos,
+    configured_plugin,
+    definition_of,
+    secrets_of,
+)
 from headrace.model import (
     ConfigVersion,
     Connector,
@@ -270,12 +275,8 @@ class Connectors:
         if stored is None:
             return ()
         try:
-            source = definition_of(stored, self.registry).source
-            if source is None:
-                return ()
-            plugin = self.registry.source(source.plugin)
-            keys = {**plugin_keys(source.config), "name": name}
-            return tuple(plugin.left_behind(plugin.config_def().parse(keys)))
+            plugin, config = configured_plugin(stored, self.registry)
+            return tuple(plugin.left_behind(config))
         except Exception:
             log.debug("what a connector leaves is not known", connector=name, exc_info=True)
             return ()

@@ -9,9 +9,8 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.control.config_infos import definition_of
+from headrace.control.config_infos import configured_plugin
 from headrace.control.planning import REPLAYS
-from headrace.evolution import plugin_keys
 from headrace.model import ConnectorKind, ConnectorState, Stamp, TargetState, TaskId
 from headrace.sdk import ConfigError, Position, SourceConnector, StateError
 from headrace.store import ConnectorChangedError
@@ -446,13 +445,8 @@ class Offsets:
         return stood
 
     def _plugin(self, found: Connector) -> tuple[type[Plugin], Config]:
-        registry = self.connectors.registry
         stored = self.connectors.store.connector(found.name)  # with its passwords
-        definition = definition_of(stored or found, registry)
-        spec = definition.source or definition.sinks[0]
-        find = registry.sink if definition.source is None else registry.source
-        plugin: type[Plugin] = find(spec.plugin)
-        return plugin, plugin.config_def().parse(plugin_keys(spec.config))
+        return configured_plugin(stored or found, self.connectors.registry)
 
     def _events(self, name: str) -> list[Event]:
         found: list[Event] = []

@@ -133,7 +133,7 @@ class ChangeSource(SourceConnector):
             if set(partition) == set(log.partition):
                 [name] = partition
                 check_fields("log", partition, [OffsetField.text(name)], str(log.partition))
-                if "name" in config.originals and dict(partition) != dict(log.partition):
+                if dict(partition) != dict(log.partition):
                     raise ConfigError(
                         problem=f"The log {partition[name]!r} is not the one that is followed.",
                         fix=f"Set the offset of {dict(log.partition)}.",
@@ -145,11 +145,14 @@ class ChangeSource(SourceConnector):
             else:
                 check_table_offset(log, partition, offset)
         begun = {p["table"]: o["after"] for p, o in position.items() if "after" in o}
-        if begun:
-            _check_keys(settings, log, begun)
         asked = [(p["table"], p[WHERE]) for p, _ in position.items() if WHERE in p]
-        if asked:
-            _try_conditions(settings, log, asked)
+        if begun or asked:
+            with log.database.session() as session:
+                tables = {str(t.name): t for t in _tables(settings, log, session)}
+                _check_keys(log, tables, begun)
+                for table, condition in asked:
+                    if table in tables:  # rows of others are asked for when they come
+                        try_condition(log.database, session, tables[table].name, condition)
 
 
 def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> list[Table]:
@@ -165,28 +168,16 @@ def _tables_and_others(
     return followed_tables(log, selection, session, follows=follows)
 
 
-def _try_conditions(
-    settings: ChangeSettings, log: DatabaseLog, asked: Sequence[tuple[str, str]]
-) -> None:
-    with log.database.session() as session:
-        tables = {str(each.name): each.name for each in _tables(settings, log, session)}
-        for table, condition in asked:
-            if table in tables:  # rows of others are asked for when they come
-                try_condition(log.database, session, tables[table], condition)
-
-
 def _check_keys(
-    settings: ChangeSettings, log: DatabaseLog, begun: Mapping[str, Sequence[object]]
+    log: DatabaseLog, tables: Mapping[str, Table], begun: Mapping[str, Sequence[object]]
 ) -> None:
     """Raise ConfigError where the offset of a table that was begun has another key than it."""
-    with log.database.session() as session:
-        for table in _tables(settings, log, session):
-            after = begun.get(str(table.name))
-            key = dividing_key(Rows.of(log.database, table))
-            if after is not None and len(after) != len(key):
-                raise ConfigError(
-                    problem=f"Invalid position of the table {table.name}: after has "
-                    f"{len(after)} values, and its key is {list(key)}.",
-                    fix="Give one value for each column of the key, or reset the offsets.",
-                    field="offsets",
-                )
+    for name in begun.keys() & tables.keys():
+        after, key = begun[name], dividing_key(Rows.of(log.database, tables[name]))
+        if len(after) != len(key):
+            raise ConfigError(
+                problem=f"Invalid position of the table {name}: after has {len(after)} values, "
+                f"and its key is {list(key)}.",
+                fix="Give one value for each column of the key, or reset the offsets.",
+                field="offsets",
+            )

@@ -397,7 +397,7 @@ class SourceAcceptance(ConnectorAcceptance):
         batches = drain(opened)
         opened.close()
         connector = made.connector
-        config = connector.config_def().parse(made.config())
+        config = connector.config_def().parse({**made.config(), "name": bench.name})
         for moved in batches:
             stored = Position.from_json(moved.end.to_json())
             if stored != moved.end or not len(stored):
