@@ -8,7 +8,6 @@ of its slot each time (`copied_slot`).
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -17,15 +16,12 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT))  # for the servers of the tests, and Debezium
+import psycopg
+from harness import machine
+from tests.debezium.engine import DebeziumProcess, connection_properties
+from tests.postgresql_server import PostgresqlServer
 
-import psycopg  # noqa: E402
-from harness import machine  # noqa: E402
-from tests.debezium.engine import DebeziumProcess, connection_properties  # noqa: E402
-from tests.postgresql_server import PostgresqlServer  # noqa: E402
-
-from headrace.settings import Settings, load_settings  # noqa: E402
+from headrace.settings import Settings, load_settings
 
 CHANGES = 300_000
 RUNS = 5

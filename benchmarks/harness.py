@@ -24,7 +24,8 @@ from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
 from headrace.worker import BatchLoop, Outcome
 
-sys.path.append(str(Path(__file__).parents[1]))  # for the servers of the tests, and Debezium
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))  # for the servers of the tests, and Debezium
 
 PAIRS = 5
 """How many pairs of warm runs the medians are of, at least."""

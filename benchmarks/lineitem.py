@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT))  # for the servers of the tests
-
-import duckdb  # noqa: E402
-import psycopg  # noqa: E402
-from tests import mariadb_server  # noqa: E402
-from tests.mariadb_server import MariadbServer  # noqa: E402
-from tests.postgresql_server import PostgresqlServer  # noqa: E402
+import duckdb
+import psycopg
+from tests import mariadb_server
+from tests.mariadb_server import MariadbServer
+from tests.postgresql_server import PostgresqlServer
 
 TABLE = """CREATE TABLE lineitem (
   l_orderkey bigint NOT NULL,

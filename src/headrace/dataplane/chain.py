@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
@@ -34,6 +38,7 @@ from headrace.dataplane.topic_sinks import (
 )
 from headrace.model import Batch
 from headrace.sdk import (
+    ArrowParts,
     ArrowTransform,
     CodeTransform,
     ConfigError,
@@ -41,6 +46,7 @@ from headrace.sdk import (
     FrameTransform,
     Mark,
     Predicate,
+    RecordError,
     RecordExpr,
     RecordTransform,
     Schema,
@@ -51,11 +57,14 @@ from headrace.sdk import (
     UnfitRecordError,
     ValueExpr,
 )
+from headrace.sdk.keyed_rows import DELETED, KeyedRows, NotKeyedError
 from headrace.sdk.location import Location
 from headrace.sdk.sink import RECORD_ID, Refused
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import literal, literal_text, quote
 from headrace.sdk.transform import TypedTransform, Types
+
+_ArrowRows: TypeAlias = Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]
 
 
 def run_code(
@@ -439,3 +448,37 @@ def _part_of_topic(
     sqls = {"topic": literal(topic)} | dict.fromkeys(_voids(frame), "NULL")
     columns = [f"{sqls.get(name, name)} AS {name}" for name in frame.columns]
     return part.parquet(folder.spark_path).selectExpr(*columns)
+
+
+def keyed_chain(steps: Sequence[Step], records: ArrowParts) -> KeyedRows | None:
+    """Return what makes rows of records as a chain does; None if only SQL can.
+
+    Only a chain of one step has that.
+    """
+    if len(steps) != 1 or steps[0].predicate is not None:
+        return None
+    return steps[0].transform.keyed_rows(records.schema)
+
+
+def inserted_rows(steps: Sequence[Step], records: ArrowParts) -> ArrowParts | None:
+    """Return the rows that a chain makes of records that are all inserts; None if only SQL can.
+
+    Reading them raises RecordError for a record that is not an insert.
+    """
+    if not steps:
+        return records
+    keyed = keyed_chain(steps, records)
+    if keyed is None:
+        return None
+    return replace(records, read=partial(_inserted, records.read, keyed), raw={})
+
+
+def _inserted(read: Callable[[Any], _ArrowRows], keyed: KeyedRows, part: Any) -> _ArrowRows:
+    for records, rejected in read(part):
+        try:
+            made = keyed.make(records)
+        except NotKeyedError:
+            made = None
+        if made is None or pc.any(made.column(DELETED)).as_py():
+            raise RecordError(problem="A record is not an insert, as its source declares.")
+        yield made.drop_columns([DELETED]), rejected

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.dataplane.arrow_chain import keyed_chain
+from headrace.dataplane.chain import keyed_chain
 from headrace.dataplane.delivery import SinkPart, StagedRows, check_balance
 from headrace.dataplane.records import over_each
 from headrace.model import Batch, Counts, SchemaChangeError

@@ -16,8 +16,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.dataplane.arrow_chain import inserted_rows
-from headrace.dataplane.chain import Routes, Step, apply_chain, constant_topic
+from headrace.dataplane.chain import (
+    Routes,
+    Step,
+    apply_chain,
+    constant_topic,
+    inserted_rows,
+)
 from headrace.dataplane.commits import CommitsTogether
 from headrace.dataplane.conversion import PartConverter, encoded
 from headrace.dataplane.dead_letters import (

@@ -63,7 +63,7 @@ def check_fields(
     """
     wrong, expected = "", ""
     if not isinstance(offset, Mapping):
-        wrong, expected = "it is no object", "An object is expected."
+        wrong, expected = "it is not an object", "An object is expected."
         offset = {"": offset}
     else:
         for each in fields:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.sdk import ConfigError
 from headrace.sdk.config import ConfigType, Importance, Range, Rule, setting
-from headrace_plugins.changes.debezium import changing_keys
 from headrace_plugins.databases.selection import Selection
 from headrace_plugins.databases.source_settings import TableSourceSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from headrace_plugins.databases.database import Database
 
 
@@ -28,10 +30,59 @@ class SnapshotMode(Enum):
         return self is not SnapshotMode.INITIAL_ONLY
 
 
+_COLUMNS = "Leave columns out by the transform ReplaceField"
+_TABLES = "Name the tables in table.include.list or table.exclude.list, as in sales.*"
+_TYPES = "Leave it out: values keep the types of their columns. The transform Cast makes others"
+_INSTEAD: Mapping[str, str] = {
+    "column.include.list": _COLUMNS,
+    "column.exclude.list": _COLUMNS,
+    "schema.include.list": _TABLES,
+    "schema.exclude.list": _TABLES,
+    "database.include.list": _TABLES,
+    "database.exclude.list": _TABLES,
+    "snapshot.include.collection.list": "Hold tables back by snapshot.paused.list",
+    "snapshot.select.statement.overrides": "Leave rows out by the transform Filter",
+    "skipped.operations": "Leave changes out by the transform Filter",
+    "message.key.columns": "Set key.fields or table.mapping of the sink",
+    "binary.handling.mode": _TYPES,
+    "bigint.unsigned.handling.mode": _TYPES,
+    "decimal.handling.mode": _TYPES,
+    "hstore.handling.mode": _TYPES,
+    "interval.handling.mode": _TYPES,
+    "time.precision.mode": _TYPES,
+    "topic.naming.strategy": "Rename topics by the transform RegexRouter",
+}
+"""What to do, by the key that would change what arrives."""
+_PREFIXES: Mapping[str, str] = {
+    "column.mask.": "Hide values by the transform MaskField",
+    "column.truncate.": "Shorten values by the transform Sql",
+    "column.propagate.": "Leave it out",
+}
+"""The same by what keys begin with."""
+
+
+def _changing_keys(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    """Yield an error for each key of Debezium that would change what arrives.
+
+    A server passes keys over that nobody defines, as Kafka Connect does. One that leaves out
+    columns, hides values or makes other types of them must not be.
+    """
+    for key in sorted(props):
+        beginnings = (fix for prefix, fix in _PREFIXES.items() if key.startswith(prefix))
+        fix = _INSTEAD.get(key) or next(beginnings, None)
+        if fix is not None:
+            yield ConfigError(
+                problem=f"Headrace does not have {key}, a key of Debezium without which "
+                "something else would arrive.",
+                fix=f"{fix}.",
+                field=key,
+            )
+
+
 class ChangeSettings(TableSourceSettings, group="Tables"):
     """What is followed of a database, and how."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (*TableSourceSettings.rules, changing_keys)
+    rules: ClassVar[tuple[Rule, ...]] = (*TableSourceSettings.rules, _changing_keys)
 
     table_poll_interval_ms: int = setting(
         "How often it is looked whether there are new tables.",
