@@ -354,4 +354,6 @@ class _Check:
     ) -> None:
         found = self.errors if self._definition.strict else self.warnings
         at_top = common_def(self._definition).keys if place else ()
-        found += unknown_keys(keys, props, place, prefixes, at_top)
+        known = {error.field for error in self.errors}
+        unknown = unknown_keys(keys, props, place, prefixes, at_top)
+        found += [error for error in unknown if error.field not in known]
