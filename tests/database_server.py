@@ -164,9 +164,11 @@ class DatabaseServer(ABC):
         """Say nothing for as long as this lasts, while the kernel goes on answering."""
         assert self._process is not None
         everyone = list(reversed(self.processes()))
-        for each in everyone:
-            each.suspend()
         try:
+            # PostgreSQL's workers come and go by themselves, so one may have ended by now.
+            for each in everyone:
+                with suppress(psutil.NoSuchProcess):
+                    each.suspend()
             yield
         finally:
             for each in everyone:

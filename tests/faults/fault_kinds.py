@@ -226,12 +226,8 @@ def restart_database(soak: Soak) -> str | None:
 
 def suspend_database(soak: Soak) -> str | None:
     assert soak.database is not None
-    processes = soak.database.processes()
-    for process in processes:
-        process.suspend()
-    _hold(soak)
-    for process in processes:
-        process.resume()
+    with soak.database.suspended():
+        _hold(soak)
     return None
 
 
