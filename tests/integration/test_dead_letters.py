@@ -201,14 +201,18 @@ def no_spark() -> Any:
 
 
 def claimed_of_a_copy(
-    runtime: Runtime, copy: Path, spark: Callable[[], Any], chosen: DeadLetterFilter
+    runtime: Runtime,
+    copy: Path,
+    spark: Callable[[], Any],
+    chosen: DeadLetterFilter,
+    repaired: Path | None = None,
 ) -> tuple[Claimed, list[Any]]:
     """Return what a claim says, and the rows that it holds."""
     shutil.copytree(runtime.settings.topics_dir.path, copy)
     folder = Location.of(copy)
     queue = DeadLetterQueue(spark, Topics(folder).get("poisoned.dlq"), folder)
     before = claims_of("poisoned.dlq", folder).log.newest()
-    claimed = queue.claim(chosen, None, ["out"])
+    claimed = queue.claim(chosen, repaired, ["out"])
     claims = claims_of("poisoned.dlq", folder)
     paths = [
         str(copy / "~letters" / "poisoned.dlq" / file.path)
@@ -262,6 +266,50 @@ def test_few_letters_are_claimed_without_spark_as_with_it(
             assert claimed_of_a_copy(runtime, copy, lambda: runtime.spark, chosen) == few
         assert few[0] == claimed
         assert len(few[1]) == claimed.records
+
+
+def test_few_repaired_letters_are_claimed_without_spark_as_with_it(
+    runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = Pipe(runtime, tmp_path, 200)
+    pipe.run()
+    exported, mended = tmp_path / "letters.jsonl", tmp_path / "mended.jsonl"
+    pipe.dead_letter_queue().export(DeadLetterFilter(), exported)
+    fit, other, text, same = sorted(
+        map(json.loads, exported.read_text().splitlines()),
+        key=lambda letter: letter["stage"] != "TRANSFORMATION",
+    )
+    header = {"key": "by", "value": "hand", "type": "string"}
+    fit |= {"key": {"id": 7}, "headers": [header]}
+    fit["value"]["amount"] = "2.50"
+    text["value"] = {"id": 9, "amount": "9.50", "at": "2026-01-02T03:04:05Z"}
+    lines = [fit, {"id": other["id"]}, text, same, {"id": "9-9"}]
+    mended.write_text("\r\n".join(json.dumps(each) for each in lines))
+    for number, (chosen, claimed) in enumerate(
+        [
+            (DeadLetterFilter(), Claimed(3, 1, 1)),
+            (DeadLetterFilter(stage="TRANSFORMATION"), Claimed(2, 0, 3)),
+            (DeadLetterFilter(ids=[text["id"]]), Claimed(1, 0, 4)),
+            (DeadLetterFilter(connector="other"), Claimed(0, 0, 5)),
+        ]
+    ):
+        few = claimed_of_a_copy(runtime, tmp_path / f"few-{number}", no_spark, chosen, mended)
+        with monkeypatch.context() as patched:
+            patched.setattr("headrace.dataplane.repaired_letters._MOST_BYTES", 0)
+            copy = tmp_path / f"any-{number}"
+            any_ = claimed_of_a_copy(runtime, copy, lambda: runtime.spark, chosen, mended)
+        assert (few[0], any_) == (claimed, few)
+        rows = {row["id"]: row for row in few[1]}
+        assert len(rows) == claimed.records
+        if fit["id"] in rows:
+            row = rows[fit["id"]]
+            assert (row["key"], row["headers"][0].asDict()) == ('{"id": 7}', header)
+            assert '"amount": "2.50"' in row["value"]
+    mended.write_text('{"id":"1-0"} {"id":"1-1"}\n')
+    for most in (100, 0):
+        monkeypatch.setattr("headrace.dataplane.repaired_letters._MOST_BYTES", most)
+        with pytest.raises(ConfigError, match="1 of 1 lines are not JSON objects"):
+            pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
 
 
 def test_letters_that_do_not_fit_into_memory_are_left_to_spark(

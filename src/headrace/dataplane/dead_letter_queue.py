@@ -23,11 +23,11 @@ from headrace.dataplane.few_letters import FewLetters
 from headrace.dataplane.json_sql import CORRUPT, parse_sql, value_sql
 from headrace.dataplane.python_frames import map_in_arrow
 from headrace.dataplane.records import ERROR, NO_ERROR
+from headrace.dataplane.repaired_letters import few_repairs, repairs_frame
 from headrace.dataplane.sources import SourceFrame, TopicSource
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import TopicNotFoundError
 from headrace.sdk import (
-    ConfigError,
     Lag,
     Mark,
     Position,
@@ -57,7 +57,6 @@ from headrace.topics.rows import HEADERS
 ID = "id"
 """Names a letter in its topic: the version that brought it, and its offset there."""
 
-_HEADERS = "array<struct<key:string,value:string,type:string>>"
 _TIME = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX"
 _CAUSE = ("connector", "task", "stage", "class", "exception", "message", "rejected", "topic")
 
@@ -78,32 +77,6 @@ def original_headers() -> str:
     """Return SQL of the headers that the record came with, without the context's."""
     added = ", ".join(literal(name) for name in letter_headers())
     return f"filter(headers, h -> h.key IS NULL OR h.key NOT IN ({added}))"
-
-
-def checked_repairs(spark: SparkSession, file: Path) -> DataFrame:
-    """Read lines that were exported and repaired: what they say of each letter.
-
-    Columns: ``id``, ``new_key``, ``new_value`` (JSON; null where a line has none) and
-    ``new_headers``. Raises ConfigError when a line is not JSON, or two name one letter.
-    """
-    parsed = spark.read.text(str(file)).where("trim(value) <> ''")
-    parsed = parsed.selectExpr("try_parse_json(value) AS line")
-    rows = parsed.selectExpr(
-        "try_variant_get(line, '$.id', 'string') AS id",
-        "to_json(try_variant_get(line, '$.key', 'variant')) AS new_key",
-        "to_json(try_variant_get(line, '$.value', 'variant')) AS new_value",
-        f"try_variant_get(line, '$.headers', '{_HEADERS}') AS new_headers",
-    )
-    lines, named, different = rows.selectExpr(
-        "count(1)", f"count({ID})", f"count(DISTINCT {ID})"
-    ).collect()[0]
-    if named < lines:
-        problem = f"{lines - named} of {lines} lines are not JSON objects with an id."
-        raise ConfigError(problem, field="--records", fix="Repair them; keep each line's id.")
-    if different < named:
-        problem = f"{named - different} lines name a letter that another line names."
-        raise ConfigError(problem, field="--records", fix="Keep one line for each letter.")
-    return rows
 
 
 def _as_json(part: str) -> str:
@@ -321,24 +294,26 @@ class DeadLetterQueue:
             StateError: A letter belongs to a sink that is not there any more.
         """
         at = self._next()
-        few = self._few(chosen) if repaired is None else None
-        if few is not None:
-            return self._claim_streams(few, sinks, at)
+        repairs = None if repaired is None else few_repairs(repaired)
+        few = self._few(chosen) if repaired is None or repairs is not None else None
         unknown = 0
+        if few is not None:
+            if repairs is not None:
+                few = few.repaired(repairs)
+                unknown = repairs.num_rows - few.rows.num_rows
+            return replace(self._claim_streams(few, sinks, at), unknown=unknown)
         letters = self._open(chosen)
         if repaired is None:
             letters = letters.selectExpr("*", "cause.raw IS NOT NULL AS unfit")
         else:
-            repairs = checked_repairs(self._spark(), repaired)
-            known = letters.join(repairs, ID, "left_semi").count()
-            unknown = repairs.count() - known
-            letters = letters.join(repairs, ID).selectExpr(
-                "* EXCEPT (key, value, headers, new_key, new_value, new_headers)",
+            lines = repairs_frame(self._spark(), repaired)
+            unknown = lines.join(letters, ID, "left_anti").count()
+            letters = letters.join(lines, ID).selectExpr(
+                "* EXCEPT (key, value, headers, new_key, new_value, new_text, new_headers)",
                 "coalesce(new_key, key) AS key",
                 "coalesce(new_value, value) AS value",
                 "coalesce(new_headers, headers) AS headers",
-                "cause.raw IS NOT NULL AND (new_value IS NULL OR "
-                "try_variant_get(try_parse_json(new_value), '$', 'string') <=> value) AS unfit",
+                "cause.raw IS NOT NULL AND (new_value IS NULL OR new_text <=> value) AS unfit",
             )
         letters = letters.persist()
         try:

@@ -34,7 +34,7 @@ class FewLetters:
     """The chosen letters of one topic that no claim has closed.
 
     Args:
-        rows: The columns of ``LETTERS``, and ``id``.
+        rows: The columns of ``LETTERS``, ``id``, and ``unfit``: no record yet.
     """
 
     rows: pa.Table
@@ -75,6 +75,23 @@ class FewLetters:
             kept = [_named(pa.RecordBatch.from_pylist([], schema), None)]
         return cls(pa.Table.from_batches(kept))
 
+    def repaired(self, repairs: pa.Table) -> Self:
+        """Return those letters of which ``REPAIRS`` say something, with that."""
+        named = repairs.column("id").combine_chunks()
+        rows = self.rows.filter(pc.is_in(self.rows.column("id"), value_set=named))
+        said = repairs.take(pc.index_in(rows.column("id"), value_set=named))
+        # What is no record has to be another text than it was.
+        value, text = rows.column("value"), said.column("new_text")
+        both_null = pc.and_(pc.is_null(value), pc.is_null(text))
+        same = pc.or_(both_null, pc.fill_null(pc.equal(value, text), fill_value=False))
+        left = pc.or_(pc.is_null(said.column("new_value")), same)
+        new = {"unfit": pc.and_(rows.column("unfit"), left)}
+        for name in ("key", "value", "headers"):
+            new[name] = pc.coalesce(said.column(f"new_{name}"), rows.column(name))
+        for name, column in new.items():
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        return type(self)(rows)
+
     def groups(self, by: Sequence[str]) -> list[dict[str, Any]]:
         """Count the letters by fields of their cause, and by ``unfit``: no record yet."""
         return [
@@ -99,7 +116,7 @@ class FewLetters:
     def _keys(self, by: Sequence[str]) -> Iterator[tuple[bool, tuple[Any, ...]]]:
         cause = self.rows.column("cause")
         parts = [pc.struct_field(cause, name).to_pylist() for name in by]
-        unfit = pc.is_valid(pc.struct_field(cause, "raw")).to_pylist()
+        unfit = self.rows.column("unfit").to_pylist()
         return zip(unfit, zip(*parts, strict=True), strict=True)
 
 
@@ -112,13 +129,14 @@ def _ids(closed: Mapping[Location, int]) -> pa.ChunkedArray:
 
 
 def _named(rows: pa.RecordBatch, file: TopicFile | None) -> pa.RecordBatch:
-    """Give letters their ids, see ``ID``."""
+    """Give letters their ids, see ``ID``, and say which are no records."""
     version = rows.column(VERSION)
     if file is not None:
         version = pc.fill_null(version, file.version)
     numbers = [pc.cast(each, pa.string()) for each in (version, rows.column("offset"))]
     named = rows.append_column("id", pc.binary_join_element_wise(*numbers, "-"))
-    return named.drop_columns([VERSION, PART])
+    unfit = pc.is_valid(pc.struct_field(rows.column("cause"), "raw"))
+    return named.append_column("unfit", unfit).drop_columns([VERSION, PART])
 
 
 def _claimed(letters: pa.Table) -> pa.Table:
