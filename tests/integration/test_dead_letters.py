@@ -15,7 +15,7 @@ from headrace.cli.progress import Scoreboard
 from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue
 from headrace.dataplane.dead_letter_queue import claims_of
 from headrace.dataplane.few_letters import MOST_ROWS, FewLetters
-from headrace.model import Counts, TaskId
+from headrace.model import Counts, TaskId, TaskState
 from headrace.runtime.app import Runtime
 from headrace.runtime.tasks import names_of
 from headrace.sdk import ConfigError, Mark, StateError
@@ -310,6 +310,20 @@ def test_few_repaired_letters_are_claimed_without_spark_as_with_it(
         monkeypatch.setattr("headrace.dataplane.repaired_letters._MOST_BYTES", most)
         with pytest.raises(ConfigError, match="1 of 1 lines are not JSON objects"):
             pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
+
+
+def test_a_replay_of_nothing_starts_no_spark(
+    runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = Pipe(runtime, tmp_path, 200)
+    pipe.run()
+    assert pipe.dead_letter_queue().discard(DeadLetterFilter(stage="TRANSFORMATION")) == 2
+    monkeypatch.setattr(Runtime, "spark", property(lambda _: no_spark()))
+    board = Scoreboard(lambda: 0.0)
+    claimed, outcome = runtime.replay(pipe.definition, DeadLetterFilter(), None, board)
+    assert (claimed, outcome.errors) == (Claimed(0, 2), {})
+    [score] = board.scores()
+    assert (score.state, score.counts.read) == (TaskState.COMPLETED, 0)
 
 
 def test_letters_that_do_not_fit_into_memory_are_left_to_spark(

@@ -483,6 +483,10 @@ class ReplayReader:
                 return Position.of(self._partition, {"claim": version})
         return start
 
+    def has_more(self, position: Position) -> bool:
+        """Return whether claims are behind a position."""
+        return self.latest(position, ReadLimit()) != position
+
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         return Lag()
 

@@ -21,7 +21,7 @@ from headrace.dataplane import (
     preview,
     try_chain,
 )
-from headrace.model import Lease, TaskId
+from headrace.model import Lease, TaskId, TaskState
 from headrace.runtime.tasks import Assembler, backoff_of, names_of, reader_of, started_steps
 from headrace.sdk import CaptureSource, ConfigError, StateError
 from headrace.spark import SparkJobs
@@ -121,6 +121,11 @@ def replay(
     finally:
         store.release(held)
     reader = ReplayReader(name, topics_dir, sinks)
+    position = store.position(plan.id)
+    if store.unfinished_batch(plan.id) is None and not reader.has_more(position):
+        # To find that out by a task would start Spark.
+        events.state_changed(plan.id, TaskState.COMPLETED, None)
+        return claimed, Outcome({plan.id: TaskState.COMPLETED}, {})
     outcome = resend(
         plan, reader, events, spark=spark(), assembler=assembler, owner=owner, lease=lease
     )
