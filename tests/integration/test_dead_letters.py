@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -170,6 +173,58 @@ def test_a_replay_that_was_killed_after_its_claim_is_finished_by_the_next(
     assert pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"]).unknown == 2
     assert pipe.replay(mended) == (0, 0, Counts(read=2, written=2))
     assert pipe.delivered() == pipe.expected(without=(9,))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+
+from headrace.dataplane import DeadLetterFilter, DeadLetterQueue
+from headrace.sdk.location import Location
+from headrace.topics import Topic, Topics
+
+when, topics, mended = sys.argv[1], Location.of(Path(sys.argv[2])), Path(sys.argv[3])
+append = Topic.append
+
+
+def killed(*args):
+    if when == "after":
+        append(*args)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+Topic.append = killed
+queue = DeadLetterQueue(None, Topics(topics).get("poisoned.dlq"), topics)
+queue.claim(DeadLetterFilter(), mended, ["out"])
+"""
+"""Claims a few letters, and is killed before the transaction of the claim or after it."""
+
+
+def test_letters_go_once_though_their_claim_was_killed_at_its_transaction(
+    runtime, tmp_path: Path
+) -> None:
+    pipe = Pipe(runtime, tmp_path, 200)
+    pipe.run()
+    exported, mended = tmp_path / "letters.jsonl", tmp_path / "mended.jsonl"
+    pipe.dead_letter_queue().export(DeadLetterFilter(), exported)
+    assert repaired(exported, mended) == 4
+    lines = mended.read_text()
+    mended.write_text(lines.splitlines()[0])
+
+    def claim(when: str) -> int:
+        command = [sys.executable, "-c", KILLED, when]
+        command += [str(runtime.settings.topics_dir.path), str(mended)]
+        return subprocess.run(command, check=False).returncode
+
+    assert claim("before") == -signal.SIGKILL
+    assert sum(pipe.groups().values()) == 4
+    assert claim("after") == -signal.SIGKILL
+    assert sum(pipe.groups().values()) == 3
+    mended.write_text(lines)
+    # Two claims: that of the killed one, and one of the others.
+    assert pipe.replay(mended) == (3, 0, Counts(read=4, written=4))
+    assert pipe.delivered() == pipe.expected()
+    assert pipe.replay(mended) == (0, 0, Counts())
 
 
 def test_letters_are_chosen_by_cause_time_and_name_and_discarded(
