@@ -1,3 +1,4 @@
+from .boundaries import Boundaries as Boundaries, BoundaryKind as BoundaryKind
 from .connector import (
     Connector as Connector,
     ConnectorContext as ConnectorContext,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
 
 from typing_extensions import override
 
+from headrace.sdk.boundaries import Boundaries, BoundaryKind
 from headrace.sdk.config import Config, Settings
 from headrace.sdk.connector import (
     Connector,
@@ -330,6 +331,8 @@ class SourceConnector(Connector):
     a dialect; not those that say where the range is, how large it is or how fast it is read. A
     batch that some of its sinks hold is not read again while one of these has another value,
     as the other sinks would get other rows."""
+    boundary_kinds: ClassVar[frozenset[BoundaryKind]] = frozenset()
+    """The kinds of boundaries that ``fill_in_boundaries`` takes."""
 
     def start(self, config: Config, context: ConnectorContext) -> None:
         """Keep the parsed configuration; connect to what planning needs."""
@@ -370,6 +373,18 @@ class SourceConnector(Connector):
         where it stood at that time, as its batches tell.
         """
         return None
+
+    @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        """Return a configuration that reads what lies in boundaries and has ended then.
+
+        An offline job runs with it, for each of its windows. Windows that have a bound in
+        common share no row, whenever they run and in whatever order. Called as a job is made,
+        too, so it must not connect. Bounds are of one of ``boundary_kinds``.
+
+        Raises ConfigError: the configuration lacks what bounds need, such as a column.
+        """
+        raise NotImplementedError
 
 
 _OFFSET = "number"
