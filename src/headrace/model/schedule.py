@@ -228,18 +228,19 @@ class Schedule:
                 field="schedule.end",
             )
 
-    def _local(self, time: datetime) -> datetime:
+    def local(self, time: datetime) -> datetime:
+        """Return a time in the schedule's zone; one without a zone is taken to be in it."""
         return time.astimezone(ZoneInfo(self.zone)) if time.tzinfo else self._placed(time)
 
     def _placed(self, time: datetime) -> datetime:
         return time.replace(tzinfo=ZoneInfo(self.zone))
 
     def _utc(self, time: datetime) -> datetime:
-        return self._local(time).astimezone(UTC)
+        return self.local(time).astimezone(UTC)
 
     def cuts(self, since: datetime | None = None) -> Iterator[datetime]:
         """Yield the bounds of windows in UTC, from the last one not after a time on."""
-        start, local = self._utc(self.start), self._local(self.start)
+        start, local = self._utc(self.start), self.local(self.start)
         end = _LATEST if self.end is None else self._utc(self.end)
         after = start if since is None else max(start, self._utc(since))
         yield self._last(after)
@@ -252,7 +253,7 @@ class Schedule:
 
     def _last(self, time: datetime) -> datetime:
         """Return the last bound that is not after a time."""
-        start, local = self._utc(self.start), self._local(self.start)
+        start, local = self._utc(self.start), self.local(self.start)
         found, back = start, timedelta(days=1)
         # Ticks come forwards only: look back twice as far until there is one.
         while time - back > start:
@@ -281,6 +282,17 @@ class Schedule:
     def due(self, window: TimeWindow) -> datetime:
         """Return when a window may run: it is past, and late data has come."""
         return window.upper + self.delay
+
+    def newest_past(self, now: datetime) -> TimeWindow | None:
+        """Return the newest window that is due; None before the first is."""
+        time, start = self._utc(now) - self.delay, self._utc(self.start)
+        if time <= start:
+            return None
+        end = None if self.end is None else self._utc(self.end)
+        upper = end if end is not None and time >= end else self._last(time)
+        if upper <= start:
+            return None
+        return TimeWindow(self._last(upper - timedelta(microseconds=1)), upper)
 
     def next_fires(self, now: datetime, amount: int) -> list[datetime]:
         """Return when the next windows will be due, so many after now."""

@@ -217,7 +217,7 @@ class Assembler:
         started.callback(stop_asked.set)
         folder = self.scratch / plan.id.file_name
         return StoredTaskContext(
-            self.store, lease, folder, stop_asked, plan.identity, self.access
+            self.store, lease, folder, stop_asked, plan.identity, self.access, plan.memory
         )
 
     def _source(

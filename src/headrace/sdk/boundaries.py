@@ -28,11 +28,12 @@ class Boundaries:
     """What lies at ``lower`` or after it, and before ``upper``.
 
     Bounds are texts, each written in one way only, so that two of the same place are equal.
-    Times are as RFC 3339 has them, in UTC.
+    Times are as RFC 3339 has them, in UTC and with ``+00:00``, which puts their texts in their
+    own order.
 
     Args:
         lower: The first that is read; None for the very first.
-        upper: The first that is not read; None for what is there when it is read.
+        upper: The first that is not read; None for no end, so that what comes is read too.
     """
 
     kind: BoundaryKind
@@ -90,7 +91,7 @@ def _written(kind: BoundaryKind, text: str, name: str) -> str:
             case BoundaryKind.TIME:
                 time = datetime.fromisoformat(text)
                 if time.tzinfo is not None:
-                    found = time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+                    found = time.astimezone(UTC).isoformat()
             case BoundaryKind.OFFSET:
                 found = Position.from_json(text).to_json()
             case BoundaryKind.SNAPSHOT:

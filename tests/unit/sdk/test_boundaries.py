@@ -1,6 +1,10 @@
 """Boundaries are typed, and written in one way."""
 
+from datetime import UTC, datetime
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError
 
@@ -8,8 +12,8 @@ from headrace.sdk import Boundaries, BoundaryKind, ConfigError
 @pytest.mark.parametrize(
     ("kind", "given", "written"),
     [
-        (BoundaryKind.TIME, "2013-01-01T01:00:00+01:00", "2013-01-01T00:00:00Z"),
-        (BoundaryKind.TIME, "2013-01-01 00:00:00.5Z", "2013-01-01T00:00:00.500000Z"),
+        (BoundaryKind.TIME, "2013-01-01T01:00:00+01:00", "2013-01-01T00:00:00+00:00"),
+        (BoundaryKind.TIME, "2013-01-01 00:00:00.5Z", "2013-01-01T00:00:00.500000+00:00"),
         (BoundaryKind.OFFSET, '[{"partition": {}, "offset": {"n":  1}}]', None),
         (BoundaryKind.VALUE, "O'Hara", "O'Hara"),
         (BoundaryKind.SNAPSHOT, "007", "7"),
@@ -55,3 +59,9 @@ def test_a_window_that_holds_nothing_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match="Nothing lies"):
         Boundaries(kind, lower, upper)
+
+
+@given(st.lists(st.datetimes(timezones=st.just(UTC)), min_size=2))
+def test_texts_of_times_are_in_the_order_of_times(times: list[datetime]) -> None:
+    written = [Boundaries.between(time, None).lower or "" for time in times]
+    assert sorted(written) == [time.isoformat() for time in sorted(times)]
