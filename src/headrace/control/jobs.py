@@ -21,7 +21,7 @@ from headrace.model import (
     Trigger,
 )
 from headrace.sdk import Boundaries, ConfigError, StateError
-from headrace.store import JobChangedError, NewRun
+from headrace.store import JobChange, JobChangedError, NewRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -353,8 +353,8 @@ class Jobs:
     def _change(
         self, seen: Job, wanted: Job, by: str, event: str, after: str | None = None
     ) -> Job:
-        stamp = Stamp(self.clock(), by)
-        found = self.store.change(seen, wanted, stamp, event, after=after)
+        change = JobChange(seen=seen, wanted=wanted, event=event, after=after)
+        found = self.store.change(change, Stamp(self.clock(), by))
         self.changed()
         return found
 
