@@ -7,7 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.model import Counts, Job, JobState, Run, RunState, Stamp, TaskId, Trigger
+from headrace.model import (
+    Counts,
+    EventKind,
+    Job,
+    JobState,
+    Run,
+    RunState,
+    Stamp,
+    TaskId,
+    Trigger,
+)
 from headrace.sdk import Boundaries, Position, StaleEpochError
 from headrace.store import (
     JobChangedError,
@@ -88,7 +98,7 @@ def test_a_job_that_was_created_is_as_it_was_given(store: JobStore) -> None:
 
 def test_a_change_of_what_is_not_there_any_more_is_refused(store: JobStore) -> None:
     seen = create(store)
-    store.change(seen, replace(seen, state=JobState.SUSPENDED), ANN, "job.suspended")
+    store.change(seen, replace(seen, state=JobState.SUSPENDED), ANN, EventKind.JOB_SUSPENDED)
     with pytest.raises(JobChangedError):
         store.change(seen, replace(seen, cursor=NOW + HOUR), ANN, made=[hour(0)])
     assert store.job("orders").cursor == NOW

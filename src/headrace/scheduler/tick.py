@@ -14,6 +14,7 @@ import structlog
 from headrace.control import read_job
 from headrace.model import (
     CatchUp,
+    EventKind,
     Job,
     JobSpec,
     JobState,
@@ -91,16 +92,21 @@ class Scheduler:
         return count
 
     def _register(self, job: Job, now: datetime) -> None:
-        had_run = bool(self.store.runs(job.name, limit=1))
-        state = JobState.RUNNING if had_run else JobState.CONFIGURED
-        self.store.change(job, replace(job, state=state), Stamp(now, _BY), "job.registered")
+        runs, section = self.store.counts(job.name), job.document.get("schedule")
+        state = JobState.RUNNING if runs else JobState.CONFIGURED
+        has_windows = isinstance(section, dict) and not section.get("after")
+        if has_windows and job.cursor is None and runs and not _waiting(runs):
+            state = JobState.FINISHED
+        self.store.change(
+            job, replace(job, state=state), Stamp(now, _BY), EventKind.JOB_REGISTERED
+        )
 
     def _fire(self, job: Job, now: datetime) -> int:
         try:
             spec = read_job(job.document)
         except ConfigErrors as errors:  # it was written by another version
             failed = replace(job, state=JobState.FAILED, why=str(errors), due=None)
-            self.store.change(job, failed, Stamp(now, _BY), "job.failed")
+            self.store.change(job, failed, Stamp(now, _BY), EventKind.JOB_FAILED)
             return 0
         if spec.schedule is None or job.cursor is None:
             self.store.change(job, replace(job, due=None), Stamp(now, _BY))
@@ -112,7 +118,7 @@ class Scheduler:
         made = self._runs(job, spec, wanted, now)
         if moved.cursor is None and not made and not _waiting(self.store.counts(job.name)):
             moved = replace(moved, state=JobState.FINISHED)
-        event = "windows.missed" if passed else None
+        event = EventKind.WINDOWS_MISSED if passed else None
         detail = {} if not passed else {"windows": len(passed), "until": str(passed[-1].upper)}
         self.store.change(job, moved, Stamp(now, _BY), event, made=made, detail=detail)
         return len(made)
