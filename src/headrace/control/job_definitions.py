@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -328,7 +329,11 @@ def _policy(settings: JobSettings, timing: ScheduleSettings) -> RunPolicy:
 
 
 def with_start(document: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-    """Return a document whose schedule says where it starts: that is written down once."""
+    """Return a document in JSON's types whose schedule says where it starts.
+
+    That is written down once. What only YAML has, such as dates, becomes text.
+    """
+    document = json.loads(json.dumps(dict(document), default=str))
     section = document.get("schedule")
     if not isinstance(section, dict) or section.get("start") or section.get("after"):
         return document

@@ -114,7 +114,7 @@ class RunWorker:
         """Take no more, and stop what goes on: other workers, or the next start, go on."""
         self._stopping = True
         for each in self._all():
-            self._end(each, "Its server was stopped.")
+            self._end(each, _SHUT_DOWN)
         self._woken.set()
 
     def look(self) -> None:
@@ -151,6 +151,8 @@ class RunWorker:
         with self._lock:
             self._active[run.id] = active
             self._threads.add(thread)
+        if self._stopping:  # since it was looked for what goes on
+            self._end(active, _SHUT_DOWN)
         thread.start()
 
     def _attempt(self, run: Run, policy: RunPolicy) -> None:
@@ -197,7 +199,7 @@ class RunWorker:
         state, why, due = RunState.SUCCEEDED, None, None
         if active.ends == _ASKED:
             state, why = RunState.STOPPED, _ASKED
-        elif active.ends is not None and self._stopping:
+        elif active.ends == _SHUT_DOWN:
             state, why, due = RunState.QUEUED, active.ends, now
         elif error is not None or active.ends is not None:
             why = active.ends or trace_of(self.redact(error or Exception()))
@@ -249,6 +251,7 @@ class RunWorker:
 
 
 _ASKED = "It was asked to stop."
+_SHUT_DOWN = "Its server was stopped."
 
 
 class _DiedError(Exception):
