@@ -7,7 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.model import Counts, Job, JobState, Run, RunState, Stamp, TaskId, Trigger
+from headrace.model import (
+    Counts,
+    EventKind,
+    Job,
+    JobState,
+    Run,
+    RunState,
+    Stamp,
+    TaskId,
+    Trigger,
+)
 from headrace.sdk import Boundaries, Position, StaleEpochError
 from headrace.store import (
     JobChange,
@@ -91,7 +101,9 @@ def test_a_change_of_what_is_not_there_any_more_is_refused(store: JobStore) -> N
     seen = create(store)
     store.change(
         JobChange(
-            seen=seen, wanted=replace(seen, state=JobState.SUSPENDED), event="job.suspended"
+            seen=seen,
+            wanted=replace(seen, state=JobState.SUSPENDED),
+            event=EventKind.JOB_SUSPENDED,
         ),
         ANN,
     )

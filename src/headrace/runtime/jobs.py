@@ -9,7 +9,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.control import bounded, check_job, read_job
-from headrace.model import Counts, Run, RunPolicy, TaskId
+from headrace.model import Counts, Run, RunPolicy, TaskId, memory_name
+from headrace.sdk import ConfigErrors
+from headrace.store import JobNotFoundError
 from headrace.worker import Outcome, RunWorker, Worker
 
 if TYPE_CHECKING:
@@ -74,15 +76,21 @@ class RunOpener:
             replace(
                 plan,
                 id=TaskId(run.task_name, plan.id.number),
-                memory=f"{run.job}@",  # schemas are the job's, whichever run has met them
+                memory=memory_name(run.job),  # whichever run has met them
             )
             for plan in self.planner.plans(definition)
         ]
         return RunExecution(run, plans, self.maker, self.worker(), self.state)
 
     def policy(self, job: str) -> RunPolicy:
-        """Return what is done with the runs of a job."""
-        return read_job(self.jobs.job(job).document).policy
+        """Return what is done with the runs of a job.
+
+        A document that cannot be read fails its run alone, once that is opened.
+        """
+        try:
+            return read_job(self.jobs.job(job).document).policy
+        except (ConfigErrors, JobNotFoundError):
+            return RunPolicy()
 
 
 @dataclass(kw_only=True)

@@ -13,6 +13,7 @@ import structlog
 from headrace.control import read_job
 from headrace.model import (
     CatchUp,
+    EventKind,
     Job,
     JobSpec,
     JobState,
@@ -89,16 +90,20 @@ class Scheduler:
         return sum(len(change.made) for change in done)
 
     def _registered(self, job: Job) -> JobChange:
-        had_run = bool(self.store.runs(job.name, limit=1))
-        state = JobState.RUNNING if had_run else JobState.CONFIGURED
-        return JobChange(seen=job, wanted=replace(job, state=state), event="job.registered")
+        runs, section = self.store.counts(job.name), job.document.get("schedule")
+        state = JobState.RUNNING if runs else JobState.CONFIGURED
+        has_windows = isinstance(section, dict) and not section.get("after")
+        if has_windows and job.cursor is None and runs and not _waiting(runs):
+            state = JobState.FINISHED
+        wanted = replace(job, state=state)
+        return JobChange(seen=job, wanted=wanted, event=EventKind.JOB_REGISTERED)
 
     def _fired(self, job: Job, now: datetime) -> JobChange:
         try:
             spec = read_job(job.document)
         except ConfigErrors as errors:  # it was written by another version
             failed = replace(job, state=JobState.FAILED, why=str(errors), due=None)
-            return JobChange(seen=job, wanted=failed, event="job.failed")
+            return JobChange(seen=job, wanted=failed, event=EventKind.JOB_FAILED)
         if spec.schedule is None or job.cursor is None:
             return JobChange(seen=job, wanted=replace(job, due=None))
         due, moved = _due(job, spec, now)
@@ -111,7 +116,7 @@ class Scheduler:
             return JobChange(seen=job, wanted=moved, made=made)
         detail = {"windows": len(missed), "until": missed[-1].upper.isoformat()}
         return JobChange(
-            seen=job, wanted=moved, event="windows.missed", made=made, detail=detail
+            seen=job, wanted=moved, event=EventKind.WINDOWS_MISSED, made=made, detail=detail
         )
 
     def _runs(

@@ -6,7 +6,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +25,19 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from headrace.model import SCHEDULED, Counts, Job, JobState, Run, RunState, Stamp, Trigger
+from headrace.model import (
+    RUNNABLE,
+    SCHEDULED,
+    Counts,
+    EventKind,
+    Job,
+    JobState,
+    Run,
+    RunState,
+    Stamp,
+    Trigger,
+    memory_name,
+)
 from headrace.sdk.boundaries import Boundaries, BoundaryKind
 from headrace.sdk.errors import StaleEpochError
 from headrace.store.connections import Mode, in_mode, lock_name
@@ -52,6 +64,7 @@ from headrace.store.tables import (
 _J, _R = jobs.c, runs.c
 _SEEN = ("uid", "version", "state", "cursor_us")
 """What a change of a job is made of: it is refused where one of these is another by then."""
+_RUNNABLE = [state.value for state in RUNNABLE]
 _WAITING = (RunState.QUEUED.value, RunState.RUNNING.value)
 _DONE = (RunState.SUCCEEDED.value, RunState.SKIPPED.value)
 
@@ -83,10 +96,10 @@ class JobChange:
 
     seen: Job
     wanted: Job
-    event: str | None = None
+    event: EventKind | None = None
     after: str | None = None
     made: Sequence[NewRun] = ()
-    detail: Mapping[str, object] = field(default_factory=dict)
+    detail: Mapping[str, object] | None = None
 
 
 class JobStore:
@@ -121,7 +134,7 @@ class JobStore:
                     name=made.name, uid=made.uid, after=after, **_values(made, stamp)
                 )
             )
-            add_event(db, made.name, "job.created", stamp, {"state": made.state})
+            add_event(db, made.name, EventKind.JOB_CREATED, stamp, {"state": made.state})
         return replace(made, changed=stamp.at, by=stamp.by)
 
     def job(self, name: str) -> Job:
@@ -178,14 +191,17 @@ class JobStore:
             _existing(db, name)
             mine = _R.job == name
             rows = db.execute(select(runs).where(mine)).all()
-            if any(row.state == RunState.RUNNING.value for row in rows):
-                problem = f"A run of job {name} is running."
-                raise JobChangedError(problem, fix="Stop it first: headrace job stop-run.")
+            for row in rows:
+                if row.state == RunState.RUNNING.value:
+                    problem = f"Run {row.id} of job {name} is running."
+                    fix = f"Stop it first: headrace job stop-run {name} {row.id}."
+                    raise JobChangedError(problem, fix=fix)
             for row in rows:
                 _forget_tasks(db, _run(row))
+            db.execute(delete(schemas).where(schemas.c.connector == memory_name(name)))
             db.execute(delete(runs).where(mine))
             db.execute(delete(jobs).where(_J.name == name))
-            add_event(db, name, "job.deleted", stamp, {})
+            add_event(db, name, EventKind.JOB_DELETED, stamp, {})
 
     def add_runs(self, job: str, made: Sequence[NewRun], stamp: Stamp) -> int:
         """Make runs of windows that have none; return how many. Raises JobNotFoundError."""
@@ -254,6 +270,8 @@ class JobStore:
     ) -> Sequence[Run]:
         """Return runs that may be taken: due, or left by a worker that is gone.
 
+        Those of a job that may not run are taken only to be stopped.
+
         Args:
             now: The time of day.
             lease_now: The time by which leases expire, see ``Store.now``.
@@ -262,8 +280,9 @@ class JobStore:
         """
         queued = and_(_R.state == RunState.QUEUED.value, _R.due_us <= micros(now))
         held = _R.state == RunState.RUNNING.value
-        active = select(_J.name).where(_J.state != JobState.SUSPENDED.value)
-        query = select(runs).where(or_(queued, held), _R.job.in_(active))
+        active = select(_J.name).where(_J.state.in_(_RUNNABLE))
+        may_begin = or_(_R.job.in_(active), _R.stop_asked)
+        query = select(runs).where(or_(queued, held), may_begin)
         found: list[Run] = []
         with self._engine.connect() as db:
             for row in db.execute(query.order_by(_R.due_us, _R.lower, _R.id)):
@@ -298,7 +317,7 @@ class JobStore:
         with self._writer.begin() as db:
             lock_name(db, "job", seen.job)
             job = _job_row(db, seen.job)
-            if job is None or job.state == JobState.SUSPENDED.value:
+            if job is None or not (job.state in _RUNNABLE or seen.stop_asked):
                 return None
             others = and_(_R.job == seen.job, _R.id != seen.id)
             running = select(func.count()).where(
@@ -401,7 +420,7 @@ class JobStore:
             if db.execute(update(runs).where(same).values(values)).rowcount != 1:
                 problem = f"Run {number} is {row.state}."
                 raise JobChangedError(problem, fix="Only a run that waits or runs is stopped.")
-            add_event(db, row.job, "run.stop", stamp, {"run": number})
+            add_event(db, row.job, EventKind.RUN_STOP, stamp, {"run": number})
             return _run(_existing_run(db, number))
 
     def run_again(self, number: int, stamp: Stamp, *, from_beginning: bool) -> Run:
@@ -429,7 +448,7 @@ class JobStore:
             if from_beginning:
                 _forget_tasks(db, _run(row))
             told = {"run": number, "from_beginning": from_beginning}
-            add_event(db, row.job, "run.again", stamp, told)
+            add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
             return _run(_existing_run(db, number))
 
     def stop_backfill(self, job: str, backfill: str, stamp: Stamp) -> int:
@@ -441,7 +460,8 @@ class JobStore:
             running = and_(mine, _R.state == RunState.RUNNING.value)
             count = db.execute(update(runs).where(queued).values(stopped)).rowcount
             count += db.execute(update(runs).where(running).values(stop_asked=True)).rowcount
-            add_event(db, job, "backfill.stop", stamp, {"backfill": backfill, "runs": count})
+            told = {"backfill": backfill, "runs": count}
+            add_event(db, job, EventKind.BACKFILL_STOP, stamp, told)
             return int(count)
 
 
@@ -474,7 +494,7 @@ def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
         return False
     _insert(db, seen.name, change.made, stamp)
     if change.event is not None:
-        told = {"state": wanted.state, "version": wanted.version, **change.detail}
+        told = {"state": wanted.state, "version": wanted.version, **(change.detail or {})}
         add_event(db, seen.name, change.event, stamp, told)
     return True
 
@@ -557,7 +577,7 @@ def _existing_run(db: Connection, number: int) -> Row[Any]:
     row = db.execute(select(runs).where(_R.id == number)).one_or_none()
     if row is None:
         problem = f"Run {number} does not exist."
-        raise RunNotFoundError(problem, field="run", fix="List them: headrace job runs JOB.")
+        raise RunNotFoundError(problem, field="run", fix="List them: headrace job runs NAME.")
     return row
 
 
