@@ -89,6 +89,12 @@ class Scheduler:
         done = self.store.change_all([self._fired(job, now) for job in due], stamp)
         return sum(len(change.made) for change in done)
 
+    def fire(self, job: Job) -> None:
+        """Make runs of all windows of a job that are due, whatever its state."""
+        now = self.clock()
+        while job.due is not None and job.due <= now:
+            job = self.store.change(self._fired(job, now), Stamp(now, _BY))
+
     def _registered(self, job: Job) -> JobChange:
         runs, section = self.store.counts(job.name), job.document.get("schedule")
         state = JobState.RUNNING if runs else JobState.CONFIGURED

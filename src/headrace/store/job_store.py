@@ -266,7 +266,13 @@ class JobStore:
             return Counter({RunState(state): count for state, count in db.execute(query)})
 
     def waiting(
-        self, now: datetime, lease_now: datetime, dead: Callable[[str], bool], limit: int
+        self,
+        now: datetime,
+        lease_now: datetime,
+        dead: Callable[[str], bool],
+        limit: int,
+        *,
+        job: str | None = None,
     ) -> Sequence[Run]:
         """Return runs that may be taken: due, or left by a worker that is gone.
 
@@ -277,6 +283,7 @@ class JobStore:
             lease_now: The time by which leases expire, see ``Store.now``.
             dead: Says of an owner whether it is known to have ended.
             limit: How many.
+            job: The job whose runs; None for all jobs.
         """
         queued = and_(_R.state == RunState.QUEUED.value, _R.due_us <= micros(now))
         held = _R.state == RunState.RUNNING.value
