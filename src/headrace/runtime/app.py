@@ -277,12 +277,12 @@ class Runtime(Checks):
     def local_runs(self, job: str, events: Events) -> Iterator[LocalRuns]:
         """Give what runs a job in this process; ``stop`` stops it, from another thread."""
         fence_dead_workers(self.owner, self.state, now())
-        with self.engine.watching(lost=self.stop), closing(HostSupervisor()) as hosts:
+        with closing(HostSupervisor()) as hosts:
             maker = self._maker(hosts, self._new_worker(events, once=True), once=True)
             runs = self._runs = self._new_run_worker(events, maker)
             runs.only = job
             scheduler = Scheduler(store=self.job_store, clock=now)
-            yield LocalRuns(jobs=self.jobs, scheduler=scheduler, runs=runs)
+            yield LocalRuns(jobs=self.jobs, scheduler=scheduler, runs=runs, engine=self.engine)
 
     def _new_job_service(self, events: Events, maker: TaskMaker) -> JobService:
         runs = self._new_run_worker(events, maker)

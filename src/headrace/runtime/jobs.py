@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from headrace.control import Jobs, bounded, check_job, read_job
-from headrace.model import Counts, JobState, Run, RunPolicy, TaskId, memory_name
+from headrace.model import Counts, JobState, Run, RunPolicy, RunState, TaskId, memory_name
 from headrace.sdk import ConfigErrors, StateError
 from headrace.store import JobNotFoundError
 from headrace.worker import Outcome, RunWorker, Worker
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.control import TaskPlan
     from headrace.runtime.tasks import Planner, TaskMaker
     from headrace.scheduler import Scheduler
+    from headrace.spark import SparkSupervisor
     from headrace.store import JobStore, Store
 
 
@@ -100,6 +101,7 @@ class LocalRuns:
     jobs: Jobs
     scheduler: Scheduler
     runs: RunWorker
+    engine: SparkSupervisor
 
     def run(
         self, document: Mapping[str, Any], by: str, lower: str | None, upper: str | None
@@ -124,7 +126,11 @@ class LocalRuns:
             self.scheduler.fire(job)
         else:
             self.jobs.trigger(name, by, lower, upper)
-        self.runs.run()
+        counts = self.jobs.store.counts(name)
+        if not any(counts.get(state) for state in (RunState.QUEUED, RunState.RUNNING)):
+            return ()  # and no Spark is started for it
+        with self.engine.watching(lost=self.runs.stop):
+            self.runs.run()
         newest = self.jobs.store.runs(name, limit=_SHOWN)
         return [run for run in newest if run.ended is not None and run.ended >= began]
 
