@@ -250,6 +250,13 @@ class Sqlite(Database):
             return f"CAST(X'{text.encode().hex()}' AS TEXT)"
         return "'" + text.replace("'", "''") + "'"
 
+    @override
+    def compared(self, value: object, column: Column) -> str:
+        if isinstance(value, datetime):
+            # Texts are compared: all forms of a time begin with the one without its zone.
+            value = value.replace(tzinfo=None).isoformat(sep=" ")
+        return super().compared(value, column)
+
     @property
     @override
     def default_schema(self) -> str:
