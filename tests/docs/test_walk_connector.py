@@ -104,7 +104,8 @@ def walk(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Wal
         runtime.spark = spark
         with runtime.server(told) as connectors:
             listener = Listener(port=0)
-            app = server_app(connectors, Workbench(runtime, told, connectors.clock), listener)
+            bench = Workbench(runtime, told, connectors.clock)
+            app = server_app(connectors, runtime.jobs, bench, listener)
             with Serving(app, listener) as serving:
                 serving.start()
                 url = f"{serving.url}/connectors"

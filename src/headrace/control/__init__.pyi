@@ -37,7 +37,7 @@ from .files import (
     served,
 )
 from .job_definitions import bounded, check_job, read_job
-from .jobs import Backfill, Jobs, JobView
+from .jobs import Backfill, BackfillNotFoundError, Jobs, JobView, NotApproverError
 from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
 from .planning import (
     REPLAYS,
@@ -67,6 +67,7 @@ __all__ = [
     "BALANCE",
     "REPLAYS",
     "Backfill",
+    "BackfillNotFoundError",
     "BatchTargets",
     "Bulk",
     "BulkAction",
@@ -85,6 +86,7 @@ __all__ = [
     "Holding",
     "JobView",
     "Jobs",
+    "NotApproverError",
     "Offset",
     "OffsetChange",
     "OffsetEffect",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -27,7 +28,16 @@ from headrace.model import (
     Unit,
 )
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, HeadraceError
-from headrace.sdk.config import ConfigType, Lambda, NullOr, Range, Settings, invalid, setting
+from headrace.sdk.config import (
+    ConfigType,
+    Lambda,
+    NonEmptyString,
+    NullOr,
+    Range,
+    Settings,
+    invalid,
+    setting,
+)
 from headrace.sdk.sensitive import secrets_in
 
 if TYPE_CHECKING:
@@ -35,7 +45,7 @@ if TYPE_CHECKING:
     from headrace.sdk import SinkConnector, SourceConnector
 
 _Read = TypeVar("_Read")
-_INTERVAL = re.compile(r"(\d+)\s*([a-z]+?)s?")
+_INTERVAL = re.compile(r"(\d{1,8})\s*([a-z]+?)s?")
 _SHORT = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
 _LENGTHS = {
     Unit.SECOND: timedelta(seconds=1),
@@ -46,6 +56,7 @@ _LENGTHS = {
 }
 _ANY_START = "1970-01-01T00:00:00"
 """Of a document that is only checked: what is stored says where it starts."""
+_YEARS = range(1900, 3000)
 _MOST = 366 * 24 * 3600  # seconds; a delay or a retry that is longer is a mistake
 
 
@@ -84,6 +95,8 @@ def _time(name: str, value: object) -> datetime:
         raise invalid(name, value, "Must be a time", fix=fix) from error
     if time.microsecond:
         raise invalid(name, value, "Must be a whole second")
+    if time.year not in _YEARS:  # there are windows and zones around those that are the limits
+        raise invalid(name, value, f"Must be in the years {_YEARS[0]} to {_YEARS[-1]}")
     return time
 
 
@@ -117,6 +130,7 @@ class ScheduleSettings(Settings, group="Schedule"):
     after: str | None = setting(
         "The name of another job: each of its windows that succeeds is run here too.",
         default=None,
+        validator=NullOr(NonEmptyString()),
     )
     start: str | None = setting(
         "Where the first window begins, as a time of day in the zone. By default at midnight "
@@ -315,7 +329,11 @@ def _policy(settings: JobSettings, timing: ScheduleSettings) -> RunPolicy:
 
 
 def with_start(document: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-    """Return a document whose schedule says where it starts: that is written down once."""
+    """Return a document in JSON's types whose schedule says where it starts.
+
+    That is written down once. What only YAML has, such as dates, becomes text.
+    """
+    document = json.loads(json.dumps(dict(document), default=str))
     section = document.get("schedule")
     if not isinstance(section, dict) or section.get("start") or section.get("after"):
         return document

@@ -5,6 +5,7 @@ In it: connectors, tasks, leases, batches, counts, policies. Never: I/O, a threa
 
 from headrace.model.batch import Batch, BatchState, Counts
 from headrace.model.connector import (
+    BY_ITSELF,
     ConfigVersion,
     Connector,
     ConnectorKind,
@@ -31,6 +32,7 @@ from headrace.model.errors import (
     TopicNotFoundError,
 )
 from headrace.model.job import (
+    RUNNABLE,
     SCHEDULED,
     CatchUp,
     Job,
@@ -41,6 +43,7 @@ from headrace.model.job import (
     RunPolicy,
     RunState,
     Trigger,
+    memory_name,
 )
 from headrace.model.rejected_records import MOST_LINES, ErrorLog, ToleranceLimits
 from headrace.model.retries import Backoff, RestartKeys, RestartPolicy
@@ -63,7 +66,9 @@ from headrace.model.topic import (
 )
 
 __all__ = [
+    "BY_ITSELF",
     "MOST_LINES",
+    "RUNNABLE",
     "SCHEDULED",
     "Backoff",
     "Batch",
@@ -120,5 +125,6 @@ __all__ = [
     "Trigger",
     "Unit",
     "file_name",
+    "memory_name",
     "topic_matcher",
 ]

@@ -36,6 +36,8 @@ class JobState(StrEnum):
 
 SCHEDULED = frozenset({JobState.CONFIGURED, JobState.RUNNING})
 """The states in which a schedule makes runs."""
+RUNNABLE = SCHEDULED | {JobState.APPROVED, JobState.FINISHED}
+"""The states in which runs begin: nobody has suspended the job, or is to approve it yet."""
 
 
 class CatchUp(StrEnum):
@@ -156,6 +158,11 @@ class Trigger(StrEnum):
     """A schedule engine outside."""
     AFTER = "after"
     """The success of another job."""
+
+
+def memory_name(job: str) -> str:
+    """Return under which name the schemas of a job's streams are kept, for all its runs."""
+    return f"{job}@"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,19 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from headrace.model import SCHEDULED, Counts, Job, JobState, Run, RunState, Stamp, Trigger
+from headrace.model import (
+    RUNNABLE,
+    SCHEDULED,
+    Counts,
+    EventKind,
+    Job,
+    JobState,
+    Run,
+    RunState,
+    Stamp,
+    Trigger,
+    memory_name,
+)
 from headrace.sdk.boundaries import Boundaries, BoundaryKind
 from headrace.sdk.errors import StaleEpochError
 from headrace.store.connections import Mode, in_mode, lock_name
@@ -52,6 +64,7 @@ from headrace.store.tables import (
 _J, _R = jobs.c, runs.c
 _SEEN = ("uid", "version", "state", "cursor_us")
 """What a change of a job is made of: it is refused where one of these is another by then."""
+_RUNNABLE = [state.value for state in RUNNABLE]
 _WAITING = (RunState.QUEUED.value, RunState.RUNNING.value)
 _DONE = (RunState.SUCCEEDED.value, RunState.SKIPPED.value)
 
@@ -66,6 +79,27 @@ class NewRun:
     state: RunState = RunState.QUEUED
     backfill: str | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """A job that was seen, and what is to be made of it.
+
+    Args:
+        seen: As it was when the change was thought of.
+        wanted: As it is to be.
+        event: What is told; nothing where it is no person's business.
+        after: The job whose runs make its own, where the document is another.
+        made: Runs of windows; a window that has one keeps it (Guarantee 5).
+        detail: What more is told.
+    """
+
+    seen: Job
+    wanted: Job
+    event: EventKind | None = None
+    after: str | None = None
+    made: Sequence[NewRun] = ()
+    detail: Mapping[str, object] | None = None
 
 
 class JobStore:
@@ -100,7 +134,7 @@ class JobStore:
                     name=made.name, uid=made.uid, after=after, **_values(made, stamp)
                 )
             )
-            add_event(db, made.name, "job.created", stamp, {"state": made.state})
+            add_event(db, made.name, EventKind.JOB_CREATED, stamp, {"state": made.state})
         return replace(made, changed=stamp.at, by=stamp.by)
 
     def job(self, name: str) -> Job:
@@ -126,46 +160,26 @@ class JobStore:
         with self._engine.connect() as db:
             return [_job(row) for row in db.execute(query.order_by(_J.name))]
 
-    def change(
-        self,
-        seen: Job,
-        wanted: Job,
-        stamp: Stamp,
-        event: str | None = None,
-        *,
-        after: str | None = None,
-        made: Sequence[NewRun] = (),
-        detail: Mapping[str, object] | None = None,
-    ) -> Job:
+    def change(self, change: JobChange, stamp: Stamp) -> Job:
         """Make another of a job that was seen, and runs with it, in one transaction.
 
-        Args:
-            seen: As it was when the change was thought of.
-            wanted: As it is to be.
-            stamp: When, and by whom.
-            event: What is told; nothing where it is no person's business.
-            after: The job whose runs make its own, where the document is another.
-            made: Runs of windows; a window that has one keeps it (Guarantee 5).
-            detail: What more is told.
-
-        Raises:
-            JobChangedError: It is another by now.
+        Raises JobChangedError: it is another by now.
         """
-        values = _values(wanted, stamp)
-        if wanted.version != seen.version:
-            values["after"] = after
-        before = _values(seen, stamp) | {"uid": seen.uid}
-        same = and_(_J.name == seen.name, *(_is(_J[key], before[key]) for key in _SEEN))
         with self._writer.begin() as db:
-            if db.execute(update(jobs).where(same).values(values)).rowcount != 1:
-                _existing(db, seen.name)
-                problem = f"Job {seen.name} was changed meanwhile."
+            if not _changed(db, change, stamp):
+                name = change.seen.name
+                _existing(db, name)
+                problem = f"Job {name} was changed meanwhile."
                 raise JobChangedError(problem, fix="Look at it again.")
-            _insert(db, seen.name, made, stamp)
-            if event is not None:
-                told = {"state": wanted.state, "version": wanted.version, **(detail or {})}
-                add_event(db, seen.name, event, stamp, told)
-        return replace(wanted, changed=stamp.at, by=stamp.by)
+        return replace(change.wanted, changed=stamp.at, by=stamp.by)
+
+    def change_all(self, changes: Sequence[JobChange], stamp: Stamp) -> Sequence[JobChange]:
+        """Make changes in one transaction; return those of jobs that were still as seen."""
+        if not changes:
+            return ()
+        with self._writer.begin() as db:
+            in_order = sorted(changes, key=lambda each: each.seen.name)
+            return [each for each in in_order if _changed(db, each, stamp)]
 
     def delete(self, name: str, stamp: Stamp) -> None:
         """Delete a job, its runs, and what their tasks have left.
@@ -177,14 +191,17 @@ class JobStore:
             _existing(db, name)
             mine = _R.job == name
             rows = db.execute(select(runs).where(mine)).all()
-            if any(row.state == RunState.RUNNING.value for row in rows):
-                problem = f"A run of job {name} is running."
-                raise JobChangedError(problem, fix="Stop it first: headrace job stop-run.")
+            for row in rows:
+                if row.state == RunState.RUNNING.value:
+                    problem = f"Run {row.id} of job {name} is running."
+                    fix = f"Stop it first: headrace job stop-run {name} {row.id}."
+                    raise JobChangedError(problem, fix=fix)
             for row in rows:
                 _forget_tasks(db, _run(row))
+            db.execute(delete(schemas).where(schemas.c.connector == memory_name(name)))
             db.execute(delete(runs).where(mine))
             db.execute(delete(jobs).where(_J.name == name))
-            add_event(db, name, "job.deleted", stamp, {})
+            add_event(db, name, EventKind.JOB_DELETED, stamp, {})
 
     def add_runs(self, job: str, made: Sequence[NewRun], stamp: Stamp) -> int:
         """Make runs of windows that have none; return how many. Raises JobNotFoundError."""
@@ -249,20 +266,30 @@ class JobStore:
             return Counter({RunState(state): count for state, count in db.execute(query)})
 
     def waiting(
-        self, now: datetime, lease_now: datetime, dead: Callable[[str], bool], limit: int
+        self,
+        now: datetime,
+        lease_now: datetime,
+        dead: Callable[[str], bool],
+        limit: int,
+        *,
+        job: str | None = None,
     ) -> Sequence[Run]:
         """Return runs that may be taken: due, or left by a worker that is gone.
+
+        Those of a job that may not run are taken only to be stopped.
 
         Args:
             now: The time of day.
             lease_now: The time by which leases expire, see ``Store.now``.
             dead: Says of an owner whether it is known to have ended.
             limit: How many.
+            job: The job whose runs; None for all jobs.
         """
         queued = and_(_R.state == RunState.QUEUED.value, _R.due_us <= micros(now))
         held = _R.state == RunState.RUNNING.value
-        active = select(_J.name).where(_J.state != JobState.SUSPENDED.value)
-        query = select(runs).where(or_(queued, held), _R.job.in_(active))
+        active = select(_J.name).where(_J.state.in_(_RUNNABLE))
+        may_begin = or_(_R.job.in_(active), _R.stop_asked)
+        query = select(runs).where(or_(queued, held), may_begin)
         found: list[Run] = []
         with self._engine.connect() as db:
             for row in db.execute(query.order_by(_R.due_us, _R.lower, _R.id)):
@@ -297,7 +324,7 @@ class JobStore:
         with self._writer.begin() as db:
             lock_name(db, "job", seen.job)
             job = _job_row(db, seen.job)
-            if job is None or job.state == JobState.SUSPENDED.value:
+            if job is None or not (job.state in _RUNNABLE or seen.stop_asked):
                 return None
             others = and_(_R.job == seen.job, _R.id != seen.id)
             running = select(func.count()).where(
@@ -400,7 +427,7 @@ class JobStore:
             if db.execute(update(runs).where(same).values(values)).rowcount != 1:
                 problem = f"Run {number} is {row.state}."
                 raise JobChangedError(problem, fix="Only a run that waits or runs is stopped.")
-            add_event(db, row.job, "run.stop", stamp, {"run": number})
+            add_event(db, row.job, EventKind.RUN_STOP, stamp, {"run": number})
             return _run(_existing_run(db, number))
 
     def run_again(self, number: int, stamp: Stamp, *, from_beginning: bool) -> Run:
@@ -428,7 +455,7 @@ class JobStore:
             if from_beginning:
                 _forget_tasks(db, _run(row))
             told = {"run": number, "from_beginning": from_beginning}
-            add_event(db, row.job, "run.again", stamp, told)
+            add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
             return _run(_existing_run(db, number))
 
     def stop_backfill(self, job: str, backfill: str, stamp: Stamp) -> int:
@@ -440,7 +467,8 @@ class JobStore:
             running = and_(mine, _R.state == RunState.RUNNING.value)
             count = db.execute(update(runs).where(queued).values(stopped)).rowcount
             count += db.execute(update(runs).where(running).values(stop_asked=True)).rowcount
-            add_event(db, job, "backfill.stop", stamp, {"backfill": backfill, "runs": count})
+            told = {"backfill": backfill, "runs": count}
+            add_event(db, job, EventKind.BACKFILL_STOP, stamp, told)
             return int(count)
 
 
@@ -459,6 +487,23 @@ def _values(job: Job, stamp: Stamp) -> dict[str, object]:
         "changed_us": micros(stamp.at),
         "by": stamp.by,
     }
+
+
+def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
+    """Make a change, unless the job is another by now."""
+    seen, wanted = change.seen, change.wanted
+    values = _values(wanted, stamp)
+    if wanted.version != seen.version:
+        values["after"] = change.after
+    before = _values(seen, stamp) | {"uid": seen.uid}
+    same = and_(_J.name == seen.name, *(_is(_J[key], before[key]) for key in _SEEN))
+    if db.execute(update(jobs).where(same).values(values)).rowcount != 1:
+        return False
+    _insert(db, seen.name, change.made, stamp)
+    if change.event is not None:
+        told = {"state": wanted.state, "version": wanted.version, **(change.detail or {})}
+        add_event(db, seen.name, change.event, stamp, told)
+    return True
 
 
 def _job_row(db: Connection, name: str) -> Row[Any] | None:
@@ -539,7 +584,7 @@ def _existing_run(db: Connection, number: int) -> Row[Any]:
     row = db.execute(select(runs).where(_R.id == number)).one_or_none()
     if row is None:
         problem = f"Run {number} does not exist."
-        raise RunNotFoundError(problem, field="run", fix="List them: headrace job runs JOB.")
+        raise RunNotFoundError(problem, field="run", fix="List them: headrace job runs NAME.")
     return row
 
 

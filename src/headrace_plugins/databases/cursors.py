@@ -130,6 +130,18 @@ def stored(value: Any) -> Any:
     return str(value)
 
 
+def written(bound: Any, column: Column) -> Any:
+    """Return a bound of a window as ``compared`` takes it: times without a zone are of UTC."""
+    if not isinstance(bound, datetime):
+        return stored(bound)
+    local = bound.replace(tzinfo=None) if column.schema.is_local else bound
+    # No zeros behind the second: SQLite compares texts, and its own may have none.
+    text = local.replace(tzinfo=None).isoformat(sep=" ")
+    return (text.rstrip("0") if local.microsecond else text) + (
+        "+00:00" if local.tzinfo else ""
+    )
+
+
 def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[Any]) -> str:
     """Return the comparison of SQL terms, by the columns whose values they have."""
     right = [rows.value(name, v) for name, v in zip(terms, values, strict=True)]
@@ -313,10 +325,12 @@ class BulkCursor(Cursor):
         key: The columns that divide the table; empty for a table that is read in one batch.
         now_ms: The time in milliseconds since 1970, for a table that is read again and again;
             None for one that is read once.
+        more: A condition in SQL of the rows that are read; empty for all.
     """
 
     key: tuple[str, ...]
     now_ms: int | None = None
+    more: str = ""
 
     @override
     def latest(
@@ -340,9 +354,9 @@ class BulkCursor(Cursor):
             done = {"round": number, "at": self.now_ms}
         if not self.key or most is None:
             return done, rows.count or 0
-        all_of = KeyRange(self._terms(rows))
+        all_of = KeyRange(self._terms(rows), more=self.more)
         if offset is None:
-            count = rows.count
+            count = None if self.more else rows.count
             if count is None:  # no statistics yet
                 count = all_of.count(session, rows, most + 1)
             if count <= most:
@@ -361,9 +375,9 @@ class BulkCursor(Cursor):
         _, was_done = _round(start)
         after = tuple(start["after"]) if start and not was_done else None
         if "after" in end:
-            return KeyRange(self._terms(rows), after, tuple(end["after"]))
+            return KeyRange(self._terms(rows), after, tuple(end["after"]), self.more)
         upto = tuple(start["upto"]) if start and not was_done else None
-        return KeyRange(self._terms(rows), after, upto)
+        return KeyRange(self._terms(rows), after, upto, self.more)
 
     @override
     def continues(self, start: Offset | None) -> bool:

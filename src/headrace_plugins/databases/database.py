@@ -263,6 +263,10 @@ class Database(ABC):
         """
         return self.literal(value)
 
+    def ordered(self, column: Column) -> str:
+        """Return a column as SQL that is in the order of its values."""
+        return self.quote(column.name)
+
     def page(self, query: str, rows: int, offset: int = 0) -> str:
         """Return a query with only so many of its rows, those after the first ``offset``."""
         return f"{query} LIMIT {rows} OFFSET {offset}"
