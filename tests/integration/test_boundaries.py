@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import structlog
 from deltalake import DeltaTable, write_deltalake
 from tests.integration.databases.source_reading import databases, open_database, run
 from tests.jdbc_database import JdbcDatabase, drivers_load
@@ -305,6 +306,18 @@ def test_windows_of_files(
     spark: SparkSession, tmp_path: Path, made: Callable[[Path], Whole]
 ) -> None:
     check(spark, made(tmp_path), straight=True, seeds=2, count=3)
+
+
+def test_files_without_a_time_in_their_names_are_told_of_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in ("one", "two", "2024-10-27"):
+        (tmp_path / f"{name}.csv").write_text("id\n1\n")
+    keys = {"path": str(tmp_path), "settle.ms": "0", "window.name.format": "%Y-%m-%d"}
+    with structlog.testing.capture_logs() as logs:
+        assert ids(spark, Whole(FileSource, keys, TIME, {}), (None, None), straight=True) == [1]
+    told = [each for each in logs if "without a time" in each["event"]]
+    assert len(told) == 1
 
 
 # --- Delta --------------------------------------------------------------------------
