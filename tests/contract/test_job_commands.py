@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import structlog
 from tests.contract.commands import Commands
-from tests.contract.offline_jobs import bound_files, document, execute, forget
 from tests.contract.v1_client import V1, v1_client
+from tests.unit.control.offline_jobs import bound_files, document, execute, forget
 
 from headrace.client import Client, RunFailedError
 from headrace.control import Jobs

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.offline_jobs import COUNTS, bound_files, document, execute, forget
 from tests.contract.test_v1_api import told
 from tests.contract.v1_client import V1, v1_client
+from tests.unit.control.offline_jobs import COUNTS, bound_files, document, execute, forget
 
 from headrace.model import RunState
 from headrace.rest import Listener, Role, TokenFile
