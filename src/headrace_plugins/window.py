@@ -88,7 +88,7 @@ class WindowSettings(Settings, group="Window"):
         if not (self.window_kind or self.window_from or self.window_to):
             return None
         kind = BoundaryKind(self.window_kind or BoundaryKind.TIME)
-        return Boundaries(kind, self.window_from, self.window_to)
+        return Boundaries(kind, self.window_from or None, self.window_to or None)
 
     def column_window(self, rows: Schema, zone: str, title: str) -> ColumnWindow | None:
         """Return the window of window.column among those of rows; None without a window.

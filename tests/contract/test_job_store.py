@@ -20,6 +20,7 @@ from headrace.model import (
 )
 from headrace.sdk import Boundaries, Position, StaleEpochError
 from headrace.store import (
+    JobChange,
     JobChangedError,
     JobExistsError,
     JobNotFoundError,
@@ -98,16 +99,27 @@ def test_a_job_that_was_created_is_as_it_was_given(store: JobStore) -> None:
 
 def test_a_change_of_what_is_not_there_any_more_is_refused(store: JobStore) -> None:
     seen = create(store)
-    store.change(seen, replace(seen, state=JobState.SUSPENDED), ANN, EventKind.JOB_SUSPENDED)
+    store.change(
+        JobChange(
+            seen=seen,
+            wanted=replace(seen, state=JobState.SUSPENDED),
+            event=EventKind.JOB_SUSPENDED,
+        ),
+        ANN,
+    )
     with pytest.raises(JobChangedError):
-        store.change(seen, replace(seen, cursor=NOW + HOUR), ANN, made=[hour(0)])
+        store.change(
+            JobChange(seen=seen, wanted=replace(seen, cursor=NOW + HOUR), made=[hour(0)]), ANN
+        )
     assert store.job("orders").cursor == NOW
     assert not store.runs("orders")
 
 
 def test_a_window_has_one_run_whoever_makes_it(store: JobStore) -> None:
     seen = create(store)
-    store.change(seen, replace(seen, cursor=NOW + HOUR), ANN, made=[hour(0)])
+    store.change(
+        JobChange(seen=seen, wanted=replace(seen, cursor=NOW + HOUR), made=[hour(0)]), ANN
+    )
     assert store.add_runs("orders", [hour(0, backfill="b"), hour(1, backfill="b")], ANN) == 1
     assert [run.backfill for run in store.runs("orders")] == ["b", None]
     assert store.counts("orders", "b") == {RunState.QUEUED: 1}
@@ -117,7 +129,7 @@ def test_jobs_are_due_when_their_window_is(store: JobStore) -> None:
     seen = create(store)
     assert not store.due(NOW, 10)
     assert [job.name for job in store.due(NOW + HOUR, 10)] == ["orders"]
-    store.change(seen, replace(seen, state=JobState.SUSPENDED), ANN)
+    store.change(JobChange(seen=seen, wanted=replace(seen, state=JobState.SUSPENDED)), ANN)
     assert not store.due(NOW + HOUR, 10)
 
 
@@ -237,7 +249,7 @@ def test_a_job_is_finished_with_the_last_run_of_a_schedule_that_has_ended(
 ) -> None:
     seen = create(store)
     store.add_runs("orders", [hour(0), hour(1)], ANN)
-    store.change(seen, replace(seen, cursor=None, due=None), ANN)
+    store.change(JobChange(seen=seen, wanted=replace(seen, cursor=None, due=None)), ANN)
     finish(store, taken(store))
     assert store.job("orders").state is JobState.RUNNING
     finish(store, taken(store), RunState.FAILED)
@@ -248,7 +260,7 @@ def test_a_suspended_job_starts_no_run(store: JobStore) -> None:
     seen = create(store)
     store.add_runs("orders", [hour(0)], ANN)
     (run,) = waiting(store)
-    store.change(seen, replace(seen, state=JobState.SUSPENDED), ANN)
+    store.change(JobChange(seen=seen, wanted=replace(seen, state=JobState.SUSPENDED)), ANN)
     assert not waiting(store)
     assert take(store, run) is None
 

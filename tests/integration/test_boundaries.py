@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import structlog
 from deltalake import DeltaTable, write_deltalake
-from tests.integration.databases.source_reading import databases, open_database
+from tests.integration.databases.source_reading import databases, open_database, run
 from tests.jdbc_database import JdbcDatabase, drivers_load
 from tests.task_doubles import Context
 
@@ -40,6 +41,7 @@ from headrace_plugins.connectors.datagen import DatagenSource
 from headrace_plugins.connectors.delta import DeltaSource
 from headrace_plugins.connectors.file import FileSource
 from headrace_plugins.connectors.jdbc import JdbcSource
+from headrace_plugins.databases import parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,9 +92,14 @@ def text(place: Any) -> str | None:
 
 
 def ids(
-    spark: SparkSession, whole: Whole, window: tuple[Any, Any], *, straight: bool
+    spark: SparkSession,
+    whole: Whole,
+    window: tuple[Any, Any],
+    *,
+    straight: bool,
+    most: int = 7,
 ) -> list[int]:
-    """Read a window to its end, in small batches."""
+    """Read a window to its end, in batches of ``most`` rows."""
     definition = whole.connector.config_def().merged(source_def())
     boundaries = Boundaries(whole.kind, *map(text, window))
     keys = {"name": "c", "connector.class": "c", **whole.keys}
@@ -104,7 +111,7 @@ def ids(
     task.start(Context())
     at, found = Position(), list[int]()
     try:
-        while (end := task.latest(at, ReadLimit(rows=7, size_bytes=10_000_000))) != at:
+        while (end := task.latest(at, ReadLimit(rows=most, size_bytes=10_000_000))) != at:
             found += _ids(spark, task, at, end, straight=straight)
             task.acknowledge(end)
             at = end
@@ -139,11 +146,13 @@ def _ids(
                 yield from batch["id"].to_pylist()
 
 
-def check(spark: SparkSession, whole: Whole, *, straight: bool, seeds: int, count: int) -> None:
+def check(
+    spark: SparkSession, whole: Whole, *, straight: bool, seeds: int, count: int, most: int = 7
+) -> None:
     for seed in range(seeds):
         seen = list[int]()
         for window in whole.windows(seed, count):
-            found = ids(spark, whole, window, straight=straight)
+            found = ids(spark, whole, window, straight=straight, most=most)
             assert sorted(found) == sorted(whole.expected(*window)), window
             seen += found
         assert sorted(seen) == sorted(whole.expected(None, None))
@@ -299,6 +308,18 @@ def test_windows_of_files(
     check(spark, made(tmp_path), straight=True, seeds=2, count=3)
 
 
+def test_files_without_a_time_in_their_names_are_told_of_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in ("one", "two", "2024-10-27"):
+        (tmp_path / f"{name}.csv").write_text("id\n1\n")
+    keys = {"path": str(tmp_path), "settle.ms": "0", "window.name.format": "%Y-%m-%d"}
+    with structlog.testing.capture_logs() as logs:
+        assert ids(spark, Whole(FileSource, keys, TIME, {}), (None, None), straight=True) == [1]
+    told = [each for each in logs if "without a time" in each["event"]]
+    assert len(told) == 1
+
+
 # --- Delta --------------------------------------------------------------------------
 
 
@@ -373,6 +394,23 @@ def test_a_window_without_an_upper_bound_ends_with_the_table(
     assert ids(spark, whole, (8, None), straight=True) == []
     whole = Whole(DeltaSource, whole.keys, TIME, whole.places)
     assert ids(spark, whole, (None, BACK - QUARTER), straight=True) == []
+
+
+def test_rows_are_chosen_from_the_table_as_it_was_when_the_task_began(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "table"
+    write_deltalake(path, pa.table({"id": [1, 2, 3]}))
+    window = {"window.kind": "value", "window.column": "id", "window.from": "2"}
+    config = DeltaSource.config_def().parse({"path": str(path)} | window)
+    task = DeltaSource.task(config)
+    assert isinstance(task, FrameSource)
+    task.start(Context())
+    end = task.latest(Position(), ReadLimit(rows=1))
+    assert sorted(_ids(spark, task, Position(), end, straight=True)) == [2, 3]
+    DeltaTable(path).update({"id": "id + 10"})
+    assert task.ended(end)
+    assert task.latest(end, ReadLimit(rows=1)) == end
 
 
 # --- databases ----------------------------------------------------------------------
@@ -474,6 +512,24 @@ def test_windows_of_a_database(
         seeds=1 if kind == "h2" else 3,
         count=count,
     )
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY", "NOT NULL"])
+def test_windows_of_a_large_table_are_read_side_by_side(
+    spark: SparkSession, postgresql: Any, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_SMALL", 100)
+    with postgresql.database() as url:
+        run(
+            url,
+            f"CREATE TABLE t (id bigint {key}, at integer, fill text)",
+            "INSERT INTO t SELECT n, n % 100, repeat('x', 200) FROM generate_series(1, 4000) n",
+            "ANALYZE t",
+        )
+        keys = {"connection.url": url, "window.column": "at", "split.rows": "1000"}
+        places = {n: n % 100 for n in range(1, 4001)}
+        whole = Whole(JdbcSource, keys, VALUE, places)
+        check(spark, whole, straight=True, seeds=1, count=2, most=2000)
 
 
 def test_windows_by_the_column_of_a_mode(

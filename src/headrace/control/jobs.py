@@ -18,6 +18,7 @@ from headrace.model import (
     Job,
     JobSpec,
     JobState,
+    PluginSpec,
     Run,
     RunState,
     Stamp,
@@ -26,7 +27,7 @@ from headrace.model import (
 )
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
 from headrace.sdk.errors import Category, HeadraceError
-from headrace.store import JobChangedError, NewRun, RunNotFoundError
+from headrace.store import JobChange, JobChangedError, NewRun, RunNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -309,12 +310,31 @@ class Jobs:
             # Guarantee 5: its own run would be held for made, and what comes yet never read.
             problem = f"The window up to {boundaries.upper} is not past."
             raise ConfigError(problem, field="upper", fix="Wait until it is.")
+        if self.store.run_of(name, boundaries) is None:
+            self._check_apart(name, spec, boundaries)
         made = NewRun(boundaries=boundaries, trigger=trigger, due=now)
         self.store.add_runs(name, [made], Stamp(now, by))
         found = self.store.run_of(name, boundaries)
         assert found is not None
         self.changed()
         return found
+
+    def _check_apart(self, name: str, spec: JobSpec, boundaries: Boundaries) -> None:
+        """Raise ConfigError for a window that others have a part of, where that counts."""
+        lower, upper = (
+            boundaries.times if boundaries.kind is BoundaryKind.TIME else (None, None)
+        )
+        if lower is None or upper is None:
+            return
+        others = self.store.windows(name, lower, upper)
+        if not others or (appending := self._appending(spec)) is None:
+            return
+        raise ConfigError(
+            problem=f"A run of {others[0].lower} to {others[0].upper} has a part of the "
+            f"window, and {appending.plugin} would hold the rows of that part twice.",
+            fix="Give bounds that no run has a part of, or write by upsert.",
+            field="lower",
+        )
 
     def _newest_past(self, spec: JobSpec) -> Boundaries:
         schedule, now = spec.schedule, self.clock()
@@ -425,7 +445,13 @@ class Jobs:
         Raises ConfigError where a sink would hold its rows twice then.
         """
         self.run(name, number)
-        self._check_repeatable(read_job(self.store.job(name).document))
+        appending = self._appending(read_job(self.store.job(name).document))
+        if appending is not None:
+            raise ConfigError(
+                problem=f"{appending.plugin} appends, and would hold the window's rows twice.",
+                fix="Write it by upsert, or let it replace the window, if it can.",
+                field=appending.field("connector"),
+            )
         return self._again(number, by, from_beginning=True)
 
     def _again(self, number: int, by: str, *, from_beginning: bool) -> Run:
@@ -434,17 +460,14 @@ class Jobs:
         self.changed()
         return found
 
-    def _check_repeatable(self, spec: JobSpec) -> None:
+    def _appending(self, spec: JobSpec) -> PluginSpec | None:
+        """Return a sink that would hold rows twice that are written twice; None if all may."""
         for sink in spec.definition.sinks:
             plugin = self.registry.sink(sink.plugin)
             values, _ = self.registry.references.values(sink.config)
             if not plugin.repeatable(plugin.config_def().parse(values)):
-                raise ConfigError(
-                    problem=f"{sink.plugin} appends, and would hold the window's rows twice.",
-                    fix="Write it by upsert, or delete the window's rows and create the job "
-                    "under another name.",
-                    field=sink.field("connector"),
-                )
+                return sink
+        return None
 
     def _in(self, name: str, *states: JobState) -> Job:
         job = self.store.job(name)
@@ -467,8 +490,8 @@ class Jobs:
         detail: Mapping[str, object] | None = None,
         after: str | None = None,
     ) -> Job:
-        stamp = Stamp(self.clock(), by)
-        found = self.store.change(seen, wanted, stamp, event, after=after, detail=detail)
+        change = JobChange(seen=seen, wanted=wanted, event=event, after=after, detail=detail)
+        found = self.store.change(change, Stamp(self.clock(), by))
         self.changed()
         return found
 

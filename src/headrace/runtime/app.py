@@ -27,7 +27,7 @@ from headrace.dataplane import (
 from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.giving_up import GivingUp
-from headrace.runtime.jobs import JobService, RunOpener
+from headrace.runtime.jobs import JobService, LocalRuns, RunOpener
 from headrace.runtime.mapping import SinkMapping, mappings_of
 from headrace.runtime.measures import Measuring
 from headrace.runtime.plugins import Checks, open_registry, open_schema_registry
@@ -112,6 +112,7 @@ class Runtime(Checks):
     _former_loader: DriverLoader | None = field(default=None, init=False)
     _tasks: dict[TaskId, Task] = field(default_factory=dict, init=False)
     _job_service: JobService | None = field(default=None, init=False)
+    _runs: RunWorker | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         set_durability(self.settings.durability)
@@ -272,6 +273,17 @@ class Runtime(Checks):
             Thread(target=self.registry.warm, name="headrace-plugins", daemon=True).start()
             yield connectors
 
+    @contextmanager
+    def local_runs(self, job: str, events: Events) -> Iterator[LocalRuns]:
+        """Give what runs a job in this process; ``stop`` stops it, from another thread."""
+        fence_dead_workers(self.owner, self.state, now())
+        with closing(HostSupervisor()) as hosts:
+            maker = self._maker(hosts, self._new_worker(events, once=True), once=True)
+            runs = self._runs = self._new_run_worker(events, maker)
+            runs.only = job
+            scheduler = Scheduler(store=self.job_store, clock=now)
+            yield LocalRuns(jobs=self.jobs, scheduler=scheduler, runs=runs, engine=self.engine)
+
     def _new_job_service(self, events: Events, maker: TaskMaker) -> JobService:
         runs = self._new_run_worker(events, maker)
         return JobService(
@@ -318,6 +330,8 @@ class Runtime(Checks):
         self._stop_asked = True
         if self.hosts is not None:
             self.hosts.drain()
+        if self._runs is not None:
+            self._runs.stop()
         if self._worker is not None:
             self._worker.stop(self.settings.task_shutdown_graceful_timeout)
 

@@ -6,20 +6,21 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.control import bounded, check_job, read_job
-from headrace.model import Counts, Run, RunPolicy, TaskId, memory_name
-from headrace.sdk import ConfigErrors
+from headrace.control import Jobs, bounded, check_job, read_job
+from headrace.model import Counts, JobState, Run, RunPolicy, RunState, TaskId, memory_name
+from headrace.sdk import ConfigErrors, StateError
 from headrace.store import JobNotFoundError
 from headrace.worker import Outcome, RunWorker, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.control import TaskPlan
     from headrace.runtime.tasks import Planner, TaskMaker
     from headrace.scheduler import Scheduler
+    from headrace.spark import SparkSupervisor
     from headrace.store import JobStore, Store
 
 
@@ -91,6 +92,50 @@ class RunOpener:
             return read_job(self.jobs.job(job).document).policy
         except (ConfigErrors, JobNotFoundError):
             return RunPolicy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRuns:
+    """Runs what is due of one job in this process, without a server: for cron and the like."""
+
+    jobs: Jobs
+    scheduler: Scheduler
+    runs: RunWorker
+    engine: SparkSupervisor
+
+    def run(
+        self, document: Mapping[str, Any], by: str, lower: str | None, upper: str | None
+    ) -> Sequence[Run]:
+        """Run all windows that are due, or the one between bounds; return those that ended.
+
+        The job is stored, or given this document. Raises StateError while it may not run.
+        """
+        began = self.jobs.clock()
+        name = read_job(document).definition.name
+        try:
+            job = self.jobs.edit(name, document, by)
+        except JobNotFoundError:
+            job = self.jobs.create(document, by)
+        if job.state in {JobState.DRAFT, JobState.REJECTED}:
+            job = self.jobs.submit(name, by)
+        if job.state in {JobState.SUBMITTED, JobState.SUSPENDED, JobState.FAILED}:
+            problem = f"Job {name} is {job.state}."
+            fix = "Let it be approved, or resumed, by way of its server."
+            raise StateError(problem, field="state", fix=fix)
+        if lower is None and upper is None:
+            self.scheduler.fire(job)
+        else:
+            self.jobs.trigger(name, by, lower, upper)
+        counts = self.jobs.store.counts(name)
+        if not any(counts.get(state) for state in (RunState.QUEUED, RunState.RUNNING)):
+            return ()  # and no Spark is started for it
+        with self.engine.watching(lost=self.runs.stop):
+            self.runs.run()
+        newest = self.jobs.store.runs(name, limit=_SHOWN)
+        return [run for run in newest if run.ended is not None and run.ended >= began]
+
+
+_SHOWN = 1000
 
 
 @dataclass(kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
@@ -26,7 +25,7 @@ from headrace.model import (
 )
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import Boundaries, ConfigErrors
-from headrace.store import JobChangedError, NewRun
+from headrace.store import JobChange, NewRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,46 +81,49 @@ class Scheduler:
     def tick(self) -> int:
         """Register jobs that were approved, and make runs of what is due; return how many."""
         now = self.clock()
-        for job in self.store.in_states([JobState.APPROVED]):
-            with suppress(JobChangedError):  # another server was faster, or a person
-                self._register(job, now)
-        count = 0
-        for job in self.store.due(now, _JOBS):
-            with suppress(JobChangedError):
-                count += self._fire(job, now)
-        return count
+        stamp = Stamp(now, _BY)
+        approved = self.store.in_states([JobState.APPROVED])
+        self.store.change_all([self._registered(job) for job in approved], stamp)
+        due = self.store.due(now, _JOBS)
+        # One transaction for all: each is a write to the disk. Of two servers one makes a run.
+        done = self.store.change_all([self._fired(job, now) for job in due], stamp)
+        return sum(len(change.made) for change in done)
 
-    def _register(self, job: Job, now: datetime) -> None:
+    def fire(self, job: Job) -> None:
+        """Make runs of all windows of a job that are due, whatever its state."""
+        now = self.clock()
+        while job.due is not None and job.due <= now:
+            job = self.store.change(self._fired(job, now), Stamp(now, _BY))
+
+    def _registered(self, job: Job) -> JobChange:
         runs, section = self.store.counts(job.name), job.document.get("schedule")
         state = JobState.RUNNING if runs else JobState.CONFIGURED
         has_windows = isinstance(section, dict) and not section.get("after")
         if has_windows and job.cursor is None and runs and not _waiting(runs):
             state = JobState.FINISHED
-        self.store.change(
-            job, replace(job, state=state), Stamp(now, _BY), EventKind.JOB_REGISTERED
-        )
+        wanted = replace(job, state=state)
+        return JobChange(seen=job, wanted=wanted, event=EventKind.JOB_REGISTERED)
 
-    def _fire(self, job: Job, now: datetime) -> int:
+    def _fired(self, job: Job, now: datetime) -> JobChange:
         try:
             spec = read_job(job.document)
         except ConfigErrors as errors:  # it was written by another version
             failed = replace(job, state=JobState.FAILED, why=str(errors), due=None)
-            self.store.change(job, failed, Stamp(now, _BY), EventKind.JOB_FAILED)
-            return 0
+            return JobChange(seen=job, wanted=failed, event=EventKind.JOB_FAILED)
         if spec.schedule is None or job.cursor is None:
-            self.store.change(job, replace(job, due=None), Stamp(now, _BY))
-            return 0
+            return JobChange(seen=job, wanted=replace(job, due=None))
         due, moved = _due(job, spec, now)
-        wanted, passed = _wanted(
-            spec, due, now, more=moved.due is not None and moved.due <= now
-        )
+        more = moved.due is not None and moved.due <= now
+        wanted, missed = _wanted(spec, due, now, more=more)
         made = self._runs(job, spec, wanted, now)
         if moved.cursor is None and not made and not _waiting(self.store.counts(job.name)):
             moved = replace(moved, state=JobState.FINISHED)
-        event = EventKind.WINDOWS_MISSED if passed else None
-        detail = {} if not passed else {"windows": len(passed), "until": str(passed[-1].upper)}
-        self.store.change(job, moved, Stamp(now, _BY), event, made=made, detail=detail)
-        return len(made)
+        if not missed:
+            return JobChange(seen=job, wanted=moved, made=made)
+        detail = {"windows": len(missed), "until": missed[-1].upper.isoformat()}
+        return JobChange(
+            seen=job, wanted=moved, event=EventKind.WINDOWS_MISSED, made=made, detail=detail
+        )
 
     def _runs(
         self, job: Job, spec: JobSpec, windows: Sequence[TimeWindow], now: datetime

@@ -297,6 +297,15 @@ class FrameSink(SinkTask):
         """
         return None
 
+    def finish(self, spark: SparkSession, topic: str) -> None:
+        """Do what is left to do when a task has come to the end of what it reads.
+
+        Called behind the last batch, also where there was none, and perhaps again; by each task
+        of a connector for itself, while others may still write. ``topic`` is the one that its
+        records have, or would have. By default there is nothing to do. Raises RetriableError to
+        be called again.
+        """
+
 
 class BatchSink(SinkTask):
     """Writes Arrow batches from each Spark partition, then commits on the driver.

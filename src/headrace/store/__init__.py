@@ -29,7 +29,7 @@ from headrace.store.errors import (
     TaskNotFoundError,
     TaskRemovedError,
 )
-from headrace.store.job_store import JobStore, NewRun
+from headrace.store.job_store import JobChange, JobStore, NewRun
 from headrace.store.leases import ServerPlaces
 from headrace.store.rules import existing
 from headrace.store.tables import Name
@@ -41,6 +41,7 @@ __all__ = [
     "ConnectorExistsError",
     "ConnectorNotFoundError",
     "ConnectorStore",
+    "JobChange",
     "JobChangedError",
     "JobExistsError",
     "JobNotFoundError",

@@ -81,6 +81,27 @@ class NewRun:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """A job that was seen, and what is to be made of it.
+
+    Args:
+        seen: As it was when the change was thought of.
+        wanted: As it is to be.
+        event: What is told; nothing where it is no person's business.
+        after: The job whose runs make its own, where the document is another.
+        made: Runs of windows; a window that has one keeps it (Guarantee 5).
+        detail: What more is told.
+    """
+
+    seen: Job
+    wanted: Job
+    event: EventKind | None = None
+    after: str | None = None
+    made: Sequence[NewRun] = ()
+    detail: Mapping[str, object] | None = None
+
+
 class JobStore:
     """Jobs as rows, and their runs: the control plane writes them, workers take runs.
 
@@ -139,46 +160,26 @@ class JobStore:
         with self._engine.connect() as db:
             return [_job(row) for row in db.execute(query.order_by(_J.name))]
 
-    def change(
-        self,
-        seen: Job,
-        wanted: Job,
-        stamp: Stamp,
-        event: EventKind | None = None,
-        *,
-        after: str | None = None,
-        made: Sequence[NewRun] = (),
-        detail: Mapping[str, object] | None = None,
-    ) -> Job:
+    def change(self, change: JobChange, stamp: Stamp) -> Job:
         """Make another of a job that was seen, and runs with it, in one transaction.
 
-        Args:
-            seen: As it was when the change was thought of.
-            wanted: As it is to be.
-            stamp: When, and by whom.
-            event: What is told; nothing where it is no person's business.
-            after: The job whose runs make its own, where the document is another.
-            made: Runs of windows; a window that has one keeps it (Guarantee 5).
-            detail: What more is told.
-
-        Raises:
-            JobChangedError: It is another by now.
+        Raises JobChangedError: it is another by now.
         """
-        values = _values(wanted, stamp)
-        if wanted.version != seen.version:
-            values["after"] = after
-        before = _values(seen, stamp) | {"uid": seen.uid}
-        same = and_(_J.name == seen.name, *(_is(_J[key], before[key]) for key in _SEEN))
         with self._writer.begin() as db:
-            if db.execute(update(jobs).where(same).values(values)).rowcount != 1:
-                _existing(db, seen.name)
-                problem = f"Job {seen.name} was changed meanwhile."
+            if not _changed(db, change, stamp):
+                name = change.seen.name
+                _existing(db, name)
+                problem = f"Job {name} was changed meanwhile."
                 raise JobChangedError(problem, fix="Look at it again.")
-            _insert(db, seen.name, made, stamp)
-            if event is not None:
-                told = {"state": wanted.state, "version": wanted.version, **(detail or {})}
-                add_event(db, seen.name, event, stamp, told)
-        return replace(wanted, changed=stamp.at, by=stamp.by)
+        return replace(change.wanted, changed=stamp.at, by=stamp.by)
+
+    def change_all(self, changes: Sequence[JobChange], stamp: Stamp) -> Sequence[JobChange]:
+        """Make changes in one transaction; return those of jobs that were still as seen."""
+        if not changes:
+            return ()
+        with self._writer.begin() as db:
+            in_order = sorted(changes, key=lambda each: each.seen.name)
+            return [each for each in in_order if _changed(db, each, stamp)]
 
     def delete(self, name: str, stamp: Stamp) -> None:
         """Delete a job, its runs, and what their tasks have left.
@@ -265,7 +266,13 @@ class JobStore:
             return Counter({RunState(state): count for state, count in db.execute(query)})
 
     def waiting(
-        self, now: datetime, lease_now: datetime, dead: Callable[[str], bool], limit: int
+        self,
+        now: datetime,
+        lease_now: datetime,
+        dead: Callable[[str], bool],
+        limit: int,
+        *,
+        job: str | None = None,
     ) -> Sequence[Run]:
         """Return runs that may be taken: due, or left by a worker that is gone.
 
@@ -276,6 +283,7 @@ class JobStore:
             lease_now: The time by which leases expire, see ``Store.now``.
             dead: Says of an owner whether it is known to have ended.
             limit: How many.
+            job: The job whose runs; None for all jobs.
         """
         queued = and_(_R.state == RunState.QUEUED.value, _R.due_us <= micros(now))
         held = _R.state == RunState.RUNNING.value
@@ -479,6 +487,23 @@ def _values(job: Job, stamp: Stamp) -> dict[str, object]:
         "changed_us": micros(stamp.at),
         "by": stamp.by,
     }
+
+
+def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
+    """Make a change, unless the job is another by now."""
+    seen, wanted = change.seen, change.wanted
+    values = _values(wanted, stamp)
+    if wanted.version != seen.version:
+        values["after"] = change.after
+    before = _values(seen, stamp) | {"uid": seen.uid}
+    same = and_(_J.name == seen.name, *(_is(_J[key], before[key]) for key in _SEEN))
+    if db.execute(update(jobs).where(same).values(values)).rowcount != 1:
+        return False
+    _insert(db, seen.name, change.made, stamp)
+    if change.event is not None:
+        told = {"state": wanted.state, "version": wanted.version, **(change.detail or {})}
+        add_event(db, seen.name, change.event, stamp, told)
+    return True
 
 
 def _job_row(db: Connection, name: str) -> Row[Any] | None:

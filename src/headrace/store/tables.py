@@ -165,7 +165,7 @@ jobs = Table(
     Column("uid", String, nullable=False),
     Column("document", Text, nullable=False, comment="JSON, secrets as references"),
     Column("version", Integer, nullable=False, comment="of its document, from 1"),
-    Column("state", String, nullable=False),
+    Column("state", String, nullable=False, index=True),
     Column("after", Name, index=True, comment="the job whose runs make its own"),
     Column("cursor_us", BigInteger, comment="where its next window begins"),
     Column("due_us", BigInteger, index=True, comment="when that window is due"),

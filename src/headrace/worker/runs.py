@@ -72,6 +72,7 @@ class RunWorker:
         application: Gives Spark's application.
         slots: How many runs go on at a time.
         redact: Takes secrets out of an error.
+        only: The one job whose runs are taken, until none is left; None for all jobs, for ever.
     """
 
     store: JobStore
@@ -86,6 +87,7 @@ class RunWorker:
     lease: timedelta = timedelta(seconds=30)
     interval: timedelta = timedelta(seconds=1)
     redact: Callable[[Exception], Exception] = as_it_is
+    only: str | None = None
     _active: dict[int, _Active] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _woken: threading.Event = field(default_factory=threading.Event)
@@ -100,6 +102,9 @@ class RunWorker:
         while not self._stopping:
             with errors.logged():
                 self.look()
+                if self.only is not None and self._is_done(self.only):
+                    self._stopping = True
+                    break
             self._woken.wait(self.interval.total_seconds())
             self._woken.clear()
         for thread in list(self._threads):
@@ -123,7 +128,10 @@ class RunWorker:
         if free <= 0:
             return
         now = self.clock()
-        for seen in self.store.waiting(now, self.lease_clock(), self._is_gone, _LOOK):
+        waiting = self.store.waiting(
+            now, self.lease_clock(), self._is_gone, _LOOK, job=self.only
+        )
+        for seen in waiting:
             if free <= 0 or self._stopping:
                 return
             policy = self.policy(seen.job)
@@ -139,6 +147,10 @@ class RunWorker:
             if taken is not None:
                 free -= 1
                 self._begin(taken, policy)
+
+    def _is_done(self, job: str) -> bool:
+        counts = self.store.counts(job)
+        return not any(counts.get(state) for state in (RunState.QUEUED, RunState.RUNNING))
 
     def _is_gone(self, owner: str) -> bool:
         return owner != self.owner and self.is_dead(owner)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Importance, Range, Rule, setting
 from headrace_plugins.databases.address import ConnectionSettings
+from headrace_plugins.replaced_window import ReplacedWindowSettings, only_in_mode
 from headrace_plugins.table_mapping import TableSettings
 
 if TYPE_CHECKING:
@@ -83,10 +84,16 @@ def _keyed_only(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
 
 
-class TableSinkSettings(ConnectionSettings, TableSettings, group="Tables"):
+class TableSinkSettings(
+    ConnectionSettings, TableSettings, ReplacedWindowSettings, group="Tables"
+):
     """What a sink writes to, and how."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (*TableSettings.rules, _keyed_only)
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *TableSettings.rules,
+        _keyed_only,
+        only_in_mode("insert.mode", "insert"),
+    )
 
     insert_mode: Mode = setting(
         "insert adds each record as a row; upsert replaces the row of the same key or adds "

@@ -1,6 +1,5 @@
 """A task of a sink of databases: staged by executors, applied and marked in one transaction."""
 
-# ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 from __future__ import annotations
 
 import json
@@ -30,6 +29,7 @@ from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
+from headrace_plugins.databases.clearance import Clearance, window_column
 from headrace_plugins.databases.digits import lost_digits
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
@@ -37,7 +37,6 @@ from headrace_plugins.databases.plan import Plan, TablePart, column_changes
 from headrace_plugins.databases.rows import RecordRows, record_rows
 from headrace_plugins.databases.sink_settings import (
     NO_KEY,
-    DataSaveMode,
     Deletes,
     Mode,
     SchemaSaveMode,
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
     from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.replaced_window import Window
     from headrace_plugins.target_table import TargetTable
 
 _RECORD_ERROR = class_name(RecordError)
@@ -94,6 +94,7 @@ class TableSinkTask(FrameSink):
         self._rules = TableRules.of(self.settings)
         self._session: Session | None = None
         self._connector, self._task = "", 0
+        self._window: Window | None = None
         self._prepared: set[str] = set()
         self._targets: set[TableName] = set()
         # Rows of one key are put in order, so that the last of them counts.
@@ -105,6 +106,7 @@ class TableSinkTask(FrameSink):
         # Made again under its name, a connector begins with its tables anew.
         self._connector = context.application.removesuffix(f"-{context.task}")
         self._task = context.task
+        self._window = self.settings.replaced_window(self._connector)
         self._books(self.database.named("any"))
 
     @override
@@ -267,6 +269,17 @@ class TableSinkTask(FrameSink):
             if self._receipt(target, own) is None
         ]
         return StagedTables(parts=parts, rows=0) if len(parts) > 1 else next(iter(parts), None)
+
+    @override
+    def finish(self, spark: SparkSession, topic: str) -> None:
+        for _, name in self._tables(topic) if self._window is not None else ():
+            table = self.database.table(self.session(), name)
+            if table is not None:
+                self._clearance(table.name).clear(table)
+
+    def _clearance(self, target: TableName) -> Clearance:
+        books = self._books(target)
+        return Clearance(self.settings, books, self._connector, target, self._window)
 
     def _marked(self, target: TableName, mark: Mark) -> MergedRows:
         books = self._books(target)
@@ -467,6 +480,8 @@ class TableSinkTask(FrameSink):
     def _refusals(self, plan: Plan, batch: SinkBatch) -> list[Refusal]:
         """Return what the table cannot take, as far as Spark can tell."""
         found = lost_digits(self.database, plan.rows, plan.columns)
+        if self._window is not None:
+            found.append(window_column(self._window, plan).refusal)
         keyed = self.settings.insert_mode.is_keyed
         if plan.rows.is_change:
             return found
@@ -581,7 +596,7 @@ class TableSinkTask(FrameSink):
                 keys=plan.rows.keys,
                 unique=plan.unique,
                 has_ops=OP in staging.columns,
-                clears=self._clears(session, plan, batch),
+                clears=self._clearance(plan.target).rows(session, plan, batch),
                 at=at,
             )
             refused[:] = application.run(session, staging, tolerant=tolerant)
@@ -620,7 +635,7 @@ class TableSinkTask(FrameSink):
             rows=records,
             publishes=plan.publishes,
             keys=plan.rows.keys if settings.insert_mode.is_keyed else (),
-            begin=partial(books.begin, connector=self._connector, target=plan.target),
+            begin=self._clearance(plan.target).begin,
             insert=insert,
             refusals=refused,
         )
@@ -635,29 +650,6 @@ class TableSinkTask(FrameSink):
             session.close()
             raise
         return session
-
-    def _clears(self, session: Session, plan: Plan, batch: SinkBatch) -> bool:
-        settings = self.settings
-        books = self._books(plan.target)
-        modes = {DataSaveMode.DROP, DataSaveMode.REQUIRE_EMPTY}
-        # Guarantee 2: what another task commits meanwhile is not what was there before.
-        if (
-            plan.is_first
-            and plan.table is not None
-            and settings.data_save_mode in modes
-            and books.begin(session, self._connector, plan.target)
-        ):
-            if settings.data_save_mode is DataSaveMode.DROP:
-                return True
-            if settings.data_save_mode is DataSaveMode.REQUIRE_EMPTY:
-                path = self.database.path(plan.target)
-                if session.value(self.database.page(f"SELECT 1 FROM {path}", 1)):
-                    raise ConfigError(
-                        problem=f"The table {plan.target} has rows already.",
-                        fix="Set data.save.mode to append or drop.",
-                        field="data.save.mode",
-                    )
-        return settings.insert_mode is Mode.REPLACE and not batch.continues
 
     def _finish(self, plan: Plan, staging: Staging) -> None:
         """Give a table that is to be published what it needs beside its rows."""

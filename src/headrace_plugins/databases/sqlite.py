@@ -257,6 +257,13 @@ class Sqlite(Database):
         # Times are texts, with a blank or a T between date and time.
         return f"replace({name}, 'T', ' ')" if column.schema.name == TIMESTAMP else name
 
+    @override
+    def compared(self, value: object, column: Column) -> str:
+        if isinstance(value, datetime):
+            # Texts are compared: all forms of a time begin with the one without its zone.
+            value = value.replace(tzinfo=None).isoformat(sep=" ")
+        return super().compared(value, column)
+
     @property
     @override
     def default_schema(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -276,3 +277,13 @@ def test_bounds_are_filled_in_in_place_of_others(
     if connector is not DatagenSource:  # whose window is cut out of what it has
         assert again == connector.fill_in_boundaries(parsed(connector, keys), later)
     assert boundaries.kind in connector.boundary_kinds
+
+
+def test_a_file_that_grows_or_has_no_columns_has_no_window_of_rows(tmp_path: Path) -> None:
+    window = {"path": str(tmp_path), "window.column": "at", "window.kind": "time"}
+    grown = parsed(FileSource, {**window, "format": "csv", "mode": "grow"})
+    assert "mode" in {error.field for error in FileSource.check(grown)}
+    text = parsed(FileSource, {**window, "format": "text"})
+    assert [error.field for error in FileSource.check(text)] == ["window.column"]
+    declared = parsed(FileSource, {**window, "format": "csv", "schema": "id BIGINT, at STRING"})
+    assert [error.field for error in FileSource.check(declared)] == ["window.column"]

@@ -14,7 +14,7 @@ from typing_extensions import override
 from headrace.control import read_job
 from headrace.model import Counts, Job, JobState, Run, RunState, Stamp
 from headrace.scheduler import Scheduler
-from headrace.store import JobStore, memory_database
+from headrace.store import JobChange, JobStore, memory_database
 
 START = datetime(2024, 3, 30, tzinfo=UTC)
 ANN = Stamp(START, "ann")
@@ -109,7 +109,7 @@ def test_windows_tile_the_time_line_through_jumps_pauses_and_restarts(
                 paused = seen.state is JobState.SUSPENDED
                 state = JobState.APPROVED if paused else JobState.SUSPENDED
                 if seen.state is not JobState.APPROVED:
-                    store.change(seen, replace(seen, state=state), ANN)
+                    store.change(JobChange(seen=seen, wanted=replace(seen, state=state)), ANN)
             case 3:  # a server is another process
                 servers[chance.randrange(2)] = Scheduler(store=store, clock=clock)
             case _:
@@ -118,7 +118,7 @@ def test_windows_tile_the_time_line_through_jumps_pauses_and_restarts(
         chance.choice(servers).tick()
     seen = store.job("flights")
     if seen.state is JobState.SUSPENDED:
-        store.change(seen, replace(seen, state=JobState.APPROVED), ANN)
+        store.change(JobChange(seen=seen, wanted=replace(seen, state=JobState.APPROVED)), ANN)
     clock.now = latest
     while servers[0].tick():
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli.job import backfills, definitions, lifecycle, runs, show
+from headrace.cli.job import backfills, definitions, lifecycle, local, runs, show
 
 app = typer.Typer(
     help="Work with the offline jobs of a server: copies that run over windows, by a schedule "
@@ -22,6 +22,7 @@ app.command("reject")(lifecycle.reject)
 app.command("suspend")(lifecycle.suspend)
 app.command("resume")(lifecycle.resume)
 app.command("delete")(lifecycle.delete)
+app.command("run")(local.run)
 app.command("trigger")(runs.trigger)
 app.command("runs")(runs.list_runs)
 app.command("show-run")(runs.show_run)

@@ -20,8 +20,9 @@ from headrace.cli.job.show import state_text, window_text
 from headrace.cli.options import Json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from headrace.cli.terminal import Terminal
     from headrace.client import Client, JobsApi
 
 _FIGURES = ("read", "written", "filtered", "rejected")
@@ -87,7 +88,14 @@ def list_runs(
             before=before,
             limit=lines,
         )
-    invocation.terminal.show_rows(
+    show_runs(invocation.terminal, found, empty=f"{name} has no such run")
+    if following is not None:
+        invocation.terminal.note(f"There are more: --before {following}, or --lines.")
+
+
+def show_runs(terminal: Terminal, found: Sequence[dict[str, Any]], *, empty: str) -> None:
+    """Print a table of runs, with what became of their records."""
+    terminal.show_rows(
         ("run", "state", "window", "trigger", "attempt", *_FIGURES, "began", "took"),
         (
             (
@@ -104,10 +112,8 @@ def list_runs(
         ),
         json=found,
         right=("run", "attempt", *_FIGURES, "took"),
-        empty=f"{name} has no such run",
+        empty=empty,
     )
-    if following is not None:
-        invocation.terminal.note(f"There are more: --before {following}, or --lines.")
 
 
 def show_run(

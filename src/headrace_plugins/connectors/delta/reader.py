@@ -132,12 +132,12 @@ class DeltaReader(FrameSource):
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        last = self._last(self._history.newest())
+        newest = self._history.newest()
         self._require_same(start)
         begin = None
         if (place := self._place(start)) is None:
             begin = place = self._begun(limit.until) or self._begin()
-        until = Place(last)
+        until = Place(self._last(newest, place))
         if limit.until is not None and (bound := self._place(limit.until)) is not None:
             until = min(until, bound, key=lambda each: each.order)
         until = max(until, place, key=lambda each: each.order)
@@ -194,7 +194,7 @@ class DeltaReader(FrameSource):
         in_window = self.settings.window is not None
         if place is None and in_window:
             place = Place(self._begin().version)  # which has no file
-        if place is None or place.order < (self._last(newest), float("inf")):
+        if place is None or place.order < (self._last(newest, place), float("inf")):
             return False
         end, time = self.settings.ending_version, self.settings.ending_timestamp
         if end is not None:
@@ -208,9 +208,9 @@ class DeltaReader(FrameSource):
 
     @override
     def lag(self, start: Position, until: Position | None = None) -> Lag:
-        newest = self._last(self._history.newest())
         place = self._place(start) or self._begun(until) or self._begin()
-        stop = (until and self._place(until)) or Place(newest)
+        newest = self._history.newest()
+        stop = (until and self._place(until)) or Place(self._last(newest, place))
         if stop.version - place.version > _LAG_VERSIONS:
             return Lag()
         files = [file for piece in self._pieces(place, stop) for file in piece.files]
@@ -415,14 +415,16 @@ class DeltaReader(FrameSource):
                     "raise the table's property delta.deletedFileRetentionDuration.",
                 )
 
-    def _last(self, newest: int) -> int:
-        """Return the last version that may be read now."""
+    def _last(self, newest: int, place: Place | None = None) -> int:
+        """Return the last version that may be read now, by who stands at a place."""
         settings = self.settings
         if settings.ending_version is not None:
             return min(newest, settings.ending_version)
         if settings.ending_timestamp is not None:
             end = time_of("ending.timestamp", settings.ending_timestamp)
             return min(newest, self._history.version_at(end))
+        if settings.window is not None and settings.takes_snapshot and place is not None:
+            return place.version  # it is the rows of that snapshot that are chosen from
         return newest
 
     def _begin(self) -> Place:

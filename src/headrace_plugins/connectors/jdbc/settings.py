@@ -100,7 +100,7 @@ def _window_in_bulk(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             fix="Name it.",
             field="window.column",
         )
-    if props.get("mode", Mode.BULK.value) != Mode.BULK.value:
+    if (props.get("mode") or Mode.BULK.value) != Mode.BULK.value:
         yield ConfigError(
             problem="The rows of a window are read once, as a whole.",
             fix="Set mode to bulk, or set no window.",

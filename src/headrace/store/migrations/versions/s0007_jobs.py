@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.Column("uid", sa.String, nullable=False),
         sa.Column("document", sa.Text, nullable=False, comment="JSON, secrets as references"),
         sa.Column("version", sa.Integer, nullable=False, comment="of its document, from 1"),
-        sa.Column("state", sa.String, nullable=False),
+        sa.Column("state", sa.String, nullable=False, index=True),
         sa.Column("after", _NAME, index=True, comment="the job whose runs make its own"),
         sa.Column("cursor_us", sa.BigInteger, comment="where its next window begins"),
         sa.Column("due_us", sa.BigInteger, index=True, comment="when that window is due"),
