@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import structlog
 from tests.contract.commands import Commands
-from tests.contract.offline_jobs import bound_files, document, execute, forget
 from tests.contract.v1_client import V1, v1_client
+from tests.unit.control.offline_jobs import appends, bound_files, document, execute, forget
 
 from headrace.client import Client, RunFailedError
 from headrace.control import Jobs
@@ -145,7 +145,7 @@ def soon(jobs: Jobs, state: RunState = RunState.SUCCEEDED) -> threading.Timer:
 
 
 def test_runs_are_waited_for_and_their_failure_is_an_exit_code(
-    job: Commands, jobs: Jobs
+    job: Commands, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started(job)
     failing = soon(jobs, RunState.FAILED)
@@ -165,6 +165,7 @@ def test_runs_are_waited_for_and_their_failure_is_an_exit_code(
     )
     job("retry", "flights", run, code=1)
     assert f"headrace job rerun flights {run}" in job.err
+    appends(monkeypatch)
     job("rerun", "flights", run, code=2)
     assert "would hold the window's rows twice" in job.err
     job("stop-run", "flights", run, code=1)

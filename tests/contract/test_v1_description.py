@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.offline_jobs import bound_files, document, execute
 from tests.contract.schemathesis_run import schemathesis
 from tests.contract.v1_client import SINKING, V1, v1_client
+from tests.unit.control.offline_jobs import bound_files, document, execute
 
 from headrace.rest import Listener, SharedToken
 from headrace.rest.v1.logs import LogLineShown

@@ -6,15 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.offline_jobs import COUNTS, bound_files, document, execute, forget
 from tests.contract.test_v1_api import told
 from tests.contract.v1_client import V1, v1_client
+from tests.unit.control.offline_jobs import (
+    COUNTS,
+    appends,
+    bound_files,
+    document,
+    execute,
+    forget,
+)
 
 from headrace.model import RunState
 from headrace.rest import Listener, Role, TokenFile
 from headrace.rest.v1.app import needed_role
 from headrace.scheduler import Scheduler
-from headrace_plugins.connectors.console import ConsoleSink
 
 pytestmark = pytest.mark.timeout(120)
 RANGE = {"lower": "2024-03-30T00:00:00Z", "upper": "2024-03-30T04:00:00Z"}
@@ -168,8 +174,9 @@ def test_a_run_is_stopped_retried_and_run_again(
     execute(v1.runtime.jobs)
     refused = told(v1("POST", f"{run}/retry"), 409)
     assert "headrace job rerun flights " in str(refused["fix"])
+    appends(monkeypatch)
     assert told(v1("POST", f"{run}/rerun"), 422)["field"] == "sinks[0].connector"
-    monkeypatch.setattr(ConsoleSink, "repeatable", classmethod(lambda _cls, _config: True))
+    appends(monkeypatch, does=False)
     again = done(v1, "POST", f"{run}/rerun")
     assert (again["state"], again["generation"], again["counts"]["read"]) == ("queued", 2, 0)
 

@@ -8,6 +8,7 @@ import pytest
 from headrace.control import Jobs
 from headrace.model import Counts, Run, RunState
 from headrace.sdk import BoundaryKind
+from headrace_plugins.connectors.console import ConsoleSink
 from headrace_plugins.connectors.file.source import FileSource
 
 COUNTS = Counts(read=3, written=2, filtered=1, filters={"f": 1})
@@ -34,6 +35,11 @@ def bound_files(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(FileSource, "boundary_kinds", frozenset({BoundaryKind.TIME}))
     patch.setattr(FileSource, "fill_in_boundaries", classmethod(fill))
+
+
+def appends(patch: pytest.MonkeyPatch, *, does: bool = True) -> None:
+    """Let the sink hold rows twice that are written twice, or not."""
+    patch.setattr(ConsoleSink, "repeatable", classmethod(lambda _cls, _config: not does))
 
 
 def execute(jobs: Jobs, state: RunState = RunState.SUCCEEDED) -> list[Run]:
