@@ -40,7 +40,10 @@ LATER = {
     "ConnectorStore.set_status",
 }
 """What the reconciler does with a connector that runs, sooner or later than its task does."""
-OTHERS = ("headrace-upkeep", "headrace-leases", "headrace-spark", "headrace-stalls")
+OTHERS = (
+    *("headrace-upkeep", "headrace-leases", "headrace-spark", "headrace-stalls"),
+    *("headrace-scheduler", "headrace-runs"),
+)
 """Threads that do what they always do, whoever asks for what."""
 
 

@@ -233,7 +233,8 @@ class FileSet(FrameSource):
         self.reader = f"Spark, as {found}" if isinstance(found, str) else "Arrow"
         if isinstance(found, str):
             return None
-        window = self._settings.column_window(found.schema)
+        settings = self._settings
+        window = settings.column_window(found.schema) if settings.windowed else None
         return found if window is None else replace(found, read=_Windowed(found.read, window))
 
     def _by_arrow(
@@ -312,7 +313,7 @@ class FileSet(FrameSource):
             for group in groups
         ]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
-        if (window := settings.column_window(schema)) is None:
+        if not settings.windowed or (window := settings.column_window(schema)) is None:
             return frame
         bad = " OR error IS NOT NULL" if "error" in frame.columns else ""
         return frame.where(f"{window.sql(f'value.{quote(window.column)}')}{bad}")
@@ -343,7 +344,8 @@ class FileSet(FrameSource):
         settings, now = self._settings, self._clock_ns()
         settle_ns = settings.keys.settle_ms * 1_000_000
         found = settings.listing.new(self._ledger.known, share=settings.share)
-        found = settings.keys.chosen(found, self._tell_of_name)
+        if settings.windowed:
+            found = settings.keys.chosen(found, self._tell_of_name)
         new = [file for file in found if now - file.changed_ns(now) >= settle_ns]
         ages = [now - file.changed_ns(now) for file in found]
         waits = [settle_ns - age for age in ages if age < settle_ns]

@@ -347,6 +347,8 @@ class SourceSettings:
     read_bytes: int
     """About how much a poll reads."""
     share: Share
+    windowed: bool
+    """Whether only a part is read, of the files or of their rows."""
 
     @classmethod
     def from_config(cls, config: Config) -> SourceSettings:
@@ -378,6 +380,7 @@ class SourceSettings:
             schema=schema,
             read_bytes=config.get("batch.max.bytes") or _READ_BYTES,
             share=Share.from_text(config.originals.get(SHARE_KEY, "0/1")),
+            windowed=keys.window is not None,
         )
 
     def column_window(self, schema: Schema) -> ColumnWindow | None:
