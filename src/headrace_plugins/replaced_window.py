@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
-from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.sdk import BoundaryKind, ConfigError, RecordError, Refusal, Schema, Type
+from headrace.sdk import Boundaries, BoundaryKind, ConfigError, RecordError, Refusal, Schema
 from headrace.sdk.config import Importance, NullOr, Settings, ValidString, setting
-from headrace.sdk.schema import DATE, DECIMAL, FLOATS, TIMESTAMP, WHOLE_NUMBERS
-from headrace.sdk.sqltext import literal
+from headrace_plugins.window import column_window
 
 if TYPE_CHECKING:
-    from headrace.sdk import Boundaries
     from headrace.sdk.config import Config
+    from headrace_plugins.window import ColumnWindow
 
 _COLUMN, _KIND = "replace.window.column", "replace.window.kind"
 _FROM, _TO = "replace.window.from", "replace.window.to"
 _KINDS = (BoundaryKind.TIME, BoundaryKind.VALUE)
 
-Bounds: TypeAlias = tuple[Any, Any]
-"""The first value of a window, and the first behind it; None for no end."""
 
-
-class ReplacedWindowSettings(Settings, group="Windows"):
+class ReplacementSettings(Settings, group="Window"):
     """Whether a run of an offline job replaces its window: a base of sinks' settings."""
 
     replace_window_column: str | None = setting(
@@ -39,6 +33,10 @@ class ReplacedWindowSettings(Settings, group="Windows"):
         "values. A record that lies outside of the window is refused.",
         default=None,
         importance=Importance.HIGH,
+    )
+    replace_window_zone: str = setting(
+        "The zone of days, and of times without a zone, in replace.window.column.",
+        default="UTC",
     )
     replace_window_kind: str | None = setting(
         "What the bounds of the window are: filled in by the job, for each run.",
@@ -58,7 +56,7 @@ class ReplacedWindowSettings(Settings, group="Windows"):
         importance=Importance.LOW,
     )
 
-    def replaced_window(self, application: str) -> Window | None:
+    def replaced_window(self, application: str) -> RunWindow | None:
         """Return the window that a task replaces; None for one that replaces none.
 
         ``application`` is what the tasks of the run have in common. Raises ConfigError:
@@ -74,7 +72,8 @@ class ReplacedWindowSettings(Settings, group="Windows"):
                 field=_COLUMN,
             )
         bounds = (self.replace_window_from or None, self.replace_window_to or None)
-        return Window(application, column, BoundaryKind(kind), *bounds)
+        boundaries = Boundaries(BoundaryKind(kind), *bounds)
+        return RunWindow(application, column, boundaries, self.replace_window_zone)
 
 
 def only_in_mode(key: str, mode: str) -> Callable[[Mapping[str, Any]], Iterable[ConfigError]]:
@@ -107,91 +106,53 @@ def with_window(config: Config, boundaries: Boundaries) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RunWindow:
     """The window of a run.
 
     Args:
         application: Names the run in marks: whoever of its tasks keeps it first in a table has
             removed the rows that were there before.
         column: The column that says which rows are of it.
+        zone: Where the clock is that times without a zone show.
     """
 
     application: str
     column: str
-    kind: BoundaryKind
-    lower: str | None
-    upper: str | None
+    boundaries: Boundaries
+    zone: str
 
-    def named(self, names: Iterable[str], title: str) -> str:
-        """Return the column's name among those of a table, or of records.
+    def named(self, names: Iterable[str]) -> str:
+        """Return the column as it is called among names; as it is configured if it is none."""
+        return next((n for n in names if n.lower() == self.column.lower()), self.column)
 
-        Raises ConfigError: there is none.
-        """
-        for name in names:
-            if name.lower() == self.column.lower():
-                return name
-        raise ConfigError(
-            problem=f"{title} has no column {self.column}, by which rows are of a window.",
-            fix="Name a column that the records have a field for.",
-            field=_COLUMN,
-        )
-
-    def bounds(self, schema: Schema) -> Bounds:
-        """Return the window as values of a column. Raises ConfigError: it has none such."""
-        return self._value(self.lower, schema), self._value(self.upper, schema)
-
-    def _value(self, text: str | None, schema: Schema) -> Any:
-        if text is None:
-            return None
-        kind = schema.name if schema.is_logical else None
-        try:
-            if kind in (TIMESTAMP, DATE):
-                return _moment(text, schema)
-            if self.kind is BoundaryKind.VALUE:
-                if kind is None and schema.type in WHOLE_NUMBERS:
-                    return int(text)
-                if kind == DECIMAL or (kind is None and schema.type in FLOATS):
-                    return Decimal(text) if kind == DECIMAL else float(text)
-                if kind is None and schema.type is Type.STRING:
-                    return text
-        except (ValueError, InvalidOperation) as error:
-            raise ConfigError(
-                problem=f"The window's bound {text} is no value of the column {self.column}.",
-                fix="Name another column, or give other boundaries.",
-                field=_COLUMN,
-            ) from error
-        raise ConfigError(
-            problem=f"The column {self.column} has no values that bounds of kind {self.kind} "
-            "can be compared to.",
-            fix="Name a timestamp or a date for times, or a number or a text for values.",
-            field=_COLUMN,
-        )
+    def of(self, columns: Mapping[str, Schema], title: str) -> ColumnWindow:
+        """Return the window of columns. Raises ConfigError: they have none such."""
+        name, rows = self.named(columns), Schema.struct(columns)
+        return column_window(self.boundaries, name, rows, self.zone, title, "replace.")
 
 
 @dataclass(frozen=True, slots=True)
-class WindowColumn:
-    """The column of records that are to lie in a window.
+class WindowedRecords:
+    """Records that are to lie in a window.
 
-    When the window is run again, one outside would not be replaced, and be there twice.
+    When the window is run again, those outside would not be replaced, and be there twice.
 
     Args:
-        name: What Arrow's rows call it.
-        sql: What Spark's do.
+        sql: The column of the window in Spark's SQL.
     """
 
-    name: str
     sql: str
-    bounds: Bounds
+    window: ColumnWindow
 
     @property
     def refusal(self) -> Refusal:
         """The condition for records that are outside."""
-        found = between(self.sql, self.bounds, spark_literal)
+        found = f"coalesce({self.window.sql(self.sql)}, false)"
         return Refusal(
             condition=f"(value IS NOT NULL AND NOT {found})",
             problem=_OUTSIDE,
             fix=_FIX,
-            field=self.name,
+            field=self.window.column,
         )
 
     def written(
@@ -200,63 +161,15 @@ class WindowColumn:
         number: int,
         rows: Iterator[pa.RecordBatch],
     ) -> str | None:
-        """Write the rows of a part. Raises RecordError for one that is outside."""
+        """Write the rows of a part past Spark. Raises RecordError if one may be outside."""
         return write(number, map(self._checked, rows))
 
     def _checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if pc.all(inside(rows.column(self.name), self.bounds)).as_py() is False:
-            raise RecordError(_OUTSIDE, fix=_FIX, field=self.name)
-        return rows
+        with suppress(pa.ArrowException):  # what Arrow cannot compare is left to Spark
+            if self.window.rows(rows).num_rows == rows.num_rows:
+                return rows
+        raise RecordError(_OUTSIDE, fix=_FIX, field=self.window.column)
 
 
 _OUTSIDE = "A record lies outside of the window that the run replaces."
 _FIX = "Name in replace.window.column what the source's windows are cut by."
-
-
-def _moment(text: str, schema: Schema) -> datetime | date:
-    found = datetime.fromisoformat(text)
-    found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    if schema.name == DATE:
-        if found.time() != time():
-            raise ConfigError(
-                problem=f"The window's bound {text} divides a day, and the column has days.",
-                fix="Name a column of timestamps, or let windows be days of the zone UTC.",
-                field=_COLUMN,
-            )
-        return found.date()
-    return found.replace(tzinfo=None) if schema.is_local else found
-
-
-def between(sql: str, bounds: Bounds, written: Callable[[Any], str]) -> str:
-    """Return the condition in SQL that a value lies between bounds; it is never null."""
-    tests = [f"{sql} IS NOT NULL"]
-    for sign, bound in zip((">=", "<"), bounds, strict=True):
-        if bound is not None:
-            tests.append(f"{sql} {sign} {written(bound)}")
-    return f"({' AND '.join(tests)})"
-
-
-def spark_literal(value: Any) -> str:
-    """Return a bound as Spark's SQL."""
-    match value:
-        case datetime():  # in frames a time without a zone is of UTC
-            return f"TIMESTAMP '{value.replace(tzinfo=None).isoformat(sep=' ')}+00:00'"
-        case date():
-            return f"DATE '{value.isoformat()}'"
-        case float():
-            return f"CAST('{value!r}' AS DOUBLE)"
-        case int() | Decimal():
-            return f"{value:f}" if isinstance(value, Decimal) else str(value)
-        case _:
-            return literal(value)
-
-
-def inside(values: pa.Array, bounds: Bounds) -> pa.Array:
-    """Return for each value of a column whether it lies between bounds; a null does not."""
-    found = pc.is_valid(values)
-    for compare, bound in zip((pc.greater_equal, pc.less), bounds, strict=True):
-        if bound is not None:
-            is_time = pa.types.is_timestamp(values.type)
-            other = pa.scalar(bound, values.type) if is_time else pa.scalar(bound)
-            found = pc.and_(found, pc.fill_null(compare(values, other), fill_value=False))
-    return found

@@ -103,31 +103,39 @@ class WindowSettings(Settings, group="Window"):
         window, name = self.window, self.window_column
         if window is None or name is None or window.kind is BoundaryKind.SNAPSHOT:
             return None
-        fields = {field.name: field.schema for field in rows.fields}
-        schema = fields.get(name)
-        if schema is None:
-            near = next((each for each in fields if each.lower() == name.lower()), None)
+        return column_window(window, name, rows, zone, title)
+
+
+def column_window(  # noqa: PLR0917 - what settings say, and of what
+    window: Boundaries, name: str, rows: Schema, zone: str, title: str, prefix: str = ""
+) -> ColumnWindow:
+    """Return a window of a column; see ``WindowSettings.column_window``.
+
+    ``prefix`` is what the keys begin with that say it.
+    """
+    fields = {field.name: field.schema for field in rows.fields}
+    schema = fields.get(name)
+    if schema is None:
+        near = next((each for each in fields if each.lower() == name.lower()), None)
+        raise ConfigError(
+            problem=f"{title} has no column {name}.",
+            fix=f"Did you mean {near}?" if near else f"It has: {', '.join(fields) or 'none'}.",
+            field=f"{prefix}window.column",
+        )
+    _require_ordered(window.kind, name, schema, f"{prefix}window.column")
+    bounds: list[Any] = []
+    for key, text in zip(_KEYS.values(), (window.lower, window.upper), strict=True):
+        is_time = window.kind is BoundaryKind.TIME
+        try:
+            found = None if text is None else _bound(text, schema, zone, is_time=is_time)
+        except (ValueError, OverflowError, InvalidOperation) as error:
             raise ConfigError(
-                problem=f"{title} has no column {name}.",
-                fix=f"Did you mean {near}?"
-                if near
-                else f"It has: {', '.join(fields) or 'none'}.",
-                field="window.column",
-            )
-        _require_ordered(window.kind, name, schema)
-        bounds: list[Any] = []
-        for key, text in zip(_KEYS.values(), (window.lower, window.upper), strict=True):
-            is_time = window.kind is BoundaryKind.TIME
-            try:
-                found = None if text is None else _bound(text, schema, zone, is_time=is_time)
-            except (ValueError, OverflowError, InvalidOperation) as error:
-                raise ConfigError(
-                    problem=f"{text!r} is no value of the column {name}.",
-                    fix="Write it as the column has values, such as 17 or 2026-01-31.",
-                    field=key,
-                ) from error
-            bounds.append(found)
-        return ColumnWindow(name, _widest(schema), *bounds)
+                problem=f"{text!r} is no value of the column {name}.",
+                fix="Write it as the column has values, such as 17 or 2026-01-31.",
+                field=f"{prefix}{key}",
+            ) from error
+        bounds.append(found)
+    return ColumnWindow(name, _widest(schema), *bounds)
 
 
 WINDOW_KEYS = tuple(WindowSettings.config_def().keys)
@@ -189,12 +197,16 @@ class ColumnWindow:
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch that are in the window."""
+        return batch.filter(self.holds(batch))
+
+    def holds(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return of each row of a batch whether it is in the window; what is null is not."""
         values, kind = batch.column(self.column), to_arrow_type(self.schema)
         held = values.is_valid()
         for sign, bound in self.comparisons:
             compare = pc.greater_equal if sign == ">=" else pc.less
             held = pc.and_kleene(held, compare(values, pa.scalar(bound, kind)))
-        return batch.filter(held)  # what is null is left out
+        return pc.fill_null(held, fill_value=False)
 
 
 def _widest(schema: Schema) -> Schema:
@@ -205,7 +217,7 @@ def _widest(schema: Schema) -> Schema:
     return Schema.int64() if schema.type in WHOLE_NUMBERS and not schema.is_logical else schema
 
 
-def _require_ordered(kind: BoundaryKind, name: str, schema: Schema) -> None:
+def _require_ordered(kind: BoundaryKind, name: str, schema: Schema, key: str) -> None:
     """Raise ConfigError where the values of a column have no bounds of a kind."""
     logical = schema.name if schema.is_logical else None
     ordered: set[object] = {DATE, TIMESTAMP}
@@ -221,7 +233,7 @@ def _require_ordered(kind: BoundaryKind, name: str, schema: Schema) -> None:
         raise ConfigError(
             problem=f"The column {name} is of type {what}, which has no bounds of kind {kind}.",
             fix=fix,
-            field="window.column",
+            field=key,
         )
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError
+from headrace_plugins.databases.cursors import Rows, window_sql
 from headrace_plugins.databases.sink_settings import DataSaveMode, Mode
 from headrace_plugins.databases.staging import Step
-from headrace_plugins.replaced_window import WindowColumn, between
+from headrace_plugins.replaced_window import WindowedRecords
 
 if TYPE_CHECKING:
     from headrace.sdk import SinkBatch
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.plan import Plan
     from headrace_plugins.databases.sink_settings import TableSinkSettings
     from headrace_plugins.databases.staging import Bookkeeping
-    from headrace_plugins.replaced_window import Window
+    from headrace_plugins.replaced_window import RunWindow
 
 _ALL = "1 = 1"
 
@@ -42,7 +43,7 @@ class Clearance:
     books: Bookkeeping
     connector: str
     target: TableName
-    window: Window | None
+    window: RunWindow | None
 
     def begin(self, session: Session) -> None:
         """Store in the open transaction that the connector has begun with the table."""
@@ -93,16 +94,14 @@ class Clearance:
             session, self.connector, self.target, Step.WINDOW
         ):
             return ""
-        name = self.window.named((each.name for each in table.columns), str(self.target))
-        [column] = [each for each in table.columns if each.name == name]
-        database = self.books.database
-        bounds = self.window.bounds(column.schema)
-        return between(database.ordered(column), bounds, lambda b: database.compared(b, column))
+        rows = Rows.of(self.books.database, table)
+        columns = {name: each.schema for name, each in rows.columns.items()}
+        return window_sql(rows, self.window.of(columns, rows.title))
 
 
-def window_column(window: Window, plan: Plan) -> WindowColumn:
-    """Return the column of a batch that is to lie in a window. Raises ConfigError for none."""
-    name = window.named(plan.rows.fields, f"The stream that goes to {plan.target}")
-    own = None if plan.table is None else plan.table.column(name)
-    schema = plan.rows.staged_schema()[name] if own is None else own.schema
-    return WindowColumn(name, plan.rows.value_sql(name), window.bounds(schema))
+def windowed_records(window: RunWindow, plan: Plan) -> WindowedRecords:
+    """Return that a batch's records are to lie in a window. Raises ConfigError if none can."""
+    own = {column.name: column.schema for column in plan.columns}
+    columns = plan.rows.staged_schema() | own
+    found = window.of(columns, f"The stream that goes to {plan.target}")
+    return WindowedRecords(plan.rows.value_sql(found.column), found)

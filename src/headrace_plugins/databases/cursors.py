@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.window import ColumnWindow
 
     Offset: TypeAlias = Mapping[str, Any]
 
@@ -130,18 +131,6 @@ def stored(value: Any) -> Any:
     return str(value)
 
 
-def written(bound: Any, column: Column) -> Any:
-    """Return a bound of a window as ``compared`` takes it: times without a zone are of UTC."""
-    if not isinstance(bound, datetime):
-        return stored(bound)
-    local = bound.replace(tzinfo=None) if column.schema.is_local else bound
-    # No zeros behind the second: SQLite compares texts, and its own may have none.
-    text = local.replace(tzinfo=None).isoformat(sep=" ")
-    return (text.rstrip("0") if local.microsecond else text) + (
-        "+00:00" if local.tzinfo else ""
-    )
-
-
 def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[Any]) -> str:
     """Return the comparison of SQL terms, by the columns whose values they have."""
     right = [rows.value(name, v) for name, v in zip(terms, values, strict=True)]
@@ -153,6 +142,29 @@ def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[A
     for term, value in reversed(before):
         found = f"({term} {sign[0]} {value} OR ({term} = {value} AND {found}))"
     return found
+
+
+def window_sql(rows: Rows, window: ColumnWindow) -> str:
+    """Return the condition in SQL that rows are in a window."""
+    column = rows.columns[window.column]
+    terms = {window.column: rows.database.ordered(column)}
+    parts = [
+        compared(rows, terms, sign, [_written(bound, column)])
+        for sign, bound in window.comparisons
+    ]
+    return " AND ".join(parts) or f"{terms[window.column]} IS NOT NULL"
+
+
+def _written(bound: Any, column: Column) -> Any:
+    """Return a bound of a window as ``compared`` takes it: times without a zone are of UTC."""
+    if not isinstance(bound, datetime):
+        return stored(bound)
+    local = bound.replace(tzinfo=None) if column.schema.is_local else bound
+    # No zeros behind the second: SQLite compares texts, and its own may have none.
+    text = local.replace(tzinfo=None).isoformat(sep=" ")
+    return (text.rstrip("0") if local.microsecond else text) + (
+        "+00:00" if local.tzinfo else ""
+    )
 
 
 @dataclass(frozen=True)

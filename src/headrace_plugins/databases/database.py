@@ -257,10 +257,7 @@ class Database(ABC):
         """Return a value as SQL, quoted by the driver: for a statement that cannot bind it."""
 
     def compared(self, value: object, column: Column) -> str:
-        """Return a value of a column as SQL that it is compared to.
-
-        It is as offsets have it, or a number, a date, or a time in UTC.
-        """
+        """Return a value of a column, as offsets have it, as SQL that it is compared to."""
         return self.literal(value)
 
     def ordered(self, column: Column) -> str:

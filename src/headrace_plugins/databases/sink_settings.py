@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Importance, Range, Rule, setting
 from headrace_plugins.databases.address import ConnectionSettings
-from headrace_plugins.replaced_window import ReplacedWindowSettings, only_in_mode
+from headrace_plugins.replaced_window import ReplacementSettings, only_in_mode
 from headrace_plugins.table_mapping import TableSettings
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ def _keyed_only(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
 
 
-class TableSinkSettings(
-    ConnectionSettings, TableSettings, ReplacedWindowSettings, group="Tables"
-):
+class TableSinkSettings(ConnectionSettings, TableSettings, ReplacementSettings, group="Tables"):
     """What a sink writes to, and how."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

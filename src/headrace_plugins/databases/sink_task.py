@@ -29,7 +29,7 @@ from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
-from headrace_plugins.databases.clearance import Clearance, window_column
+from headrace_plugins.databases.clearance import Clearance, windowed_records
 from headrace_plugins.databases.digits import lost_digits
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
     from headrace_plugins.databases.database import Database, Session
-    from headrace_plugins.replaced_window import Window
+    from headrace_plugins.replaced_window import RunWindow
     from headrace_plugins.target_table import TargetTable
 
 _RECORD_ERROR = class_name(RecordError)
@@ -94,7 +94,7 @@ class TableSinkTask(FrameSink):
         self._rules = TableRules.of(self.settings)
         self._session: Session | None = None
         self._connector, self._task = "", 0
-        self._window: Window | None = None
+        self._window: RunWindow | None = None
         self._prepared: set[str] = set()
         self._targets: set[TableName] = set()
         # Rows of one key are put in order, so that the last of them counts.
@@ -208,7 +208,7 @@ class TableSinkTask(FrameSink):
         is_unique = bool(keys) and keys == primary_key(batch.schema)
         if not plan.rows.is_flat or not (is_unique or not mode.is_keyed):
             return None
-        if self._refusals(plan, batch):
+        if self._refusals(plan, batch, straight=renames is None):
             return None
         staging = self._staged(plan, batch, has_ops=False, tolerant=False)
         columns = [
@@ -219,9 +219,12 @@ class TableSinkTask(FrameSink):
         def staged(results: Sequence[str]) -> StagedWrite:
             return self._applied(plan, batch, staging, records=rows_of(results), tolerant=False)
 
-        raw = {} if renames is not None else self.database.raw_load(columns)
+        raw = {} if renames is not None or self._window else self.database.raw_load(columns)
+        write = staging.load if renames is None else partial(staging.load_renamed, renames)
+        if self._window is not None:
+            write = partial(windowed_records(self._window, plan).written, write)
         return ArrowWrite(
-            write=staging.load if renames is None else partial(staging.load_renamed, renames),
+            write=write,
             staged=staged,
             abort=partial(self._discard, part),
             raw={name: partial(staging.load_raw, load) for name, load in raw.items()},
@@ -477,11 +480,13 @@ class TableSinkTask(FrameSink):
         session.commit()
         return self.database.table(session, table.name) or table
 
-    def _refusals(self, plan: Plan, batch: SinkBatch) -> list[Refusal]:
-        """Return what the table cannot take, as far as Spark can tell."""
+    def _refusals(
+        self, plan: Plan, batch: SinkBatch, *, straight: bool = False
+    ) -> list[Refusal]:
+        """Return what the table cannot take, as far as Spark can tell, or has to."""
         found = lost_digits(self.database, plan.rows, plan.columns)
-        if self._window is not None:
-            found.append(window_column(self._window, plan).refusal)
+        if self._window is not None and not straight:
+            found.append(windowed_records(self._window, plan).refusal)
         keyed = self.settings.insert_mode.is_keyed
         if plan.rows.is_change:
             return found

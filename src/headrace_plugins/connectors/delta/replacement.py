@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from headrace.sdk import ConfigError, Mark, RetriableError, StaleEpochError
+from headrace.sdk import ConfigError, Mark, RetriableError, Schema, StaleEpochError
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, add_files, find_receipt, staging_folder
 from headrace.sdk.deltalog import flush_commits
@@ -27,15 +27,14 @@ from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.commit import SparkCommit, delete_rows
 from headrace_plugins.connectors.delta.table import fields_of, merge_obstacle, properties_of
-from headrace_plugins.replaced_window import between, inside, spark_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from headrace.sdk import Schema
-    from headrace_plugins.replaced_window import Bounds, Window
+    from headrace_plugins.replaced_window import RunWindow
+    from headrace_plugins.window import ColumnWindow
 
 _TRIES = 10
 _MILLISECOND = timedelta(milliseconds=1)
@@ -55,7 +54,7 @@ class Replacement:
 
     spark: SparkSession
     path: Location
-    window: Window
+    window: RunWindow
 
     @property
     def _mark(self) -> Mark:
@@ -115,12 +114,8 @@ class Replacement:
     def _is_done(self, table: DeltaTable) -> bool:
         return table.transaction_version(self._mark.application) is not None
 
-    def _column(self, table: DeltaTable) -> tuple[str, Bounds]:
-        """Return the column's name in the table, and the window as its values."""
-        fields = fields_of(table)
-        name = self.window.named([str(f["name"]) for f in fields], str(self.path))
-        [own] = [f for f in fields if f["name"] == name]
-        return name, self.window.bounds(schema_of([own]).fields[0].schema)
+    def _window_in(self, table: DeltaTable) -> ColumnWindow:
+        return self.window.of(schemas_of(fields_of(table)), f"The table {self.path}")
 
     def _needs_spark(self, table: DeltaTable) -> bool:
         if properties_of(table).get("delta.appendOnly") == "true":
@@ -133,7 +128,7 @@ class Replacement:
 
     def _delete(self) -> None:
         table, mark = DeltaTable(str(self.path)), self._mark
-        name, bounds = self._column(table)
+        window = self._window_in(table)
         marked = SparkCommit(
             table=self.path,
             files=(),
@@ -144,7 +139,7 @@ class Replacement:
         )
         for _ in range(_TRIES):
             try:
-                condition = between(quote(name), bounds, spark_literal)
+                condition = window.sql(quote(window.column))
                 delete_rows(self.spark, self.path, condition, mark)
                 marked.run(self.spark)  # Spark makes no commit where there is nothing to delete
             except RetriableError:
@@ -158,20 +153,19 @@ class Replacement:
         self, table: DeltaTable, mark: Mark
     ) -> tuple[list[dict[str, Any]], list[AddedFile]]:
         """Return the actions that remove files, and files with what is to stay of them."""
-        name, bounds = self._column(table)
+        window = self._window_in(table)
         folder = self.path / staging_folder(mark)
         found = [
             _File(action=action, to=folder / f"kept-{uuid.uuid4().hex}.parquet")
             for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
-            if _may_hold(action, name, bounds)
+            if _may_hold(action, window)
         ]
-        divided = name in table.metadata().partition_columns
+        divided = window.column in table.metadata().partition_columns
         if not divided and found:
             folder.make_folder()
-            schema = schema_of(fields_of(table))
+            schema = Schema.struct(schemas_of(fields_of(table)))
             run_in_workers(
-                self.spark,
-                [partial(_write_rest, self.path, f, schema, name, bounds) for f in found],
+                self.spark, [partial(_write_rest, self.path, f, schema, window) for f in found]
             )
         now = int(datetime.now(UTC).timestamp() * 1000)
         removed, rest = [], []
@@ -220,14 +214,15 @@ class _File:
         return AddedFile(name, size_bytes, footer.num_rows, self.values, file_stats(footer))
 
 
-def schema_of(fields: Sequence[dict[str, Any]]) -> Schema:
-    """Return the schema of fields of a table, in Spark's JSON."""
-    return from_spark_json({"type": "struct", "fields": list(fields)})
+def schemas_of(fields: Iterable[Mapping[str, Any]]) -> dict[str, Schema]:
+    """Return the schemas of fields of a table, in Spark's JSON, by their names."""
+    found = from_spark_json({"type": "struct", "fields": list(fields)})
+    return {field.name: field.schema for field in found.fields}
 
 
-def _may_hold(action: dict[str, Any], name: str, bounds: Bounds) -> bool:
+def _may_hold(action: Mapping[str, Any], window: ColumnWindow) -> bool:
     """Return whether a file may hold rows of a window, by its partition or statistics."""
-    lower, upper = bounds
+    name, lower, upper = window.column, window.lower, window.upper
     if f"partition.{name}" in action:
         low = high = action[f"partition.{name}"]
         if low is None:
@@ -246,9 +241,7 @@ def _may_hold(action: dict[str, Any], name: str, bounds: Bounds) -> bool:
     )
 
 
-def _write_rest(
-    table: Location, file: _File, schema: Schema, name: str, bounds: Bounds
-) -> None:
+def _write_rest(table: Location, file: _File, schema: Schema, window: ColumnWindow) -> None:
     """Write the rows of a file that lie outside of a window, if any lie inside."""
     types = to_arrow(schema)
     source = table / unquote(file.action["path"])
@@ -257,19 +250,16 @@ def _write_rest(
         pq.ParquetFile(opened, coerce_int96_timestamp_unit=_INT96_UNIT) as parquet,
     ):
         own = pa.schema([f for f in types if f.name in parquet.schema_arrow.names])
-        column = pa.schema([f for f in own if f.name == name])
+        column = pa.schema([f for f in own if f.name == window.column])
         batches = parquet.iter_batches(columns=column.names) if len(column) else ()
-        if not any(
-            pc.any(inside(conform(batch, column).column(name), bounds)).as_py()
-            for batch in batches
-        ):
+        if not any(window.rows(conform(batch, column)).num_rows for batch in batches):
             return
         # Spark may run this again while a run that it has given up still writes.
         draft = file.to.parent / f".{uuid.uuid4().hex}.parquet"
         with draft.open_output() as to, pq.ParquetWriter(to, own) as writer:
             for batch in parquet.iter_batches(columns=own.names):
                 rows = conform(batch, own)
-                kept = rows.filter(pc.invert(inside(rows.column(name), bounds)))
+                kept = rows.filter(pc.invert(window.holds(rows)))
                 if kept.num_rows:
                     writer.write_batch(kept)
         draft.move_to(file.to)

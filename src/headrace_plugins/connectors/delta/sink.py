@@ -52,7 +52,7 @@ from headrace_plugins.connectors.delta.columns import (
 )
 from headrace_plugins.connectors.delta.commit import Destination, StagedAppend, StagedRows
 from headrace_plugins.connectors.delta.examination import table_findings
-from headrace_plugins.connectors.delta.replacement import Replacement, schema_of
+from headrace_plugins.connectors.delta.replacement import Replacement, schemas_of
 from headrace_plugins.connectors.delta.settings import PLACEHOLDER, TABLE, TOPIC, DeltaSettings
 from headrace_plugins.connectors.delta.table import (
     HIDDEN,
@@ -69,7 +69,7 @@ from headrace_plugins.connectors.delta.table import (
     turns_on_features,
 )
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
-from headrace_plugins.replaced_window import WindowColumn, with_window
+from headrace_plugins.replaced_window import WindowedRecords, with_window
 from headrace_plugins.table_mapping import TableRules
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from headrace.sdk.delta import AddedFile
     from headrace.sdk.mapped_tables import MappedTable
     from headrace_plugins.connectors.delta.columns import Columns
-    from headrace_plugins.replaced_window import Window
+    from headrace_plugins.replaced_window import RunWindow
     from headrace_plugins.target_table import TableSelection, TargetTable
 
 
@@ -119,7 +119,7 @@ class _Plan:
     keys: Sequence[str]
     required: Sequence[str]
     checks: Sequence[Refusal]
-    windowed: WindowColumn | None = None
+    windowed: WindowedRecords | None = None
 
 
 class DeltaTask(FrameSink):
@@ -138,7 +138,7 @@ class DeltaTask(FrameSink):
         self._upkeep = Upkeep(
             self.settings.optimize_interval_commits, self.settings.vacuum_tables
         )
-        self._window: Window | None = None
+        self._window: RunWindow | None = None
 
     @override
     def start(self, context: TaskContext) -> None:
@@ -398,10 +398,9 @@ class DeltaTask(FrameSink):
         required = _required(fields or (), plan)
         windowed = None
         if self._window is not None:
-            name = self._window.named(plan.names, "The stream")
-            kind = as_field(name, plan.type_of(plan.names[name]))
-            bounds = self._window.bounds(schema_of([kind]).fields[0].schema)
-            windowed = WindowColumn(name, columns.sources[name], bounds)
+            kinds = [as_field(each, plan.type_of(to)) for each, to in plan.names.items()]
+            window = self._window.of(schemas_of(kinds), f"The stream {batch.topic}")
+            windowed = WindowedRecords(columns.sources[window.column], window)
         return _Plan(part, table, columns, plan, keys, required, list(checks), windowed)
 
     def _appended(self, frame: DataFrame, plan: _Plan, to: Destination) -> StagedWrite:

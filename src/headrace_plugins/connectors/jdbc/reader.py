@@ -37,10 +37,9 @@ from headrace_plugins.databases.cursors import (
     GrowingCursor,
     Rows,
     SettledNumber,
-    compared,
     dividing_key,
     stored,
-    written,
+    window_sql,
 )
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.kinds import database_of
@@ -171,15 +170,7 @@ class TableReader:
         schema = Schema.struct({name: each.schema for name, each in rows.columns.items()})
         settings = self.settings
         window = settings.column_window(schema, settings.db_timezone, rows.title)
-        if window is None:
-            return ""
-        column = rows.columns[window.column]
-        terms = {window.column: rows.database.ordered(column)}
-        parts = [
-            compared(rows, terms, sign, [written(bound, column)])
-            for sign, bound in window.comparisons
-        ]
-        return " AND ".join(parts) or f"{terms[window.column]} IS NOT NULL"
+        return "" if window is None else window_sql(rows, window)
 
     def _mode_columns(self) -> list[tuple[str, Sequence[str]]]:
         number = self.settings.incrementing_column_name
