@@ -118,7 +118,8 @@ def show(
     facts = {
         "name": job["name"],
         "state": f"{job['state']}{why}",
-        "version": f"{job['version']}, {moment(job['changed'])} by {job['by']}",
+        "version": job["version"],
+        "changed": f"{moment(job['changed'])} by {job['by']}",
         "schedule": schedule_text(job),
         "boundaries": job["boundaries"] or "",
         "approvers": ", ".join(job["approvers"]) or "nobody is asked",
