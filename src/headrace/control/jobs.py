@@ -441,8 +441,8 @@ class Jobs:
             if not plugin.repeatable(plugin.config_def().parse(values)):
                 raise ConfigError(
                     problem=f"{sink.plugin} appends, and would hold the window's rows twice.",
-                    fix="Write it by upsert, or delete the window's rows and create the job "
-                    "under another name.",
+                    fix="Write it by upsert, or let it replace the window's rows by "
+                    "replace.window.column, where it has that key.",
                     field=sink.field("connector"),
                 )
 
