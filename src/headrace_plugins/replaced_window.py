@@ -76,13 +76,17 @@ class ReplacementSettings(Settings, group="Window"):
         return RunWindow(application, column, boundaries, self.replace_window_zone)
 
 
-def only_in_mode(key: str, mode: str) -> Callable[[Mapping[str, Any]], Iterable[ConfigError]]:
-    """Return the rule that windows are replaced in one mode of a sink only, its default."""
+def only_with(key: str, *values: str) -> Callable[[Mapping[str, Any]], Iterable[ConfigError]]:
+    """Return the rule that windows are replaced with some values of a key; the default first.
+
+    What would remove other windows' rows at each run is no such value.
+    """
 
     def check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-        if props.get(_COLUMN) and str(props.get(key) or mode).lower() != mode:
+        value = str(props.get(key) or values[0]).lower()
+        if props.get(_COLUMN) and value not in values:
             yield ConfigError(
-                problem=f"With {key} {props[key]} rows are not replaced by windows.",
+                problem=f"With {key} {value} rows are not replaced by windows.",
                 fix=f"Leave {key} out, or {_COLUMN}.",
                 field=_COLUMN,
             )

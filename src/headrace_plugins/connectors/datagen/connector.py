@@ -403,7 +403,8 @@ class DatagenSource(SourceConnector):
             )
         first = max(first, bounds[0] or 0)
         more = {"first.row": str(first), "rows": str(max(0, min(ends) - first))}
-        return {**config.originals, **more}
+        # What is bounded is there already: at a rate it would have to be waited for.
+        return {**config.originals, "rate": "0", **more}
 
     @override
     @classmethod

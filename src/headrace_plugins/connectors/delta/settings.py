@@ -23,7 +23,7 @@ from headrace.sdk.config import (
 from headrace.sdk.folders import check_placeholders, fixed_folder
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.table import Vacuum, check_folder
-from headrace_plugins.replaced_window import ReplacementSettings, only_in_mode
+from headrace_plugins.replaced_window import ReplacementSettings, only_with
 from headrace_plugins.table_mapping import TableSettings
 from headrace_plugins.window import WindowSettings, kind_of_window
 
@@ -242,7 +242,7 @@ def _check_target(name: str, value: object) -> None:
 class DeltaSettings(TableSettings, ReplacementSettings, group="Delta"):
     """What a Delta sink writes to, and how."""
 
-    rules = (*TableSettings.rules, only_in_mode("mode", "append"))
+    rules = (*TableSettings.rules, only_with("mode", "append"))
 
     path: str = setting(
         "The table's folder: a path or a file:/// URL, which driver and executors reach by "
