@@ -166,6 +166,7 @@ class ChangeTask(StreamFrameSource):
             self._drop_snapshot()
             self._begun = None
             self._look(Position())
+            self._looked = -float("inf")  # the loss is met again until a batch has begun anew
             if limit.until is None and limit.rows is None:
                 return self._all_read(Position())  # up to where `--once` goes, of all batches
             return Position.of(self._log.partition, self._first(anew=True))
