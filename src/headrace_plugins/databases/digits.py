@@ -59,6 +59,8 @@ def _wider(there: Schema, comes: Schema) -> Schema | None:
 
 def _more_digits(there: Schema, comes: Schema) -> Schema | None:
     old, new = _decimal_digits(there), _decimal_digits(comes)
+    if (precision_of(comes.parameters) or MAX_PRECISION) == MAX_PRECISION:
+        new = 0, new[1]  # who does not know the precision says nothing of whole digits
     whole, scale = max(old[0], new[0]), max(old[1], new[1])
     if (whole, scale) == old or whole + scale > MAX_PRECISION:
         return None

@@ -185,6 +185,8 @@ STATED = "headrace.column.type"
         ("10,2", "6,4", "12,4"),
         ("10,4", "12,2", "14,4"),
         ("10,2", "9,1", "10,2"),
+        ("10,2", "38,2", "10,2"),
+        ("10,2", "38,4", "12,4"),
     ],
 )
 def test_a_decimal_grows_by_the_digits_that_come(
@@ -207,6 +209,24 @@ def test_a_decimal_is_widened_by_changes(spark: SparkSession, tasks: Any, url: s
     frame = records(spark, [(None, (1, Decimal("2.3456")), "c")], ddl)
     write(tasks(insert_mode="upsert", key_fields="id"), frame, 1)
     assert rows(url) == [(1, Decimal("2.3456"))]
+
+
+def test_a_column_that_a_view_has_keeps_its_type_and_refuses_what_it_would_lose(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, price numeric(10,2))")
+    run(url, "CREATE VIEW v AS SELECT price FROM t")
+    task = tasks()
+    for number, digits in enumerate(("38,2", "12,4", "12,4"), 1):
+        frame = records(spark, [(number, Decimal("1.25"))], PRICE.format(digits))
+        assert write(task, frame, number) == 1
+    frame = records(spark, [(9, Decimal("2.3456"))], PRICE.format("12,4"))
+    with pytest.raises(RecordError, match="more digits than the column price"):
+        write(task, frame, 4)
+    frame = records(spark, [(4, Decimal("1.25"), "x")], f"{PRICE.format('12,4')}, more STRING")
+    assert write(task, frame, 5) == 1
+    assert rows(url, "id, more") == [(1, None), (2, None), (3, None), (4, "x")]
+    assert type_of(url, "price") == "numeric(10,2)"
 
 
 @pytest.mark.parametrize(
