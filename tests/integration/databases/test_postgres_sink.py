@@ -147,6 +147,15 @@ def test_changes_are_applied_with_keys_that_change_and_truncations(
     assert rows(url) == [(7, "g")]
 
 
+def test_changes_go_into_a_table_with_a_generated_column(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    made = "text GENERATED ALWAYS AS ('x' || id) STORED"
+    run(url, f"CREATE TABLE t (id bigint PRIMARY KEY, name {made})")
+    write(tasks(insert_mode="upsert"), records(spark, [*CHANGES, *TRUNCATION], CHANGE), 1)
+    assert rows(url) == [(7, "x7")]
+
+
 @pytest.mark.parametrize("mode", ["insert", "replace"])
 def test_changes_are_refused_in_a_mode_that_does_not_apply_them(
     spark: SparkSession, tasks: Any, mode: str
