@@ -159,8 +159,11 @@ class Mysql(Database):
                 ssl_disabled=tls is None,
                 **options,
             )
-            # PyMySQL takes a context for an order; as its default TLS is only preferred.
+            # PyMySQL takes a context for an order; as its default TLS is only preferred, and
+            # used where the server offers it. One without it refuses who claims to speak it.
             connection._ssl_required = tls_required  # noqa: SLF001
+            if not tls_required:
+                connection.client_flag &= ~pymysql.constants.CLIENT.SSL
             # No server gets a file unasked: only LOAD DATA of our own switches it on.
             connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
             connection.connect(_socket(address.host, address.port))

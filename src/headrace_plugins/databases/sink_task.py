@@ -33,7 +33,7 @@ from headrace_plugins.databases.clearance import Clearance, windowed_records
 from headrace_plugins.databases.digits import lost_digits
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
-from headrace_plugins.databases.plan import Plan, TablePart, column_changes
+from headrace_plugins.databases.plan import Plan, TablePart, change_columns, column_changes
 from headrace_plugins.databases.rows import RecordRows, record_rows
 from headrace_plugins.databases.sink_settings import (
     NO_KEY,
@@ -97,6 +97,7 @@ class TableSinkTask(FrameSink):
         self._window: RunWindow | None = None
         self._prepared: set[str] = set()
         self._targets: set[TableName] = set()
+        self._not_widened: set[str] = set()
         # Rows of one key are put in order, so that the last of them counts.
         self.ordered = self.settings.insert_mode.is_keyed  # type: ignore[misc]
 
@@ -457,7 +458,9 @@ class TableSinkTask(FrameSink):
         It is not part of the batch's transaction: a column without values does no harm, and is
         there when the batch runs again.
         """
-        changes = column_changes(self.database, table, rows.schema, types, batch.evolution)
+        added, widened = column_changes(
+            self.database, table, rows.schema, types, batch.evolution
+        )
         missing = [
             column.name
             for column in table.columns
@@ -473,11 +476,9 @@ class TableSinkTask(FrameSink):
                 fix="Add the field with a transform, or give the column a default.",
                 field=missing[0],
             )
-        if not changes:
+        if not added and not widened:
             return table
-        for change in changes:
-            session.execute(change)
-        session.commit()
+        change_columns(session, added, widened, self._not_widened)
         return self.database.table(session, table.name) or table
 
     def _refusals(

@@ -18,7 +18,7 @@ from tests.integration.databases.mysql_tables import run
 from tests.integration.databases.table_writing import batch_of, records, tasks_of, write
 from tests.mariadb_server import MariadbServer, connect
 
-from headrace.sdk import ConfigError, RetriableError, Schema
+from headrace.sdk import ConfigError, RecordError, RetriableError, Schema
 from headrace.sdk.connector import Verdict
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.mysql import MysqlSink
@@ -191,3 +191,13 @@ def test_a_value_that_would_lose_digits_is_refused(
         write(task, records(spark, [(1, good), (2, bad)], ddl), 1, evolution=policy)
     assert write(task, records(spark, [(1, good)], ddl), 1, evolution=policy) == 1
     assert run(url, "SELECT * FROM t") == [(1, Decimal(str(good)))]
+
+
+def test_a_decimal_of_all_digits_is_not_rounded(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, x int)")
+    frame = records(spark, [(1, Decimal("1.5"))], "id BIGINT, x DECIMAL(38,1)")
+    with pytest.raises(RecordError, match="more digits than the column x"):
+        write(tasks(), frame, 1)
+    assert run(url, "SELECT * FROM t") == []
