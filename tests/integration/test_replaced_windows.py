@@ -182,7 +182,10 @@ def target(
             config = {**own.config, **props, "table.name.format": "t"}
 
             def query(sql: str) -> list[tuple[Any, ...]]:
-                return own.rows(sql) if sql.startswith("SELECT") else own.run(sql) or []
+                if sql.startswith("SELECT"):
+                    return own.rows(sql)
+                own.run(sql)
+                return []
 
             yield made(JdbcSink, config, query=query)
             return
