@@ -14,6 +14,8 @@ class DatabaseError(HeadraceError):
 class UnsupportedError(DatabaseError):
     """A database cannot do what a statement asks for, as where a view has a column."""
 
+    code = "database.unsupported"
+
 
 UNREACHABLE = (
     "Start the server, or correct the host and the port in connection.url; a firewall may be "
