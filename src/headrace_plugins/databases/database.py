@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace_plugins.databases.address import Address
 
-_DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime|time)\((\d)\)")
+_DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime|time|interval|second)\((\d)\)")
 
 Rejected: TypeAlias = Sequence[tuple[str, str]]
 """Rows that no value of their schema stands for: the text of each, and why."""

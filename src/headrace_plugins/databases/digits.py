@@ -105,7 +105,8 @@ def _lost(database: Database, column: Column, schema: Schema, sql: str) -> str |
         return None
     if (scale := database.kept_scale(column)) is not None:
         return _lost_of_number(schema, sql, scale)
-    if not database.cuts_seconds or not _is_timed(column.schema):
+    is_timed = _is_timed(column.schema) or column.type.startswith("interval")
+    if not database.cuts_seconds or not is_timed:
         return None
     digits = database.second_digits(column)
     if digits >= _MICROSECONDS:

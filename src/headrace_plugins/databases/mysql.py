@@ -347,7 +347,8 @@ class Mysql(Database):
         # What follows the type: MODIFY drops what it does not name, such as a default.
         rest = str(made).partition(f"\n  {self.quote(column)} {own}")[2]
         kept = re.split(r",?\n", rest, maxsplit=1)[0]
-        change = f"MODIFY COLUMN {self.quote(column)} {type_}{kept}"
+        unsigned = own[len(own.partition(" unsigned")[0]) :]  # and what may stand behind it
+        change = f"MODIFY COLUMN {self.quote(column)} {type_}{unsigned}{kept}"
         return [f"ALTER TABLE {self.path(table)} {change}"]
 
     @override

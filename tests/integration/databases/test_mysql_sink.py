@@ -154,7 +154,8 @@ def test_a_decimal_and_a_time_grow_by_the_digits_that_come(
 ) -> None:
     run(
         url,
-        "CREATE TABLE t (id bigint PRIMARY KEY, price decimal(10,2) NOT NULL DEFAULT 5, "
+        "CREATE TABLE t (id bigint PRIMARY KEY, "
+        "price decimal(10,2) UNSIGNED ZEROFILL NOT NULL DEFAULT 5, "
         "at datetime(3))",
     )
     at = datetime.fromisoformat("2026-01-01T01:01:01.123456")
@@ -170,6 +171,7 @@ def test_a_decimal_and_a_time_grow_by_the_digits_that_come(
     assert run(url, "SELECT * FROM t") == [(1, Decimal("2.3456"), at)]
     run(url, "INSERT INTO t (id) VALUES (2)")
     assert run(url, "SELECT price FROM t WHERE id = 2") == [(5,)]
+    assert "`price` decimal(12,4) unsigned zerofill" in run(url, "SHOW CREATE TABLE t")[0][1]
 
 
 @pytest.mark.parametrize(

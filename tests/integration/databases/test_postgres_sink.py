@@ -250,6 +250,8 @@ def test_a_column_that_a_view_has_keeps_its_type_and_refuses_what_it_would_lose(
         ("numeric(10,2)", "DOUBLE", 0.25, 0.255),
         ("numeric(10,2)", "STRING", "-2.340", "-2.345"),
         ("money", "DECIMAL(12,4)", Decimal("2.3400"), Decimal("2.3456")),
+        ("interval(0)", "STRING", "1 day 00:00:01.0", "1 day 00:00:01.5"),
+        ("interval day to second(2)", "STRING", "00:00:01.25", "PT1.255S"),
         (
             "timestamp(3)",
             "TIMESTAMP_NTZ",
