@@ -259,12 +259,13 @@ def _key_default(key: ConfigKey) -> str:
 
 def _description() -> dict[str, Any]:
     """Return what the API says of itself; nothing is started for it."""
-    runtime, state = Runtime(Settings()), Store()
+    state = Store()
+    runtime = Runtime(Settings(), state)
     wanted = ConnectorStore(state.database)
     connectors = Connectors(
         store=wanted, task_store=state, registry=runtime.registry, clock=now
     )
-    return v1_api(connectors, Workbench(runtime, Silent(), now)).openapi()
+    return v1_api(connectors, runtime.jobs, Workbench(runtime, Silent(), now)).openapi()
 
 
 def _operation(title: str, operation: dict[str, Any]) -> Iterator[str]:

@@ -154,6 +154,14 @@ class Settings(BaseSettings):
     worker_threads: int = Field(
         default=4, ge=1, description="How many tasks of a worker move data at the same time."
     )
+    job_runs: int = Field(
+        default=4, ge=1, description="How many runs of offline jobs go on at the same time."
+    )
+    job_approvers: tuple[str, ...] = Field(
+        default=(),
+        description="Names of tokens that may approve any job. Where one is named, every job "
+        "needs an approval; else only jobs that name approvers of their own.",
+    )
     lease: Duration = Field(
         default=timedelta(seconds=30),
         description="How long a task stays assigned to a worker that sends no heartbeat.",

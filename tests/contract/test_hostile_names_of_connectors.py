@@ -76,7 +76,7 @@ def http(
     listener = Listener(port=0)
     runtime = Runtime(Settings(home=tmp_path_factory.mktemp("home")), connectors.task_store)
     bench = Workbench(runtime, Told(), now)
-    with served(server_app(connectors, bench, listener), listener) as client:
+    with served(server_app(connectors, runtime.jobs, bench, listener), listener) as client:
         yield client
 
 

@@ -351,7 +351,8 @@ def test_a_store_in_postgresql_says_who_backs_it_up(tmp_path: Path) -> None:
 
     def app(server: Server, listener: Listener) -> "ASGIApp":
         runtime = Runtime(settings, server.state_store)
-        return server_app(server.connectors, Workbench(runtime, Told(), now), listener)
+        bench = Workbench(runtime, Told(), now)
+        return server_app(server.connectors, runtime.jobs, bench, listener)
 
     with serving(app=app) as server:
         problem = told(httpx2.post(f"{server.url}/v1/store/backups"), 409)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.contract.schemathesis_run import schemathesis
 from tests.contract.v1_client import SINKING, V1, v1_client
+from tests.unit.control.offline_jobs import bound_files, document, execute
 
 from headrace.rest import Listener, SharedToken
 from headrace.rest.v1.logs import LogLineShown
@@ -16,9 +17,18 @@ ON_SPARK = "/(preview|transforms/try|dead-letters)"
 
 @pytest.fixture(scope="module")
 def v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V1]:
-    with v1_client(tmp_path_factory.mktemp("v1")) as client:
+    with (
+        v1_client(tmp_path_factory.mktemp("v1")) as client,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         client.make("lines/in")
         client.make("out", **SINKING)
+        bound_files(patch)
+        jobs = client.runtime.jobs
+        jobs.create(document(), "test")
+        jobs.submit("flights", "test")
+        jobs.trigger("flights", "test")
+        execute(jobs)
         yield client
 
 

@@ -58,7 +58,7 @@ def slow(home: Path, slots: Slots) -> Iterator[tuple[str, Slow]]:
     def app(server: Server, listener: Listener) -> ASGIApp:
         runtime = Runtime(Settings(home=home), server.state_store)
         made.append(Slow(runtime, Told(), now, slots))
-        served = server_app(server.connectors, made[0], listener)
+        served = server_app(server.connectors, runtime.jobs, made[0], listener)
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             made[0].arrived.release()
@@ -101,7 +101,8 @@ def test_an_error_of_a_plugin_shows_no_password(tmp_path: Path) -> None:
 
     def app(server: Server, listener: Listener) -> ASGIApp:
         runtime = Runtime(Settings(home=tmp_path), server.state_store)
-        return server_app(server.connectors, Talking(runtime, Told(), now), listener)
+        bench = Talking(runtime, Told(), now)
+        return server_app(server.connectors, runtime.jobs, bench, listener)
 
     with serving(app=app) as server:
         config = {**CONFIG, "sasl.password": password}

@@ -88,7 +88,8 @@ def v1_client(
             runtime.spark = spark
 
         def app(server: Server, listener: Listener) -> "ASGIApp":
-            return server_app(server.connectors, Workbench(runtime, Told(), now), listener)
+            bench = Workbench(runtime, Told(), now)
+            return server_app(server.connectors, runtime.jobs, bench, listener)
 
         made = Server(state_store=state, wanted_store=wanted)
         with serving(made, app, listener) as server, httpx2.Client(timeout=60) as http:

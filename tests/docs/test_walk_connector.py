@@ -40,7 +40,10 @@ LATER = {
     "ConnectorStore.set_status",
 }
 """What the reconciler does with a connector that runs, sooner or later than its task does."""
-OTHERS = ("headrace-upkeep", "headrace-leases", "headrace-spark", "headrace-stalls")
+OTHERS = (
+    *("headrace-upkeep", "headrace-leases", "headrace-spark", "headrace-stalls"),
+    *("headrace-scheduler", "headrace-runs"),
+)
 """Threads that do what they always do, whoever asks for what."""
 
 
@@ -104,7 +107,8 @@ def walk(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Wal
         runtime.spark = spark
         with runtime.server(told) as connectors:
             listener = Listener(port=0)
-            app = server_app(connectors, Workbench(runtime, told, connectors.clock), listener)
+            bench = Workbench(runtime, told, connectors.clock)
+            app = server_app(connectors, runtime.jobs, bench, listener)
             with Serving(app, listener) as serving:
                 serving.start()
                 url = f"{serving.url}/connectors"

@@ -1,5 +1,7 @@
 """A source of many streams fills its topic, and a sink divides them again."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,26 @@ def test_streams_that_a_transform_would_make_one_of_are_refused(
     outcome = runtime.run(runtime.definitions([file]), Scoreboard(lambda: 0.0), once=True)
     [error] = outcome.errors.values()
     assert "would be one in the topic packed" in str(error)
+
+
+def test_another_run_may_not_add_a_stream_to_that_of_a_topic_either(
+    runtime, tmp_path: Path
+) -> None:
+    database, file = tmp_path / "source.db", tmp_path / "copy.yaml"
+    text = (
+        "name: copy\ntopic: packed\ntransforms: [{{type: Filter, condition: 'true'}}]\n"
+        "source: {{connector: jdbc, connection.url: 'sqlite:{}', mode: bulk, "
+        "table.include.list: '{}'}}\n"
+    )
+    with closing(sqlite3.connect(database)) as made:
+        made.executescript(
+            "CREATE TABLE a (id); CREATE TABLE b (id); INSERT INTO a VALUES (1);"
+        )
+        made.executescript("INSERT INTO b VALUES (1);")
+    for table, is_taken in (("a", True), ("a, b", False), ("a, b", False)):
+        file.write_text(text.format(database, table))
+        scores = Scoreboard(lambda: 0.0)
+        outcome = runtime.run(runtime.definitions([file]), scores, once=True)
+        told = [str(error) for error in outcome.errors.values()]
+        assert bool(told) is not is_taken
+        assert all("The streams a, b would be one in the topic packed" in each for each in told)

@@ -19,6 +19,7 @@ from headrace.cli import (
     doctor,
     following,
     installation,
+    job,
     mapping,
     offsets,
     plugins,
@@ -60,6 +61,7 @@ app.command("health")(admin.health)
 app.add_typer(backup.app, name="backup")
 app.add_typer(token.app, name="token")
 app.add_typer(connector.app, name="connector")
+app.add_typer(job.app, name="job")
 app.command("logs")(following.logs)
 app.command("events")(following.events)
 app.command("top")(top.top)

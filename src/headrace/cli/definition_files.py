@@ -1,4 +1,4 @@
-"""What files say that connectors of a server should be."""
+"""What files say that connectors of a server should be; and their documents as they are."""
 
 from __future__ import annotations
 
@@ -29,11 +29,7 @@ def read_placed(files: Sequence[Path]) -> dict[tuple[Path, str], Served]:
     errors: list[ConfigError] = []
     for file in files:
         try:
-            if str(file) == "-":
-                documents = documents_of(sys.stdin.read(), Path("standard input"))
-            else:
-                documents = read_documents(file)
-            described = served(documents, registry)
+            described = served(documents_in(file), registry)
         except ConfigErrors as several:
             errors += (_placed(error, file) for error in several.errors)
             continue
@@ -50,6 +46,13 @@ def read_placed(files: Sequence[Path]) -> dict[tuple[Path, str], Served]:
     if errors:
         raise ConfigErrors(errors)
     return found
+
+
+def documents_in(file: Path) -> Sequence[object]:
+    """Return the documents of a file; ``-`` is the standard input. Raises ConfigError."""
+    if str(file) == "-":
+        return documents_of(sys.stdin.read(), Path("standard input"))
+    return read_documents(file)
 
 
 def _placed(error: ConfigError, file: Path) -> ConfigError:

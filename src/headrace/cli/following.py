@@ -76,7 +76,7 @@ def events(
     follow: Follow = False,
     as_json: Json = False,
 ) -> None:
-    """Show what happened to connectors: who changed what, and the states that followed."""
+    """Show what happened to connectors and jobs: who changed what, and what followed."""
     invocation = invocation_of(context)
     chosen: dict[str, Any] = {"connector": name, "changes": changes}
     with invocation.client() as client:

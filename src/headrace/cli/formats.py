@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 _NONE = {"-1", "none", "unlimited", "forever"}
 _NO_LIMIT = -1
@@ -39,12 +39,18 @@ def _limit(text: str, units: dict[str, int], field: str, forms: str) -> int:
     return int(float(found[1]) * units[found[2]])
 
 
-def time_of(text: str, field: str) -> datetime:
-    """Return a time, of this machine's zone unless it names one. Raises ConfigError."""
+def time_of(text: str, field: str, zone: tzinfo | None = None) -> datetime:
+    """Return a time, of a zone unless it names one. Raises ConfigError.
+
+    The zone is this machine's where it is None.
+    """
     from headrace.sdk import ConfigError
 
     try:
-        return datetime.fromisoformat(text).astimezone()
+        time = datetime.fromisoformat(text)
+        if zone is not None and time.tzinfo is None:
+            time = time.replace(tzinfo=zone)
+        return time.astimezone()
     except (ValueError, OverflowError) as error:
         problem = f"Invalid time {text!r}."
         fix = "Use ISO 8601, such as 2026-11-21T10:00, or with a time zone 2026-11-21T10:00Z."

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.client import Client
 
 COMPLETION_SECONDS = 2.0
 
 
 def known_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the connectors that a shell may offer; none where no server answers."""
+    return _offered(context, incomplete, lambda client: client.names())
+
+
+def known_jobs(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the jobs that a shell may offer; none where no server answers."""
+    return _offered(context, incomplete, lambda client: client.jobs.names())
+
+
+def _offered(
+    context: typer.Context, incomplete: str, names: Callable[[Client], list[str]]
+) -> list[str]:
     from datetime import timedelta
 
     try:
         client = invocation_of(context).client(timedelta(seconds=COMPLETION_SECONDS))
         with client:
-            return [name for name in client.names() if name.startswith(incomplete)]
+            return [name for name in names(client) if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell has no place for what went wrong
         return []
 
@@ -54,6 +70,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+YesAll = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask about those that a pattern matches.")
+]
 Wait = Annotated[
     bool, typer.Option("--wait", help="Return when it is so, or has failed, with exit code 1.")
 ]

@@ -93,7 +93,9 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         bench = Workbench(runtime, events, connectors.clock)
         health = health_checks(runtime, connectors.names)
         metrics = runtime.measuring.exposition
-        apis = server_app(connectors, bench, listener, health, metrics)
+        apis = server_app(
+            connectors, runtime.jobs, bench, listener, health=health, metrics=metrics
+        )
         opened.enter_context(opening.opened(apis))
         opened.enter_context(beside.opened(rocketmq_app(connectors, other)))
         api = "Kafka Connect's API"

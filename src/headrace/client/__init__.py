@@ -16,10 +16,12 @@ from headrace.client.http import (
     ConnectorFailedError,
     NotThereError,
     RefusedError,
+    RunFailedError,
     ServerError,
     ServerUnreachableError,
     TooLateError,
 )
+from headrace.client.jobs import JobsApi
 from headrace.client.types import (
     ConnectorInfo,
     ConnectorStatus,
@@ -40,12 +42,14 @@ __all__ = [
     "ConnectorInfo",
     "ConnectorStatus",
     "Goal",
+    "JobsApi",
     "LetterChoice",
     "LoggerLevel",
     "NotThereError",
     "OffsetInfo",
     "PluginSummary",
     "RefusedError",
+    "RunFailedError",
     "ServerError",
     "ServerUnreachableError",
     "TaskFigures",

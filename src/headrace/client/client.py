@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headrace.client.http import DEFAULT_URL, Address, Http, NotThereError, RefusedError
+from headrace.client.jobs import JobsApi
 from headrace.client.types import (
     ConnectorInfo,
     ConnectorStatus,
@@ -47,6 +48,7 @@ class Client(V1Api):
         timeout: timedelta = timedelta(seconds=30),
     ) -> None:
         self.http = Http(Address(url, token, ca, timeout))
+        self.jobs = JobsApi(self.http)
 
     def __enter__(self) -> Self:
         return self

@@ -71,6 +71,12 @@ class ConnectorFailedError(ServerError):
     code = "connector.failed"
 
 
+class RunFailedError(ServerError):
+    """A run of a job did not succeed while that was waited for."""
+
+    code = "run.failed"
+
+
 class TooLateError(ServerError):
     """What was waited for has not come in time; it may still come."""
 
@@ -228,7 +234,7 @@ class Http:
         fix = str(said.get("fix") or "")
         field = str(said["field"]) if said.get("field") else None
         if status in {_UNAUTHORIZED, _FORBIDDEN}:
-            return self._denied(status, answer, problem)
+            return self._denied(status, problem, fix)
         if status == _NOT_FOUND and not said:
             return self._no_server(answer)
         kinds: dict[int, type[ServerError]] = {
@@ -246,9 +252,9 @@ class Http:
             )
         return made
 
-    def _denied(self, status: int, answer: httpx2.Response, problem: str) -> AccessDeniedError:
+    def _denied(self, status: int, problem: str, fix: str) -> AccessDeniedError:
         if status == _FORBIDDEN:
-            fix = "Use a token whose role allows it."
+            fix = fix or "Use a token whose role allows it."
             return AccessDeniedError(problem, fix=fix, field="token")
         known = "does not accept this token" if self.address.token else "requires a token"
         return AccessDeniedError(

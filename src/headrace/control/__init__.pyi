@@ -36,6 +36,8 @@ from .files import (
     read_documents,
     served,
 )
+from .job_definitions import bounded, check_job, read_job
+from .jobs import Backfill, BackfillNotFoundError, Jobs, JobView, NotApproverError
 from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
 from .planning import (
     REPLAYS,
@@ -64,6 +66,8 @@ from .validation import Findings, check_definition
 __all__ = [
     "BALANCE",
     "REPLAYS",
+    "Backfill",
+    "BackfillNotFoundError",
     "BatchTargets",
     "Bulk",
     "BulkAction",
@@ -80,6 +84,9 @@ __all__ = [
     "Findings",
     "GivenUp",
     "Holding",
+    "JobView",
+    "Jobs",
+    "NotApproverError",
     "Offset",
     "OffsetChange",
     "OffsetEffect",
@@ -96,7 +103,9 @@ __all__ = [
     "TaskPlan",
     "TaskView",
     "UnfinishedBatches",
+    "bounded",
     "check_definition",
+    "check_job",
     "check_names",
     "config_infos",
     "copies_of",
@@ -114,6 +123,7 @@ __all__ = [
     "read_config",
     "read_definitions",
     "read_documents",
+    "read_job",
     "replay_plan",
     "require_not_held",
     "resolved",

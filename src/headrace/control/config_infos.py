@@ -64,13 +64,17 @@ def definition_of(connector: Connector, registry: Registry) -> Definition:
 
 
 def configured_plugin(connector: Connector, registry: Registry) -> tuple[type[Plugin], Config]:
-    """Return the plugin of a stored connector, and its configuration with its name."""
+    """Return the plugin of a stored connector, and its configuration with its name.
+
+    Its references are resolved: what is made of it goes through ``References.shown``, or as an
+    error through a door, which hides their values.
+    """
     definition = definition_of(connector, registry)
     spec = definition.source or definition.sinks[0]
     find = registry.sink if definition.source is None else registry.source
     plugin: type[Plugin] = find(spec.plugin)
-    props = {**plugin_keys(spec.config), "name": connector.name}
-    return plugin, plugin.config_def().parse(props)
+    props = registry.references.resolved(plugin_keys(spec.config), spec.field)
+    return plugin, plugin.config_def().parse({**props, "name": connector.name})
 
 
 def plugin_keys_of(name: str, registry: Registry) -> ConfigDef:

@@ -274,11 +274,14 @@ class Connectors:
         stored = self.store.connector(name)
         if stored is None:
             return ()
+        references = self.registry.references
         try:
             plugin, config = configured_plugin(stored, self.registry)
-            return tuple(plugin.left_behind(config))
-        except Exception:
-            log.debug("what a connector leaves is not known", connector=name, exc_info=True)
+            left = tuple(plugin.left_behind(config))
+            return tuple(references.shown(each, stored.config) for each in left)
+        except Exception as error:  # noqa: BLE001 - it is deleted all the same
+            why = references.secrets.redacted(str(error))
+            log.warning("what a connector leaves is not known", connector=name, why=why)
             return ()
 
     def restart(

@@ -108,6 +108,7 @@ class TaskPlan:
         evolution: What is done in ``to_topic`` when the schema of the records changes.
         chain: Names its transforms and converters, as a digest of how they are configured.
         identity: Its connector's in the store, if that may be removed while the task runs.
+        memory: Under which name schemas are remembered; None for that of its connector.
     """
 
     id: TaskId
@@ -122,6 +123,7 @@ class TaskPlan:
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
     chain: str = ""
     identity: str | None = None
+    memory: str | None = None
 
     @property
     def is_capture(self) -> bool:

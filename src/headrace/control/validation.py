@@ -49,7 +49,9 @@ _TEMPLATE = re.compile(r"\$\{(?:(?!\$\{)[^}])*\}|\$\d+|\\(?=.)")
 """What stands for something else in a template of names."""
 
 
-class _Value(NamedTuple):
+class KeyValue(NamedTuple):
+    """A key of a plugin that is set."""
+
     key: ConfigKey
     text: str
     field: str
@@ -68,7 +70,7 @@ def check_access(definition: Definition, registry: Registry) -> None:
 def not_allowed(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
     """Yield an error for each path, driver and piece of code that is not allowed."""
     access = registry.access
-    for key, text, field in _values(definition, registry):
+    for key, text, field in key_values(definition, registry):
         try:
             if key.means is Meaning.CODE:
                 access.check_code(field)
@@ -92,7 +94,7 @@ def wrong_topics(definition: Definition, registry: Registry) -> Iterator[ConfigE
     if not definition.sinks:  # else a step names what a sink writes, such as a table
         named += [
             (_TEMPLATE.sub("x", name), field)
-            for key, text, field in _values(definition, registry)
+            for key, text, field in key_values(definition, registry)
             if key.means is Meaning.TOPIC
             for name in _names(text)
         ]
@@ -116,7 +118,7 @@ def references_in_names(definition: Definition, registry: Registry) -> Iterator[
     named.append((definition.common.get(DEAD_LETTERS, ""), DEAD_LETTERS))
     named += [
         (text, field)
-        for key, text, field in _values(definition, registry)
+        for key, text, field in key_values(definition, registry)
         if key.means is Meaning.TOPIC
     ]
     for field in dict.fromkeys(field for text, field in named if references.has_any(text)):
@@ -130,7 +132,8 @@ def _names(text: str) -> list[str]:
     return [rule.rpartition("->")[2].strip() for rule in rules if rule.strip()]
 
 
-def _values(definition: Definition, registry: Registry) -> Iterator[_Value]:
+def key_values(definition: Definition, registry: Registry) -> Iterator[KeyValue]:
+    """Yield the keys of a definition's plugins that are set, each with its text and field."""
     source = definition.source
     for spec in ([] if source is None else [source], definition.sinks):
         for each in spec:
@@ -154,13 +157,13 @@ def _of(
     name: str,
     config: Mapping[str, str],
     field: Callable[[str], str],
-) -> Iterable[_Value]:
+) -> Iterable[KeyValue]:
     try:
         definition: ConfigDef = find(name).config_def()  # type: ignore[attr-defined]  # all plugins have it
     except HeadraceError:
         return []  # told as an error of its name
     return [
-        _Value(key, text, field(key.name))
+        KeyValue(key, text, field(key.name))
         for key in definition.keys.values()
         if (text := str(config.get(key.name) or "")).strip()
     ]

@@ -52,8 +52,8 @@ from headrace.dataplane.sources import SourceFrame, SourceReader, copy_straight,
 from headrace.dataplane.streams import (
     Delivery,
     StreamFrame,
+    TopicStream,
     TransformedStream,
-    require_apart,
 )
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
@@ -128,9 +128,6 @@ class Flow:
     _width: list[int] = field(default_factory=list, init=False)
     """How many columns the newest stream has; what any thread may look at."""
 
-    _in_topic: set[str] = field(default_factory=set, init=False)
-    """The streams that batches have sent to the topic behind transforms."""
-
     @property
     def columns(self) -> int | None:
         """How many columns the stream has that is being moved, once that is known."""
@@ -145,6 +142,12 @@ class Flow:
     def fingerprint(self) -> Fingerprint:
         """What decides which records a range gives."""
         return Fingerprint(self.chain, self.source_keys)
+
+    @cached_property
+    def _topic_stream(self) -> TopicStream | None:
+        if not self.steps or self.converters:
+            return None
+        return TopicStream.of(self.topic, self.sinks, self.evolution.memory)
 
     @cached_property
     def routing(self) -> str:
@@ -206,6 +209,8 @@ class Flow:
                     each.cache.unpersist()
             if has_few:
                 together.finish()
+        if self._topic_stream is not None:
+            self._topic_stream.accept()
         return counts
 
     def _deliveries(self, data: SourceFrame, batch: Batch, undo: ExitStack) -> list[Delivery]:
@@ -218,9 +223,8 @@ class Flow:
         rest = [each for each in data.streams if each.stream not in taken]
         streams = self._streams(replace(data, streams=rest)) if rest or not few else []
         chains = [self._transform(stream, batch, undo) for stream in streams]
-        into_topics = any(isinstance(sink, TopicWriter) for sink in self.sinks)
-        if into_topics and self.steps and not self.converters:
-            require_apart(chains, self.topic, self._in_topic)
+        if self._topic_stream is not None:
+            self._topic_stream.require_one(chains)
         parts = [self._parts_of(transformed, batch) for transformed in chains]
         if chains and len(chains) + len(few) > 1:
             self._check(chains, parts, batch, [each.counts for each in few])

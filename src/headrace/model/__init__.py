@@ -5,6 +5,7 @@ In it: connectors, tasks, leases, batches, counts, policies. Never: I/O, a threa
 
 from headrace.model.batch import Batch, BatchState, Counts
 from headrace.model.connector import (
+    BY_ITSELF,
     ConfigVersion,
     Connector,
     ConnectorKind,
@@ -30,8 +31,31 @@ from headrace.model.errors import (
     TooManyRejectedError,
     TopicNotFoundError,
 )
+from headrace.model.job import (
+    RUNNABLE,
+    SCHEDULED,
+    CatchUp,
+    Job,
+    JobSpec,
+    JobState,
+    Overlap,
+    Run,
+    RunPolicy,
+    RunState,
+    Trigger,
+    memory_name,
+)
 from headrace.model.rejected_records import MOST_LINES, ErrorLog, ToleranceLimits
 from headrace.model.retries import Backoff, RestartKeys, RestartPolicy
+from headrace.model.schedule import (
+    Cron,
+    Interval,
+    Once,
+    Rhythm,
+    Schedule,
+    TimeWindow,
+    Unit,
+)
 from headrace.model.task import Lease, TaskId, TaskState, TaskStatus, file_name
 from headrace.model.topic import (
     Reading,
@@ -42,27 +66,43 @@ from headrace.model.topic import (
 )
 
 __all__ = [
+    "BY_ITSELF",
     "MOST_LINES",
+    "RUNNABLE",
+    "SCHEDULED",
     "Backoff",
     "Batch",
     "BatchState",
+    "CatchUp",
     "ConfigVersion",
     "Connector",
     "ConnectorKind",
     "ConnectorState",
     "ConnectorStatus",
     "Counts",
+    "Cron",
     "Definition",
     "ErrorLog",
     "Event",
     "EventKind",
+    "Interval",
+    "Job",
+    "JobSpec",
+    "JobState",
     "Lease",
+    "Once",
+    "Overlap",
     "PluginNotFoundError",
     "PluginSpec",
     "Reading",
     "RestartKeys",
     "RestartPolicy",
     "Retention",
+    "Rhythm",
+    "Run",
+    "RunPolicy",
+    "RunState",
+    "Schedule",
     "SchemaChangeError",
     "SparkError",
     "SparkLostError",
@@ -75,12 +115,16 @@ __all__ = [
     "TaskId",
     "TaskState",
     "TaskStatus",
+    "TimeWindow",
     "ToleranceExceededError",
     "ToleranceLimits",
     "TooManyRejectedError",
     "TopicNotFoundError",
     "TopicReaders",
     "TopicRetention",
+    "Trigger",
+    "Unit",
     "file_name",
+    "memory_name",
     "topic_matcher",
 ]

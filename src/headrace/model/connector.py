@@ -105,7 +105,7 @@ class ConfigVersion:
 
 
 class EventKind(StrEnum):
-    """What can happen to a connector, or on its server; all but a state somebody did."""
+    """What can happen to a connector or a job, or on their server."""
 
     CREATED = "created"
     CONFIGURED = "configured"
@@ -117,15 +117,40 @@ class EventKind(StrEnum):
     BACKUP = "backup"
     LOGGER = "logger"
     STATE = "state"
+    JOB_CREATED = "job.created"
+    JOB_EDITED = "job.edited"
+    JOB_SUBMITTED = "job.submitted"
+    JOB_APPROVED = "job.approved"
+    JOB_REJECTED = "job.rejected"
+    JOB_SUSPENDED = "job.suspended"
+    JOB_RESUMED = "job.resumed"
+    JOB_DELETED = "job.deleted"
+    JOB_REGISTERED = "job.registered"
+    JOB_FAILED = "job.failed"
+    WINDOWS_MISSED = "windows.missed"
+    RUN_STOP = "run.stop"
+    RUN_AGAIN = "run.again"
+    BACKFILL_STOP = "backfill.stop"
+
+
+BY_ITSELF = frozenset(
+    {
+        EventKind.STATE,
+        EventKind.JOB_REGISTERED,
+        EventKind.JOB_FAILED,
+        EventKind.WINDOWS_MISSED,
+    }
+)
+"""The kinds of events that happen by themselves; all others somebody did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a connector or one of its tasks.
+    """Something that happened to a connector or one of its tasks, or to a job.
 
     Args:
         id: Grows with time; whoever has seen one asks for those after it.
-        connector: The connector; empty for what concerns the server, or several of them.
+        connector: The connector, or the job; empty for what concerns the server, or several.
         task: The number of the task; None for the connector itself.
         kind: What happened, see EventKind.
         by: Who made it happen: a caller's name, or the worker's.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from headrace.plugins.secrets import Secrets
+from headrace.plugins.secrets import HIDDEN, Secrets
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, ProviderContext
 
 if TYPE_CHECKING:
@@ -116,6 +116,18 @@ class References:
             if not failed:
                 values[key] = self._put(config[key], known)
         return values, errors
+
+    def shown(self, text: str, config: Mapping[str, str]) -> str:
+        """Return a text that a configuration has led to, which shows no value of a reference.
+
+        Where it has such a value it gets the reference instead.
+        """
+        found = {match[0] for each in config.values() for match in _REFERENCE.finditer(each)}
+        values, _ = self.values({each: each for each in found})
+        for reference, value in sorted(values.items(), key=lambda each: -len(each[1])):
+            if self.secrets.redacted(value) == HIDDEN:
+                text = text.replace(value, reference)
+        return self.secrets.redacted(text)
 
     def _asked(
         self, provider: str, path: str, keys: set[str]

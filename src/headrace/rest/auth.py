@@ -61,9 +61,13 @@ def needs_admin_to_change(method: str, path: str) -> Role:
 
 def caller(request: Request) -> str:
     """Say who asks, for the record of what was changed: the name, and the address."""
+    return f"{caller_name(request)}@{client_of(request.scope)}"
+
+
+def caller_name(request: Request) -> str:
+    """Return the name alone, as its token has it."""
     principal: Principal | None = request.scope.get(_PRINCIPAL)
-    name = "anonymous" if principal is None else principal.name
-    return f"{name}@{client_of(request.scope)}"
+    return "anonymous" if principal is None else principal.name
 
 
 def has_token(request: Request) -> bool:

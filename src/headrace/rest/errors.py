@@ -8,7 +8,11 @@ import structlog
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from headrace.control import ConfigVersionNotFoundError
+from headrace.control import (
+    BackfillNotFoundError,
+    ConfigVersionNotFoundError,
+    NotApproverError,
+)
 from headrace.model import PluginNotFoundError, TopicNotFoundError
 from headrace.sdk import (
     ConfigError,
@@ -24,6 +28,10 @@ from headrace.store import (
     BackupNotSupportedError,
     ConnectorExistsError,
     ConnectorNotFoundError,
+    JobChangedError,
+    JobExistsError,
+    JobNotFoundError,
+    RunNotFoundError,
     StoreDamagedError,
     StoreUnavailableError,
     TaskNotFoundError,
@@ -56,6 +64,12 @@ _STATUSES: dict[type[HeadraceError], Statuses] = {
     TopicNotFoundError: Statuses(404, 400, 400),
     ConfigVersionNotFoundError: Statuses(404, 500, 500),
     ConnectorExistsError: Statuses(409, 409, 500),
+    JobNotFoundError: Statuses(404, 404, 400),
+    RunNotFoundError: Statuses(404, 404, 400),
+    BackfillNotFoundError: Statuses(404, 404, 400),
+    JobExistsError: Statuses(409, 409, 500),
+    JobChangedError: Statuses(409, 409, 500),
+    NotApproverError: Statuses(403, 403, 403),
     BackupNotSupportedError: Statuses(409, 500, 500),
     StaleEpochError: Statuses(409, 500, 500),
     StateError: Statuses(409, 400, 400),

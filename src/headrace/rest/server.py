@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from headrace.control import Connectors
+    from headrace.control import Connectors, Jobs
     from headrace.metrics import Exposition
     from headrace.rest.listener import Listener
     from headrace.runtime.health import Health
@@ -35,16 +35,18 @@ if TYPE_CHECKING:
 
 def server_app(
     connectors: Connectors,
+    jobs: Jobs,
     bench: Workbench,
     listener: Listener,
+    *,
     health: Health | None = None,
     metrics: Exposition | None = None,
 ) -> ASGIApp:
-    """Return the APIs over an installation's connectors, behind a listener's checks.
+    """Return the APIs over an installation's connectors and jobs, behind a listener's checks.
 
     Kafka Connect's has the root, as its clients expect; ours begins with ``/v1``.
     """
-    apps = {PREFIX: v1_app(connectors, bench, listener)}
+    apps = {PREFIX: v1_app(connectors, jobs, bench, listener)}
     if metrics is not None:
         apps[METRICS_PATH] = metrics_app(metrics, listener)
     return ByPrefix(apps, connect_app(connectors, listener, health))

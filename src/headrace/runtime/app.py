@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from typing_extensions import override
 
 from headrace.capture import HostSupervisor
-from headrace.control import Connectors, Copy
+from headrace.control import Connectors, Copy, Jobs
 from headrace.dataplane import (
     Claimed,
     DeadLetterFilter,
@@ -27,6 +27,7 @@ from headrace.dataplane import (
 from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.giving_up import GivingUp
+from headrace.runtime.jobs import JobService, LocalRuns, RunOpener
 from headrace.runtime.mapping import SinkMapping, mappings_of
 from headrace.runtime.measures import Measuring
 from headrace.runtime.plugins import Checks, open_registry, open_schema_registry
@@ -41,12 +42,14 @@ from headrace.runtime.server import (
 )
 from headrace.runtime.tasks import Assembler, Parts, Planner, TaskMaker, check_topics
 from headrace.runtime.verification import RepairOptions, Verifier, VerifyReport
+from headrace.scheduler import Scheduler
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability
 from headrace.sdk.jdbc import DriverLoader, set_driver_loader
 from headrace.spark import DeathLimit, Drivers, SparkSupervisor, open_session
 from headrace.store import (
     ConnectorStore,
+    JobStore,
     Store,
     StoreMissingError,
     check_not_lost,
@@ -60,6 +63,7 @@ from headrace.worker import (
     Owner,
     Progress,
     Reconciler,
+    RunWorker,
     Stalls,
     Task,
     TopicReadings,
@@ -107,6 +111,8 @@ class Runtime(Checks):
     _stop_asked: bool = field(default=False, init=False)
     _former_loader: DriverLoader | None = field(default=None, init=False)
     _tasks: dict[TaskId, Task] = field(default_factory=dict, init=False)
+    _job_service: JobService | None = field(default=None, init=False)
+    _runs: RunWorker | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         set_durability(self.settings.durability)
@@ -134,6 +140,25 @@ class Runtime(Checks):
     def schema_registry(self) -> RuntimeRegistry | None:
         """Return the store's schema registry for converters; None if none is installed."""
         return open_schema_registry(self.settings.store_place)
+
+    @cached_property
+    def job_store(self) -> JobStore:
+        return JobStore(self.state.database)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The offline jobs of the store; a server's runs look at once at what is changed."""
+        return Jobs(
+            store=self.job_store,
+            registry=self.registry,
+            clock=now,
+            changed=self._jobs_changed,
+            approvers=self.settings.job_approvers,
+        )
+
+    def _jobs_changed(self) -> None:
+        if self._job_service is not None:
+            self._job_service.wake()
 
     @cached_property
     def engine(self) -> SparkSupervisor:
@@ -234,17 +259,58 @@ class Runtime(Checks):
             places=TopicPlaces(self.topics),
         )
         served = Standalone(worker=worker, reconciler=reconciler, hosts=hosts)
+        service = self._job_service = self._new_job_service(events, maker)
         with (
             closing(connector_store),
             self.engine.watching(restarted=worker.wake_all, lost=_end),
             maintained(self.topics, now, TopicReadings(self.state)),
             self.measuring.running(self.engine, hosts, connectors),
             served,
+            service.serving(),
         ):
             # Else the first client to name a class waits until all plugins are imported. Not
             # beside Spark's start, which takes all that the machine has.
             Thread(target=self.registry.warm, name="headrace-plugins", daemon=True).start()
             yield connectors
+
+    @contextmanager
+    def local_runs(self, job: str, events: Events) -> Iterator[LocalRuns]:
+        """Give what runs a job in this process; ``stop`` stops it, from another thread."""
+        fence_dead_workers(self.owner, self.state, now())
+        with closing(HostSupervisor()) as hosts:
+            maker = self._maker(hosts, self._new_worker(events, once=True), once=True)
+            runs = self._runs = self._new_run_worker(events, maker)
+            runs.only = job
+            scheduler = Scheduler(store=self.job_store, clock=now)
+            yield LocalRuns(jobs=self.jobs, scheduler=scheduler, runs=runs, engine=self.engine)
+
+    def _new_job_service(self, events: Events, maker: TaskMaker) -> JobService:
+        runs = self._new_run_worker(events, maker)
+        return JobService(
+            scheduler=Scheduler(store=self.job_store, clock=now, made=runs.wake), runs=runs
+        )
+
+    def _new_run_worker(self, events: Events, maker: TaskMaker) -> RunWorker:
+        opener = RunOpener(
+            jobs=self.job_store,
+            state=self.state,
+            planner=self._planner,
+            maker=replace(maker, once=True, notify=lambda _: None),
+            worker=lambda: self._new_worker(events, once=True, of_run=True),
+        )
+        return RunWorker(
+            store=self.job_store,
+            owner=self.owner.name,
+            is_dead=self.owner.is_dead,
+            clock=now,
+            lease_clock=self.state.now,
+            policy=opener.policy,
+            open=opener.open,
+            application=lambda: self.engine.application,
+            slots=self.settings.job_runs,
+            lease=self.settings.lease,
+            redact=self.secrets.redacted_error,
+        )
 
     def progress(self, task: TaskId) -> Progress | None:
         """Return what a task of the run is doing; None when it waits. Any thread may ask."""
@@ -264,6 +330,8 @@ class Runtime(Checks):
         self._stop_asked = True
         if self.hosts is not None:
             self.hosts.drain()
+        if self._runs is not None:
+            self._runs.stop()
         if self._worker is not None:
             self._worker.stop(self.settings.task_shutdown_graceful_timeout)
 
@@ -435,11 +503,17 @@ class Runtime(Checks):
         )
 
     def _new_worker(
-        self, events: Events, *, once: bool = False, serving: bool = False
+        self,
+        events: Events,
+        *,
+        once: bool = False,
+        serving: bool = False,
+        of_run: bool = False,
     ) -> Worker:
+        """Return a worker; that of a run of a job is one beside the process's own."""
         place = self.settings.topics_dir
         topics = [place.local] if place.is_local else []
-        worker = self._worker = Worker(
+        worker = Worker(
             store=self.state,
             owner=self.owner.name,
             events=Everyone([self.measuring.book, events]),
@@ -449,6 +523,7 @@ class Runtime(Checks):
             lease=self.settings.lease,
             once=once,
             serving=serving,
+            patient=of_run,
             redact=self.secrets.redacted_error,
             stalls=Stalls(
                 after=self.settings.spark_stalled_after,
@@ -457,7 +532,9 @@ class Runtime(Checks):
             places=[self.settings.home, *topics, Path(gettempdir())],
             stop_timeout=2 * self.settings.task_shutdown_graceful_timeout,
         )
-        self.measuring.book.measure_lags(worker.lags)
+        if not of_run:
+            self._worker = worker
+            self.measuring.book.measure_lags(worker.lags)
         return worker
 
     def _appended(self, topic: str) -> None:

@@ -29,6 +29,8 @@ from headrace.dataplane import (
     TopicSource,
     TopicsWriter,
     as_frame_sink,
+    constant_topic,
+    translated,
 )
 from headrace.evolution import Evolution
 from headrace.model import (
@@ -162,6 +164,7 @@ class Assembler:
                 limit=plan.common.limit,
                 clock=self.clock,
                 keep_since=guard_of(plan).keep_since,
+                at_end=lambda: finish_sinks(flow),
             )
             if isinstance(source, _MEASURING):
                 loop.measured_lag = source.measured_lag
@@ -217,7 +220,7 @@ class Assembler:
         started.callback(stop_asked.set)
         folder = self.scratch / plan.id.file_name
         return StoredTaskContext(
-            self.store, lease, folder, stop_asked, plan.identity, self.access
+            self.store, lease, folder, stop_asked, plan.identity, self.access, plan.memory
         )
 
     def _source(
@@ -312,6 +315,14 @@ class Assembler:
         if not guard.limits.are_set:
             return None
         return lambda batch, counts: guard.check(self.store, batch.task, batch.begun, counts)
+
+
+def finish_sinks(flow: Flow) -> None:
+    """Let the sinks of a task do what is left to do at the end of its source."""
+    topic = constant_topic(flow.steps, flow.topic) or flow.topic
+    with translated("finishing a task"):
+        for sink in flow.sinks:
+            sink.finish(flow.spark, topic)
 
 
 def sink_names(plans: Sequence[SinkPlan]) -> list[str]:

@@ -1,3 +1,4 @@
+from .boundaries import Boundaries as Boundaries, BoundaryKind as BoundaryKind
 from .connector import (
     Connector as Connector,
     ConnectorContext as ConnectorContext,
@@ -37,6 +38,12 @@ from .provider import (
     MetricsReporter as MetricsReporter,
     ProviderContext as ProviderContext,
 )
+from .ready_sources import (
+    NumberedSource as NumberedSource,
+    Page as Page,
+    PagedSource as PagedSource,
+    source as source,
+)
 from .record import Header as Header, Record as Record
 from .schema import Field as Field, Schema as Schema, Type as Type
 from .sink import (
@@ -55,9 +62,6 @@ from .sources import (
     CapturedBatch as CapturedBatch,
     CaptureSource as CaptureSource,
     FrameSource as FrameSource,
-    NumberedSource as NumberedSource,
-    Page as Page,
-    PagedSource as PagedSource,
     SourceConnector as SourceConnector,
     SourceTask as SourceTask,
     Split as Split,
@@ -65,7 +69,6 @@ from .sources import (
     StreamFrameSource as StreamFrameSource,
     StreamRows as StreamRows,
     StreamSplitSource as StreamSplitSource,
-    source as source,
 )
 from .sql_sink import SqlSink as SqlSink
 from .struct import Struct as Struct

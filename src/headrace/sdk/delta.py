@@ -176,15 +176,19 @@ def add_files(
     *,
     details: Mapping[str, str] | None = None,
     flushed: bool = False,
+    removed: Sequence[Mapping[str, Any]] = (),
+    transactions: Mapping[str, int] | None = None,
 ) -> None:
     """Add staged files, the mark and the receipt in one transaction, durably.
 
     The files are flushed first unless they are ``flushed``. ``details`` is what else the commit
-    is to say, by name.
+    is to say, by name; ``removed`` are actions that take files out of the table,
+    and ``transactions`` are more numbers by application.
 
     Guarantee 2: a second transaction of one application that did not see the first is
-    refused. Raises StaleEpochError then, and RetriableError when another writer changed
-    the table's definition meanwhile.
+    refused. Raises StaleEpochError if that is the mark's, and RetriableError if it is another
+    of ``transactions``, or when another writer changed the table's definition or removed one of
+    the files meanwhile.
     """
     folder = table_folder(table)
     if not flushed:
@@ -194,14 +198,14 @@ def add_files(
         commit(
             folder,
             int(table.version()),
-            [add_action(file, now) for file in files],
+            [*removed, *(add_action(file, now) for file in files)],
             operation="WRITE",
-            transactions={mark.application: mark.batch},
+            transactions={**(transactions or {}), mark.application: mark.batch},
             details={**_metadata(mark, receipt), **(details or {})},
             now=now,
         )
     except CommitConflictError as error:
-        if error.application is not None:
+        if error.application == mark.application:
             problem = f"Another owner has committed batch {mark.batch} of {mark.application}."
             raise StaleEpochError(problem) from error
         problem = f"The table was changed while a batch was added to it: {error}."

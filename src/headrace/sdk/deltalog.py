@@ -62,8 +62,9 @@ def commit(
     """Commit added and removed files behind the newest version; return the new version.
 
     Commits that other writers have made since ``seen`` are passed, but for those that change
-    the table's definition, or have a transaction of one of the same applications: Delta's rule
-    for blind appends, and for removals whose writers all name one application. ``seen`` is the
+    the table's definition, have a transaction of one of the same applications, or remove a
+    file that is to be removed: Delta's rule for appends and removals that no row decides which
+    others have added meanwhile. ``seen`` is the
     version that the actions, ``add`` and ``remove``, were planned with; their files are
     durable. ``transactions`` are numbers by application, ``details`` are added to
     ``commitInfo``. Raises CommitConflictError: another writer was first.
@@ -78,8 +79,9 @@ def commit(
         # Commits that a checkpoint stands for may be gone, and their names free.
         raise CommitConflictError(version)
     info[ACTIONS] = 1 + len(marks) + len(actions)
+    removed = {action["remove"]["path"] for action in actions if "remove" in action}
     while not write_commit(table, version, {"commitInfo": info}, *marks, *actions):
-        _check_passable(table, version, transactions)
+        _check_passable(table, version, transactions, removed)
         version += 1
     return version
 
@@ -207,9 +209,13 @@ def table_folder(table: DeltaTable) -> Location:
     return Location.of(table.table_uri)
 
 
-def _check_passable(table: Location, version: int, transactions: Mapping[str, int]) -> None:
+def _check_passable(
+    table: Location, version: int, transactions: Mapping[str, int], removed: set[str]
+) -> None:
     for action in actions_in(commit_file(table, version)):
         if "metaData" in action or "protocol" in action:
+            raise CommitConflictError(version)
+        if action.get("remove", {}).get("path") in removed:
             raise CommitConflictError(version)
         application = action.get("txn", {}).get("appId")
         if application in transactions:

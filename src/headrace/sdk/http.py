@@ -18,12 +18,12 @@ from typing_extensions import override
 
 from headrace.sdk.config import Lambda, Password, Range, Settings, setting
 from headrace.sdk.errors import ConfigError, HeadraceError, RetriableError
-from headrace.sdk.sources import Page, PagedSource
+from headrace.sdk.ready_sources import Page, PagedSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace.sdk.sources import Rows
+    from headrace.sdk.ready_sources import Rows
 
 
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -32,6 +32,7 @@ _DIGITS = {Type.INT8: 3, Type.INT16: 5, Type.INT32: 10, Type.INT64: 19}
 
 # The length of a text, or the digits of a second; of two types the one with more takes both.
 _SIZE = re.compile(r"(?<=\()\d+(?=\))")
+_QUOTE = re.compile("['\"]")
 
 
 def evolve(old: Schema, new: Schema) -> Schema:
@@ -84,7 +85,8 @@ def _parameters(merged: Schema, old: Schema, new: Schema) -> dict[str, str]:
 def _column_type(merged: Schema, old: Schema, new: Schema) -> str | None:
     alike = [each for each in (old, new) if _kind(each) == _kind(merged)]
     types = {each.parameters.get(COLUMN_TYPE, "") for each in alike}
-    if len({_SIZE.sub("", type_) for type_ in types}) != 1:
+    # What is in quotes, such as a value of an enum, has no size.
+    if len({type_ if _QUOTE.search(type_) else _SIZE.sub("", type_) for type_ in types}) != 1:
         return None
     return max(types, key=lambda type_: [int(each) for each in _SIZE.findall(type_)]) or None
 

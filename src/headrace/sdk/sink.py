@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.sdk.boundaries import Boundaries
     from headrace.sdk.config import Config
     from headrace.sdk.mapped_tables import MappedTable
     from headrace.sdk.mark import Mark
@@ -296,6 +297,15 @@ class FrameSink(SinkTask):
         """
         return None
 
+    def finish(self, spark: SparkSession, topic: str) -> None:
+        """Do what is left to do when a task has come to the end of what it reads.
+
+        Called behind the last batch, also where there was none, and perhaps again; by each task
+        of a connector for itself, while others may still write. ``topic`` is the one that its
+        records have, or would have. By default there is nothing to do. Raises RetriableError to
+        be called again.
+        """
+
 
 class BatchSink(SinkTask):
     """Writes Arrow batches from each Spark partition, then commits on the driver.
@@ -363,6 +373,23 @@ class SinkConnector(Connector):
         targets, should say it; the default is nothing, which is enough for one.
         """
         return ""
+
+    @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        """Return a configuration that writes what an offline job has read between boundaries.
+
+        A sink that can replace a window's rows is told of the window here. By default the
+        configuration as it is. Raises ConfigError: it asks for what such bounds do not allow.
+        """
+        return {**config.originals}
+
+    @classmethod
+    def repeatable(cls, config: Config) -> bool:
+        """Return whether a window may be written again from the beginning.
+
+        The target then holds each of its rows once, as by an upsert. By default it may not.
+        """
+        return False
 
     @classmethod
     def table_rows(

@@ -103,6 +103,14 @@ class SparkSupervisor:
                 raise (self.failure or SparkUnavailableError()) from error
             raise
 
+    @property
+    def application(self) -> str | None:
+        """The id of the session's Spark application; None while none lives."""
+        session = self._session
+        if session is None or self.is_lost(session):
+            return None
+        return str(session.sparkContext.applicationId)
+
     def answers(self) -> bool:
         """Return whether the JVM answers. Waits for it; raises what ``session`` raises."""
         return answers(self.session())

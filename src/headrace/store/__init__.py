@@ -1,7 +1,7 @@
 """Durable control state, in SQLite or PostgreSQL, and the only use of SQLAlchemy.
 
 `task_store.py` commits positions and takes leases, `connector_store.py` keeps connectors and
-events. Never: the data of topics, a thread of its own, or a decision about a connector.
+events, `job_store.py` jobs and runs. Never: topics' data, a thread of its own, or a decision.
 """
 
 from headrace.store.backups import (
@@ -19,12 +19,17 @@ from headrace.store.errors import (
     ConnectorChangedError,
     ConnectorExistsError,
     ConnectorNotFoundError,
+    JobChangedError,
+    JobExistsError,
+    JobNotFoundError,
+    RunNotFoundError,
     StoreDamagedError,
     StoreMissingError,
     StoreUnavailableError,
     TaskNotFoundError,
     TaskRemovedError,
 )
+from headrace.store.job_store import JobChange, JobStore, NewRun
 from headrace.store.leases import ServerPlaces
 from headrace.store.rules import existing
 from headrace.store.tables import Name
@@ -36,9 +41,16 @@ __all__ = [
     "ConnectorExistsError",
     "ConnectorNotFoundError",
     "ConnectorStore",
+    "JobChange",
+    "JobChangedError",
+    "JobExistsError",
+    "JobNotFoundError",
+    "JobStore",
     "Mode",
     "Name",
+    "NewRun",
     "Place",
+    "RunNotFoundError",
     "ServerPlaces",
     "Store",
     "StoreDamagedError",

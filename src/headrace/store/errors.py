@@ -59,3 +59,31 @@ class TaskNotFoundError(HeadraceError):
 
     code: ClassVar[str] = "task.not_found"
     category: ClassVar[Category] = Category.CONFIG
+
+
+class JobExistsError(HeadraceError):
+    """There is a job of that name."""
+
+    code: ClassVar[str] = "job.exists"
+    category: ClassVar[Category] = Category.CONFIG
+
+
+class JobNotFoundError(HeadraceError):
+    """There is no job of that name."""
+
+    code: ClassVar[str] = "job.not_found"
+    category: ClassVar[Category] = Category.CONFIG
+
+
+class JobChangedError(HeadraceError):
+    """The job, or its run, is not any more as it was when the change was thought of."""
+
+    code: ClassVar[str] = "job.changed"
+    category: ClassVar[Category] = Category.RUN
+
+
+class RunNotFoundError(HeadraceError):
+    """There is no run of that number."""
+
+    code: ClassVar[str] = "run.not_found"
+    category: ClassVar[Category] = Category.CONFIG

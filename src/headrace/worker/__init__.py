@@ -19,6 +19,7 @@ from headrace.worker.planned import Planned, Planning
 from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import Reconciler
 from headrace.worker.restarts import Restarts, Verdict
+from headrace.worker.runs import Execution, RunWorker
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, Progress, Step, Task
 from headrace.worker.worker import Worker
@@ -31,6 +32,7 @@ __all__ = [
     "CaptureTask",
     "Events",
     "Everyone",
+    "Execution",
     "LostTasks",
     "Measures",
     "Outcome",
@@ -41,6 +43,7 @@ __all__ = [
     "Reader",
     "Reconciler",
     "Restarts",
+    "RunWorker",
     "Stalls",
     "Step",
     "StoredConnectorContext",

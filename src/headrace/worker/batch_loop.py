@@ -154,6 +154,7 @@ class BatchLoop:
     Args:
         limit: The most a batch may hold; the admission control.
         keep_since: Gives, for the present, since when finished batches must be kept.
+        at_end: Called when the task has come to the end of what it reads, and perhaps again.
     """
 
     store: Store
@@ -163,6 +164,7 @@ class BatchLoop:
     limit: ReadLimit
     clock: Callable[[], datetime]
     keep_since: Callable[[datetime], datetime | None] = lambda _: None
+    at_end: Callable[[], None] = lambda: None
     measured_lag: Callable[[], Lag | None] = lambda: None
     """What the source measures by itself, see ``ReplayableSource``."""
     lag: Lag | None = None

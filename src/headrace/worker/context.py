@@ -68,6 +68,8 @@ class StoredTaskContext:
     stop_asked: threading.Event
     identity: str | None = None
     access: Access = field(default_factory=Access)
+    memory: str | None = None
+    """Under which name schemas are remembered; None for the connector's."""
 
     @property
     def connector(self) -> str:
@@ -83,7 +85,7 @@ class StoredTaskContext:
 
     @property
     def schemas(self) -> StoredSchemas:
-        return StoredSchemas(self.store, self.connector, self.identity)
+        return StoredSchemas(self.store, self.memory or self.connector, self.identity)
 
     @property
     def ledger(self) -> StoredLedger:

@@ -41,18 +41,18 @@ def take_lease(
     duration: timedelta,
     identity: str | None,
     *,
-    serving: bool,
+    waits: bool,
     trace: str | None = None,
 ) -> Lease:
     """Take a task's lease, and store that it runs, or by ``trace`` why it is tried again.
 
-    Raises StateError while another owner has it; HeldElsewhereError on a server, which waits.
+    Raises StateError while another owner has it; HeldElsewhereError for a worker that waits.
     """
     running = TaskStatus(TaskState.RUNNING, trace)
     try:
         return store.lease(task, owner, store.now(), duration, running, identity=identity)
     except StateError as error:
-        if not serving:
+        if not waits:
             raise
         raise HeldElsewhereError(error.problem, after=duration / 10, fix=error.fix) from error
 

@@ -227,12 +227,14 @@ class BatchTask:
         try:
             with _on(self._jobs):
                 batch = loop.step()
+                ended = batch is None and (self._once or loop.ended())
+                if ended:
+                    loop.at_end()
         except (SparkMemoryError, SparkUnavailableError) as error:
             self._pieces.failed(loop, error)
             raise
         if batch is not None:
             self._pieces.finished(loop)
-        ended = batch is None and (self._once or loop.ended())
         return Step(batch, ended=ended, commit=loop.commit)
 
     def cancel(self) -> None:

@@ -66,6 +66,7 @@ class Worker:
         lease: How long a lease lasts without renewal.
         once: Whether tasks stop at what is available.
         serving: Whether it goes on without a task, as one may be added at any time.
+        patient: Whether it waits for a task that another owner has; one that serves does.
         places: The folders that tasks write to, to find out which is full.
         stop_timeout: How long a plugin may take to stop, unless its task has come
             to its own end; then it is left behind, and its lease taken away.
@@ -79,6 +80,7 @@ class Worker:
     lease: timedelta = timedelta(seconds=30)
     once: bool = False
     serving: bool = False
+    patient: bool = False
     restarts: Restarts = field(default_factory=Restarts)
     measures: Measures = field(default_factory=Unmeasured)
     redact: Callable[[Exception], Exception] = as_it_is
@@ -289,7 +291,7 @@ class Worker:
             self.owner,
             self.lease,
             slot.identity,
-            serving=self.serving,
+            waits=self.serving or self.patient,
             trace=slot.retrying,
         )
         if slot.state is not TaskState.RUNNING:  # else its last start is tried again

@@ -165,7 +165,9 @@ class ChangeTask(StreamFrameSource):
             # A snapshot that was taken before lacks what the log has lost.
             self._drop_snapshot()
             self._begun = None
-            self._look(Position())
+            # Tables that were followed stay so, or are told of.
+            self._look(start.without(self._log.partition))
+            self._looked = -float("inf")  # the loss is met again until a batch has begun anew
             if limit.until is None and limit.rows is None:
                 return self._all_read(Position())  # up to where `--once` goes, of all batches
             return Position.of(self._log.partition, self._first(anew=True))
@@ -194,9 +196,9 @@ class ChangeTask(StreamFrameSource):
         place = place or self._first()
         if limit.until is None and limit.rows is None:
             return self._everything(start, place)
-        if is_first and not (self._log.keeps_start or INITIAL in place):
+        if is_first and INITIAL not in place:
             # A start is written down before anything is read; with rows of tables it is.
-            return start.moved(self._log.partition, place)
+            return all_read(start.moved(self._log.partition, place), self._tables)
         waiting = self._unread(start, limit.until)
         # A busy log is hardly ever read to its end: tables and the log take turns.
         is_turn = INITIAL in place or not self._was_table or self._is_caught_up(place)
@@ -228,12 +230,18 @@ class ChangeTask(StreamFrameSource):
             return known
         # Chosen again, they are read again: what happens meanwhile is not followed.
         gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
+        end = reduce(Position.without, gone, start)
+        if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
+            # So that another life, too, knows which tables were followed.
+            is_begun = start.offset(self._log.partition) is not None
+            return all_read(end, self._tables) if is_begun else end
         if not gone and self._unknown:
             # Made anew, or left out by others: what they held by then is not in the log.
             log.warning("tables are read again", tables=self._unknown)
             self._writers.forget(self._unknown)
-            gone = [partition_of(name) for name in self._unknown]
-        return reduce(Position.without, gone, start)
+            for name in self._unknown:
+                end = end.moved(partition_of(name), {"round": 0})
+        return end
 
     def _replay_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
         return self._replays.end(
@@ -293,8 +301,9 @@ class ChangeTask(StreamFrameSource):
             self._looked = time.monotonic()
             return
         left_out = [str(each) for each in self._log.left_out(session, found)]
-        self._unknown = [n for n in left_out if start.offset(partition_of(n)) is not None]
-        if self._unknown:
+        begun = {n for n in tables if begun_offset(start.offset(partition_of(n))) is not None}
+        self._unknown = [name for name in left_out if name in begun]
+        if self._unknown and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
             return  # that they were read is forgotten first
         if place is not None:
             for each in (place, *(o[AT] for p, o in start.items() if SINCE in p and AT in o)):
@@ -303,7 +312,9 @@ class ChangeTask(StreamFrameSource):
                 self._log.check_seen(session, until)
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
-            self._writers.wait(n for n in tables if start.offset(partition_of(n)) is None)
+            if self._unknown:
+                log.warning("the log lacked tables for a while", tables=self._unknown)
+            self._writers.wait(name for name in tables if name not in begun)
         self._looked = time.monotonic()
 
     def _followed(self, session: Session, start: Position) -> list[Table]:
@@ -524,11 +535,15 @@ class ChangeTask(StreamFrameSource):
         parallel = spark.sparkContext.defaultParallelism
         batch = BatchStreams(self._log, self.settings, parallel, type(self).__qualname__)
         for table, runs in self._runs(start, end, before).items():
+            if table in self._passed:
+                continue  # a publication of all tables has it nonetheless
             offset = start.offset(partition_of(table))
             if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
                 continue  # the table is still to be read, with all that is there by now
             batch.add_changes(table, runs, (offset or {}).get(SEEN))
         for each in tables:
+            if self.settings.snapshot_mode is SnapshotMode.NO_DATA and WHERE not in each:
+                continue
             if has_rows_between(start.offset(each), end.offset(each)):
                 self._add_rows(batch, each, start, end)
         return batch.streams(self._tables, partial(self._continues, start))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.window import ColumnWindow
 
     Offset: TypeAlias = Mapping[str, Any]
 
@@ -141,6 +142,29 @@ def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[A
     for term, value in reversed(before):
         found = f"({term} {sign[0]} {value} OR ({term} = {value} AND {found}))"
     return found
+
+
+def window_sql(rows: Rows, window: ColumnWindow) -> str:
+    """Return the condition in SQL that rows are in a window."""
+    column = rows.columns[window.column]
+    terms = {window.column: rows.database.ordered(column)}
+    parts = [
+        compared(rows, terms, sign, [_written(bound, column)])
+        for sign, bound in window.comparisons
+    ]
+    return " AND ".join(parts) or f"{terms[window.column]} IS NOT NULL"
+
+
+def _written(bound: Any, column: Column) -> Any:
+    """Return a bound of a window as ``compared`` takes it: times without a zone are of UTC."""
+    if not isinstance(bound, datetime):
+        return stored(bound)
+    local = bound.replace(tzinfo=None) if column.schema.is_local else bound
+    # No zeros behind the second: SQLite compares texts, and its own may have none.
+    text = local.replace(tzinfo=None).isoformat(sep=" ")
+    return (text.rstrip("0") if local.microsecond else text) + (
+        "+00:00" if local.tzinfo else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -313,10 +337,12 @@ class BulkCursor(Cursor):
         key: The columns that divide the table; empty for a table that is read in one batch.
         now_ms: The time in milliseconds since 1970, for a table that is read again and again;
             None for one that is read once.
+        more: A condition in SQL of the rows that are read; empty for all.
     """
 
     key: tuple[str, ...]
     now_ms: int | None = None
+    more: str = ""
 
     @override
     def latest(
@@ -340,9 +366,9 @@ class BulkCursor(Cursor):
             done = {"round": number, "at": self.now_ms}
         if not self.key or most is None:
             return done, rows.count or 0
-        all_of = KeyRange(self._terms(rows))
+        all_of = KeyRange(self._terms(rows), more=self.more)
         if offset is None:
-            count = rows.count
+            count = None if self.more else rows.count
             if count is None:  # no statistics yet
                 count = all_of.count(session, rows, most + 1)
             if count <= most:
@@ -361,9 +387,9 @@ class BulkCursor(Cursor):
         _, was_done = _round(start)
         after = tuple(start["after"]) if start and not was_done else None
         if "after" in end:
-            return KeyRange(self._terms(rows), after, tuple(end["after"]))
+            return KeyRange(self._terms(rows), after, tuple(end["after"]), self.more)
         upto = tuple(start["upto"]) if start and not was_done else None
-        return KeyRange(self._terms(rows), after, upto)
+        return KeyRange(self._terms(rows), after, upto, self.more)
 
     @override
     def continues(self, start: Offset | None) -> bool:

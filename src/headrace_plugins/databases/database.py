@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace_plugins.databases.address import Address
 
-_DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime|time)\((\d)\)")
+_DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime|time|interval|second)\((\d)\)")
 
 Rejected: TypeAlias = Sequence[tuple[str, str]]
 """Rows that no value of their schema stands for: the text of each, and why."""
@@ -259,6 +259,10 @@ class Database(ABC):
     def compared(self, value: object, column: Column) -> str:
         """Return a value of a column, as offsets have it, as SQL that it is compared to."""
         return self.literal(value)
+
+    def ordered(self, column: Column) -> str:
+        """Return a column as SQL that is in the order of its values."""
+        return self.quote(column.name)
 
     def page(self, query: str, rows: int, offset: int = 0) -> str:
         """Return a query with only so many of its rows, those after the first ``offset``."""

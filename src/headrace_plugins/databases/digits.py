@@ -59,6 +59,8 @@ def _wider(there: Schema, comes: Schema) -> Schema | None:
 
 def _more_digits(there: Schema, comes: Schema) -> Schema | None:
     old, new = _decimal_digits(there), _decimal_digits(comes)
+    if (precision_of(comes.parameters) or MAX_PRECISION) == MAX_PRECISION:
+        new = 0, new[1]  # who does not know the precision says nothing of whole digits
     whole, scale = max(old[0], new[0]), max(old[1], new[1])
     if (whole, scale) == old or whole + scale > MAX_PRECISION:
         return None
@@ -103,7 +105,8 @@ def _lost(database: Database, column: Column, schema: Schema, sql: str) -> str |
         return None
     if (scale := database.kept_scale(column)) is not None:
         return _lost_of_number(schema, sql, scale)
-    if not database.cuts_seconds or not _is_timed(column.schema):
+    is_timed = _is_timed(column.schema) or column.type.startswith("interval")
+    if not database.cuts_seconds or not is_timed:
         return None
     digits = database.second_digits(column)
     if digits >= _MICROSECONDS:
@@ -118,17 +121,18 @@ def _lost(database: Database, column: Column, schema: Schema, sql: str) -> str |
 
 
 def _lost_of_number(schema: Schema, sql: str, scale: int) -> str | None:
-    if _is_decimal(schema):
-        return (
-            None if _decimal_digits(schema)[1] <= scale else f"{sql} <> round({sql}, {scale})"
-        )
+    if _is_decimal(schema) or (schema.type in WHOLE_NUMBERS and not schema.is_logical):
+        if (scale_of(schema.parameters) or 0) <= scale:
+            return None
+        # Spark itself rounds what it compares with a DECIMAL(38). A remainder is exact.
+        least = max(scale, 1 - MAX_PRECISION)
+        unit = f"DECIMAL({abs(least) + 1}, {max(least, 0)})"
+        return f"CAST({sql} % CAST('1E{-least}' AS {unit}) AS BOOLEAN)"
     if schema.is_logical:
         return None
     if schema.type is Type.STRING:
         return _lost_of_text(sql, max(scale, 0))
-    if schema.type in FLOATS or (schema.type in WHOLE_NUMBERS and scale < 0):
-        return f"{sql} <> round({sql}, {scale})"
-    return None
+    return f"{sql} <> round({sql}, {scale})" if schema.type in FLOATS else None
 
 
 def _lost_of_text(sql: str, digits: int) -> str:

@@ -11,6 +11,12 @@ class DatabaseError(HeadraceError):
     code = "database.failed"
 
 
+class UnsupportedError(DatabaseError):
+    """A database cannot do what a statement asks for, as where a view has a column."""
+
+    code = "database.unsupported"
+
+
 UNREACHABLE = (
     "Start the server, or correct the host and the port in connection.url; a firewall may be "
     "in between."

@@ -43,7 +43,7 @@ class Application:
         keys: Those that identify a row.
         unique: Whether the target has a unique constraint on just these.
         has_ops: Whether the staging table says what each row does.
-        clears: Whether the target's rows give way to the staged ones.
+        clears: SQL for the target's rows that give way to the staged ones; empty for none.
         at: The time of the batch, for versions of rows.
     """
 
@@ -53,7 +53,7 @@ class Application:
     keys: Sequence[str]
     unique: bool
     has_ops: bool
-    clears: bool
+    clears: str
     at: datetime
 
     def run(self, session: Session, staging: Staging, *, tolerant: bool) -> list[Refused]:
@@ -71,15 +71,15 @@ class Application:
             if truncated is not None:
                 later = f" AND {staging.own(PLACE)} > '{truncated}'"
         if self.clears or later:
-            session.execute(self._cleared(staging))
+            session.execute(self._cleared(staging, "1 = 1" if later else self.clears))
         for where, statements in self._steps(staging):
             refused += _settled(
                 session, staging, f"{where}{later}", statements, tolerant=tolerant
             )
         return refused
 
-    def _cleared(self, staging: Staging) -> str:
-        """Return the statement after which none of the target's rows is there, or is valid."""
+    def _cleared(self, staging: Staging, where: str) -> str:
+        """Return the statement after which none of such rows is there, or is valid."""
         database, settings = staging.database, self.settings
         target, quote = database.path(self.target), database.quote
         if settings.insert_mode is Mode.SCD2:
@@ -87,12 +87,14 @@ class Application:
             ended = f"{quote(settings.valid_to_column)} = {database.literal(self.at)}"
             return (
                 f"UPDATE {target} SET {ended}, {current} = {database.literal(value=False)} "
-                f"WHERE {current} = {database.literal(value=True)}"
+                f"WHERE {current} = {database.literal(value=True)} AND {where}"
             )
         if settings.insert_mode.is_keyed and settings.delete_mode is Deletes.SOFT:
             column = quote(settings.soft_delete_column)
-            return f"UPDATE {target} SET {column} = {database.literal(value=True)}"
-        return f"DELETE FROM {target}"
+            return (
+                f"UPDATE {target} SET {column} = {database.literal(value=True)} WHERE {where}"
+            )
+        return f"DELETE FROM {target} WHERE {where}"
 
     def _steps(self, staging: Staging) -> list[tuple[str, Callable[[str], list[str]]]]:
         """Return what is done, deletions first: conditions on rows, and their statements."""

@@ -159,8 +159,11 @@ class Mysql(Database):
                 ssl_disabled=tls is None,
                 **options,
             )
-            # PyMySQL takes a context for an order; as its default TLS is only preferred.
+            # PyMySQL takes a context for an order; as its default TLS is only preferred, and
+            # used where the server offers it. One without it refuses who claims to speak it.
             connection._ssl_required = tls_required  # noqa: SLF001
+            if not tls_required:
+                connection.client_flag &= ~pymysql.constants.CLIENT.SSL
             # No server gets a file unasked: only LOAD DATA of our own switches it on.
             connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
             connection.connect(_socket(address.host, address.port))
@@ -344,7 +347,8 @@ class Mysql(Database):
         # What follows the type: MODIFY drops what it does not name, such as a default.
         rest = str(made).partition(f"\n  {self.quote(column)} {own}")[2]
         kept = re.split(r",?\n", rest, maxsplit=1)[0]
-        change = f"MODIFY COLUMN {self.quote(column)} {type_}{kept}"
+        unsigned = own[len(own.partition(" unsigned")[0]) :]  # and what may stand behind it
+        change = f"MODIFY COLUMN {self.quote(column)} {type_}{unsigned}{kept}"
         return [f"ALTER TABLE {self.path(table)} {change}"]
 
     @override

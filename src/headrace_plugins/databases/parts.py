@@ -154,8 +154,8 @@ def divided(
         connections: How many read at a time.
         parallel: How many parts are wanted at least.
     """
-    is_whole = span.after is None and span.upto is None and not span.more
-    count = rows.count if is_whole and rows.count is not None else None
+    is_whole = span.after is None and span.upto is None
+    count = rows.count if is_whole and not span.more else None
     if count is None:
         most = split_rows * connections
         count = span.count(session, rows, most) if table is not None else 0
@@ -165,7 +165,7 @@ def divided(
     if is_whole and table is not None and has_snapshot:
         ranges = rows.database.physical_ranges(session, table, wanted)
         if ranges:
-            return ranges
+            return [f"{span.more} AND {each}" if span.more else each for each in ranges]
     if not span.terms:
         return [span.where(rows)]
     return [each.where(rows) for each in span.divided(session, rows, wanted)]

@@ -5,20 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
 from headrace.sdk import Schema
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace_plugins.databases.digits import wider_type
+from headrace_plugins.databases.errors import UnsupportedError
 from headrace_plugins.databases.sink_settings import Deletes, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from headrace.sdk import SinkBatch
     from headrace_plugins.databases.catalog import Column, Table, TableName
-    from headrace_plugins.databases.database import Database
+    from headrace_plugins.databases.database import Database, Session
     from headrace_plugins.databases.rows import RecordRows
     from headrace_plugins.databases.sink_settings import TableSinkSettings
     from headrace_plugins.target_table import TableSelection
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +92,10 @@ def column_changes(
     schema: Schema,
     types: Mapping[str, str],
     policy: EvolutionPolicy,
-) -> list[str]:
+) -> tuple[list[str], list[str]]:
     """Return the statements that let a table take rows, as far as a policy allows them.
+
+    The first add columns, the second widen some.
 
     Args:
         database: Where the table is.
@@ -99,15 +106,39 @@ def column_changes(
     """
     follows = {Handling.EVOLVE, Handling.LENIENT}
     adds, widens = (policy.of(kind) in follows for kind in (ChangeKind.ADD, ChangeKind.WIDEN))
-    changes: list[str] = []
+    added: list[str] = []
+    widened: list[str] = []
     for name, kind in types.items():
         column, field = table.column(name), schema.field(name)
         if column is None:
-            changes += [database.add_column(table.name, name, kind)] if adds else []
+            added += [database.add_column(table.name, name, kind)] if adds else []
         elif field is not None and widens and not column.generated:
             to = wider_type(database, column, field.schema)
-            changes += [] if to is None else database.retype(table.name, name, to)
-    return changes
+            widened += [] if to is None else database.retype(table.name, name, to)
+    return added, widened
+
+
+def change_columns(
+    session: Session, added: Sequence[str], widened: Sequence[str], not_widened: set[str]
+) -> None:
+    """Run the statements of ``column_changes``, and commit.
+
+    Where the database cannot widen a column, as a view has it, each value has to fit it as it
+    is. The statement is added to ``not_widened``, and not tried again.
+    """
+    for statement in added:
+        session.execute(statement)
+    session.commit()
+    for statement in widened:
+        if statement in not_widened:
+            continue
+        try:
+            session.execute(statement)
+            session.commit()
+        except UnsupportedError as error:
+            session.rollback()
+            not_widened.add(statement)
+            log.warning("column is not widened", statement=statement, problem=error.problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

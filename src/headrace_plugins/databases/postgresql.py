@@ -44,7 +44,7 @@ from headrace_plugins.databases.database import (
     Select,
     Session,
 )
-from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError
+from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError, UnsupportedError
 from headrace_plugins.databases.postgresql_catalog import (
     all_tables,
     binary_form,
@@ -193,7 +193,8 @@ class Postgresql(Database):
                 field="connection.user",
             )
         fix = "Create it, or name one that is there." if state == "42P01" else ""
-        return DatabaseError(problem=f"{title}: {text} (SQLSTATE {state}).", fix=fix)
+        kind = UnsupportedError if state == "0A000" else DatabaseError
+        return kind(problem=f"{title}: {text} (SQLSTATE {state}).", fix=fix)
 
     def _not_connected(self, text: str) -> Exception:
         title, user = self.address.title, self.address.user

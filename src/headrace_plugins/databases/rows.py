@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from headrace.sdk import ConfigError, Schema, SinkBatch, Type
 from headrace.sdk.schema import COLUMN_TYPE, VARIANT, primary_key
 from headrace.sdk.sink import RECORD_ID
-from headrace.sdk.sqltext import JSON_OPTIONS, quote, selected, sql_null
+from headrace.sdk.sqltext import JSON_OPTIONS, quote, selected
 from headrace_plugins.databases.sink_settings import Contract
 from headrace_plugins.databases.staging import DELETE, OP, PLACE, RECORD, TRUNCATE, UPSERT
 
@@ -127,7 +127,7 @@ class RecordRows:
         )
         gone = "value.before IS NOT NULL AND (value.op = 'd' OR value.after IS NULL"
         gone = f"{gone} OR {moved})"
-        none = sql_null(self.schema)
+        none = "IF(true, NULL, value.after)"  # of its type: rows may have fewer columns
         steps = (
             f"IF(value.op = '{TRUNCATE}', struct('{TRUNCATE}' AS op, {none} AS row), NULL)",
             f"IF({gone}, struct('{DELETE}' AS op, value.before AS row), NULL)",

@@ -17,11 +17,13 @@ from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.parts import all_rows
 from headrace_plugins.databases.sink_settings import NO_KEY, Mode, TableSinkSettings
 from headrace_plugins.databases.sink_task import TableSinkTask
+from headrace_plugins.replaced_window import with_window
 from headrace_plugins.table_mapping import TableRules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from headrace.sdk import Boundaries
     from headrace.sdk.config import Config
     from headrace.sdk.mapped_tables import MappedTable
     from headrace_plugins.databases.database import Database, Session
@@ -34,6 +36,9 @@ class TableSink(SinkConnector):
     batch that runs again changes nothing. Tables are made and get new columns as the records
     need them. Records that a table's types or constraints refuse are found one by one, and
     dead-lettered where errors are tolerated.
+
+    With `replace.window.column` the first rows of an offline job's run take the place of those
+    that a table has of the run's window, in one transaction.
 
     In modes with a key the last record of each key in a batch counts; deletions come first.
     """
@@ -57,6 +62,18 @@ class TableSink(SinkConnector):
         # written otherwise; the table's own name is in the mark.
         fixed = settings.table_name_format.partition("${")[0]
         return f"{settings.address.marked} {fixed}"
+
+    @override
+    @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        return with_window(config, boundaries)
+
+    @override
+    @classmethod
+    def repeatable(cls, config: Config) -> bool:
+        settings = cls._settings(config)
+        by_key = settings.insert_mode in {Mode.UPSERT, Mode.UPDATE}
+        return by_key or bool(settings.replace_window_column)
 
     @override
     @classmethod

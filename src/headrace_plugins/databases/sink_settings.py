@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Importance, Range, Rule, setting
 from headrace_plugins.databases.address import ConnectionSettings
+from headrace_plugins.replaced_window import ReplacementSettings, only_with
 from headrace_plugins.table_mapping import TableSettings
 
 if TYPE_CHECKING:
@@ -83,10 +84,16 @@ def _keyed_only(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
 
 
-class TableSinkSettings(ConnectionSettings, TableSettings, group="Tables"):
+class TableSinkSettings(ConnectionSettings, TableSettings, ReplacementSettings, group="Tables"):
     """What a sink writes to, and how."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (*TableSettings.rules, _keyed_only)
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *TableSettings.rules,
+        _keyed_only,
+        only_with("insert.mode", "insert"),
+        only_with("data.save.mode", "append"),
+        only_with("schema.save.mode", "create_when_not_exist", "error_when_not_exist"),
+    )
 
     insert_mode: Mode = setting(
         "insert adds each record as a row; upsert replaces the row of the same key or adds "

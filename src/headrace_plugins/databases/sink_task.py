@@ -1,6 +1,5 @@
 """A task of a sink of databases: staged by executors, applied and marked in one transaction."""
 
-# ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 from __future__ import annotations
 
 import json
@@ -30,14 +29,14 @@ from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
+from headrace_plugins.databases.clearance import Clearance, windowed_records
 from headrace_plugins.databases.digits import lost_digits
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
-from headrace_plugins.databases.plan import Plan, TablePart, column_changes
+from headrace_plugins.databases.plan import Plan, TablePart, change_columns, column_changes
 from headrace_plugins.databases.rows import RecordRows, record_rows
 from headrace_plugins.databases.sink_settings import (
     NO_KEY,
-    DataSaveMode,
     Deletes,
     Mode,
     SchemaSaveMode,
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
     from headrace_plugins.databases.database import Database, Session
+    from headrace_plugins.replaced_window import RunWindow
     from headrace_plugins.target_table import TargetTable
 
 _RECORD_ERROR = class_name(RecordError)
@@ -94,8 +94,10 @@ class TableSinkTask(FrameSink):
         self._rules = TableRules.of(self.settings)
         self._session: Session | None = None
         self._connector, self._task = "", 0
+        self._window: RunWindow | None = None
         self._prepared: set[str] = set()
         self._targets: set[TableName] = set()
+        self._not_widened: set[str] = set()
         # Rows of one key are put in order, so that the last of them counts.
         self.ordered = self.settings.insert_mode.is_keyed  # type: ignore[misc]
 
@@ -105,6 +107,7 @@ class TableSinkTask(FrameSink):
         # Made again under its name, a connector begins with its tables anew.
         self._connector = context.application.removesuffix(f"-{context.task}")
         self._task = context.task
+        self._window = self.settings.replaced_window(self._connector)
         self._books(self.database.named("any"))
 
     @override
@@ -206,7 +209,7 @@ class TableSinkTask(FrameSink):
         is_unique = bool(keys) and keys == primary_key(batch.schema)
         if not plan.rows.is_flat or not (is_unique or not mode.is_keyed):
             return None
-        if self._refusals(plan, batch):
+        if self._refusals(plan, batch, straight=renames is None):
             return None
         staging = self._staged(plan, batch, has_ops=False, tolerant=False)
         columns = [
@@ -217,9 +220,12 @@ class TableSinkTask(FrameSink):
         def staged(results: Sequence[str]) -> StagedWrite:
             return self._applied(plan, batch, staging, records=rows_of(results), tolerant=False)
 
-        raw = {} if renames is not None else self.database.raw_load(columns)
+        raw = {} if renames is not None or self._window else self.database.raw_load(columns)
+        write = staging.load if renames is None else partial(staging.load_renamed, renames)
+        if self._window is not None:
+            write = partial(windowed_records(self._window, plan).written, write)
         return ArrowWrite(
-            write=staging.load if renames is None else partial(staging.load_renamed, renames),
+            write=write,
             staged=staged,
             abort=partial(self._discard, part),
             raw={name: partial(staging.load_raw, load) for name, load in raw.items()},
@@ -267,6 +273,17 @@ class TableSinkTask(FrameSink):
             if self._receipt(target, own) is None
         ]
         return StagedTables(parts=parts, rows=0) if len(parts) > 1 else next(iter(parts), None)
+
+    @override
+    def finish(self, spark: SparkSession, topic: str) -> None:
+        for _, name in self._tables(topic) if self._window is not None else ():
+            table = self.database.table(self.session(), name)
+            if table is not None:
+                self._clearance(table.name).clear(table)
+
+    def _clearance(self, target: TableName) -> Clearance:
+        books = self._books(target)
+        return Clearance(self.settings, books, self._connector, target, self._window)
 
     def _marked(self, target: TableName, mark: Mark) -> MergedRows:
         books = self._books(target)
@@ -441,7 +458,9 @@ class TableSinkTask(FrameSink):
         It is not part of the batch's transaction: a column without values does no harm, and is
         there when the batch runs again.
         """
-        changes = column_changes(self.database, table, rows.schema, types, batch.evolution)
+        added, widened = column_changes(
+            self.database, table, rows.schema, types, batch.evolution
+        )
         missing = [
             column.name
             for column in table.columns
@@ -457,16 +476,18 @@ class TableSinkTask(FrameSink):
                 fix="Add the field with a transform, or give the column a default.",
                 field=missing[0],
             )
-        if not changes:
+        if not added and not widened:
             return table
-        for change in changes:
-            session.execute(change)
-        session.commit()
+        change_columns(session, added, widened, self._not_widened)
         return self.database.table(session, table.name) or table
 
-    def _refusals(self, plan: Plan, batch: SinkBatch) -> list[Refusal]:
-        """Return what the table cannot take, as far as Spark can tell."""
+    def _refusals(
+        self, plan: Plan, batch: SinkBatch, *, straight: bool = False
+    ) -> list[Refusal]:
+        """Return what the table cannot take, as far as Spark can tell, or has to."""
         found = lost_digits(self.database, plan.rows, plan.columns)
+        if self._window is not None and not straight:
+            found.append(windowed_records(self._window, plan).refusal)
         keyed = self.settings.insert_mode.is_keyed
         if plan.rows.is_change:
             return found
@@ -581,7 +602,7 @@ class TableSinkTask(FrameSink):
                 keys=plan.rows.keys,
                 unique=plan.unique,
                 has_ops=OP in staging.columns,
-                clears=self._clears(session, plan, batch),
+                clears=self._clearance(plan.target).rows(session, plan, batch),
                 at=at,
             )
             refused[:] = application.run(session, staging, tolerant=tolerant)
@@ -620,7 +641,7 @@ class TableSinkTask(FrameSink):
             rows=records,
             publishes=plan.publishes,
             keys=plan.rows.keys if settings.insert_mode.is_keyed else (),
-            begin=partial(books.begin, connector=self._connector, target=plan.target),
+            begin=self._clearance(plan.target).begin,
             insert=insert,
             refusals=refused,
         )
@@ -635,29 +656,6 @@ class TableSinkTask(FrameSink):
             session.close()
             raise
         return session
-
-    def _clears(self, session: Session, plan: Plan, batch: SinkBatch) -> bool:
-        settings = self.settings
-        books = self._books(plan.target)
-        modes = {DataSaveMode.DROP, DataSaveMode.REQUIRE_EMPTY}
-        # Guarantee 2: what another task commits meanwhile is not what was there before.
-        if (
-            plan.is_first
-            and plan.table is not None
-            and settings.data_save_mode in modes
-            and books.begin(session, self._connector, plan.target)
-        ):
-            if settings.data_save_mode is DataSaveMode.DROP:
-                return True
-            if settings.data_save_mode is DataSaveMode.REQUIRE_EMPTY:
-                path = self.database.path(plan.target)
-                if session.value(self.database.page(f"SELECT 1 FROM {path}", 1)):
-                    raise ConfigError(
-                        problem=f"The table {plan.target} has rows already.",
-                        fix="Set data.save.mode to append or drop.",
-                        field="data.save.mode",
-                    )
-        return settings.insert_mode is Mode.REPLACE and not batch.continues
 
     def _finish(self, plan: Plan, staging: Staging) -> None:
         """Give a table that is to be published what it needs beside its rows."""

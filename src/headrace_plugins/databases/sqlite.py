@@ -26,6 +26,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk.schema import TIMESTAMP
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
 from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
 from headrace_plugins.databases.errors import DatabaseError
@@ -249,6 +250,19 @@ class Sqlite(Database):
         if "\0" in text:
             return f"CAST(X'{text.encode().hex()}' AS TEXT)"
         return "'" + text.replace("'", "''") + "'"
+
+    @override
+    def ordered(self, column: Column) -> str:
+        name = super().ordered(column)
+        # Times are texts, with a blank or a T between date and time.
+        return f"replace({name}, 'T', ' ')" if column.schema.name == TIMESTAMP else name
+
+    @override
+    def compared(self, value: object, column: Column) -> str:
+        if isinstance(value, datetime):
+            # Texts are compared: all forms of a time begin with the one without its zone.
+            value = value.replace(tzinfo=None).isoformat(sep=" ")
+        return super().compared(value, column)
 
     @property
     @override

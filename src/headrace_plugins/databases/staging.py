@@ -243,6 +243,7 @@ class Step(Enum):
 
     BEGUN = "begun"
     RECREATED = "recreated"
+    WINDOW = "window"
 
 
 @dataclass(frozen=True)

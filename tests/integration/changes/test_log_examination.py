@@ -214,6 +214,30 @@ def test_a_table_that_others_make_is_left_out_where_it_cannot_be_followed(
     following.new()
 
 
+@pytest.mark.parametrize("mode", ["initial", "no_data"])
+def test_a_table_that_is_left_out_gives_no_changes_though_the_log_has_them(
+    url: str, user: str, follow: Callable[..., Following], mode: str
+) -> None:
+    run(
+        url,
+        'ALTER ROLE "other user" REPLICATION',
+        "CREATE SCHEMA v",
+        "CREATE TABLE v.u (id int PRIMARY KEY)",
+        'GRANT SELECT ON ALL TABLES IN SCHEMA public, v TO "other user"',
+        "CREATE PUBLICATION s FOR ALL TABLES WITH (publish_via_partition_root = true)",
+    )
+    following = follow(user, snapshot_mode=mode)
+    following.new()
+    run(url, "INSERT INTO t VALUES (1, 1)", "INSERT INTO v.u VALUES (1)")
+    assert [stream for stream, _ in following.new()] == ["t"]
+    run(url, 'GRANT USAGE ON SCHEMA v TO "other user"')
+    following.new()
+    run(url, "INSERT INTO v.u VALUES (2)")
+    following.new()
+    expected = [1, 2] if mode == "initial" else [2]
+    assert [row["id"] for row in following.replica.rows("v.u")] == expected
+
+
 def test_a_publication_that_was_dropped_says_at_once_that_all_is_read_again(
     url: str, user: str, follow: Callable[..., Following]
 ) -> None:

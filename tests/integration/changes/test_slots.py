@@ -113,10 +113,12 @@ def once(following: Following) -> None:
         following.commit(end)
 
 
+@pytest.mark.parametrize("poll", ["0", "10000"])
 def test_a_run_that_ends_reads_all_again_where_the_slot_was_lost(
-    url: str, follow: Follow
+    url: str, follow: Follow, poll: str
 ) -> None:
-    following = followed(url, follow, snapshot_mode="when_needed")
+    texts = {"snapshot_mode": "when_needed", "table_poll_interval_ms": poll}
+    following = followed(url, follow, **texts)
     following.restart()
     run(url, DROP, "INSERT INTO t SELECT n, 0 FROM generate_series(10, 3000) n")
     once(following)

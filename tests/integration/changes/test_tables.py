@@ -612,6 +612,39 @@ def test_tables_that_the_log_lacks_are_left_out_unless_they_are_named(
         follow(url, slot_name="other", table_include_list="public.*,later").new()
 
 
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("mode", ["initial", "no_data", "when_needed"])
+def test_a_followed_table_that_leaves_the_publication_is_told_of(
+    url: str, follow: Follow, mode: str, away: bool
+) -> None:
+    run(
+        url,
+        *TABLE,
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "CREATE PUBLICATION s FOR TABLE t, u",
+    )
+    texts = {"snapshot_mode": mode, "publication_autocreate_mode": "disabled"}
+    following = follow(url, **texts)
+    following.new()
+    run(url, "CREATE TABLE later (id int PRIMARY KEY)")
+    following.new()  # which no one has followed
+    run(url, "ALTER PUBLICATION s DROP TABLE u", "INSERT INTO u VALUES (1)")
+    for lost in ([], ["SELECT pg_drop_replication_slot('s')"] * (mode == "when_needed")):
+        following.task._stop_reading()
+        run(url, *lost)
+        if away:
+            following.restart()
+        with pytest.raises(ConfigError, match="lacks tables"):
+            following.new()
+    run(url, "ALTER PUBLICATION s ADD TABLE u")
+    run(url, "INSERT INTO t VALUES (3, 30)", "INSERT INTO u VALUES (2)")
+    following.new()
+    assert {"id": 3, "v": 30} in following.replica.rows("t")
+    read = of_table(url, "u")
+    assert following.replica.rows("u") == (read[1:] if mode == "no_data" else read)
+    assert "later" not in following.replica.tables
+
+
 def test_an_index_may_identify_rows(url: str, follow: Follow) -> None:
     following = followed(
         url,

@@ -12,6 +12,7 @@ from tests.integration.databases.mysql_tables import (
     run,
 )
 from tests.mariadb_server import MariadbServer
+from tests.mysql_server import Mysql8Server
 
 from headrace.sdk import ConfigError, HeadraceError, RetriableError
 from headrace.sdk.connector import Verdict
@@ -119,6 +120,15 @@ def test_rows_travel_by_tls_as_the_url_says(certificate: Path) -> None:
             address = address_of(f"mysql://root@{host}:{server.port}/{name}{options}")
             with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"):
                 Mysql(address).session()
+
+
+def test_a_server_without_tls_is_reached_unless_tls_is_required() -> None:
+    with Mysql8Server.running(ssl="0") as server, server.database() as url:
+        for options in ("", "?sslMode=preferred", "?sslMode=disabled"):
+            with Mysql(address_of(f"{url}{options}")).session() as session:
+                assert session.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1] == ""
+        with pytest.raises(ConfigError, match="SSL is required"):
+            Mysql(address_of(f"{url}?sslMode=required")).session()
 
 
 def test_a_right_that_is_missing_is_named(

@@ -18,7 +18,7 @@ from tests.integration.databases.mysql_tables import run
 from tests.integration.databases.table_writing import batch_of, records, tasks_of, write
 from tests.mariadb_server import MariadbServer, connect
 
-from headrace.sdk import ConfigError, RetriableError, Schema
+from headrace.sdk import ConfigError, RecordError, RetriableError, Schema
 from headrace.sdk.connector import Verdict
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.mysql import MysqlSink
@@ -154,7 +154,8 @@ def test_a_decimal_and_a_time_grow_by_the_digits_that_come(
 ) -> None:
     run(
         url,
-        "CREATE TABLE t (id bigint PRIMARY KEY, price decimal(10,2) NOT NULL DEFAULT 5, "
+        "CREATE TABLE t (id bigint PRIMARY KEY, "
+        "price decimal(10,2) UNSIGNED ZEROFILL NOT NULL DEFAULT 5, "
         "at datetime(3))",
     )
     at = datetime.fromisoformat("2026-01-01T01:01:01.123456")
@@ -170,6 +171,7 @@ def test_a_decimal_and_a_time_grow_by_the_digits_that_come(
     assert run(url, "SELECT * FROM t") == [(1, Decimal("2.3456"), at)]
     run(url, "INSERT INTO t (id) VALUES (2)")
     assert run(url, "SELECT price FROM t WHERE id = 2") == [(5,)]
+    assert "`price` decimal(12,4) unsigned zerofill" in run(url, "SHOW CREATE TABLE t")[0][1]
 
 
 @pytest.mark.parametrize(
@@ -191,3 +193,13 @@ def test_a_value_that_would_lose_digits_is_refused(
         write(task, records(spark, [(1, good), (2, bad)], ddl), 1, evolution=policy)
     assert write(task, records(spark, [(1, good)], ddl), 1, evolution=policy) == 1
     assert run(url, "SELECT * FROM t") == [(1, Decimal(str(good)))]
+
+
+def test_a_decimal_of_all_digits_is_not_rounded(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, x int)")
+    frame = records(spark, [(1, Decimal("1.5"))], "id BIGINT, x DECIMAL(38,1)")
+    with pytest.raises(RecordError, match="more digits than the column x"):
+        write(tasks(), frame, 1)
+    assert run(url, "SELECT * FROM t") == []

@@ -147,6 +147,15 @@ def test_changes_are_applied_with_keys_that_change_and_truncations(
     assert rows(url) == [(7, "g")]
 
 
+def test_changes_go_into_a_table_with_a_generated_column(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    made = "text GENERATED ALWAYS AS ('x' || id) STORED"
+    run(url, f"CREATE TABLE t (id bigint PRIMARY KEY, name {made})")
+    write(tasks(insert_mode="upsert"), records(spark, [*CHANGES, *TRUNCATION], CHANGE), 1)
+    assert rows(url) == [(7, "x7")]
+
+
 @pytest.mark.parametrize("mode", ["insert", "replace"])
 def test_changes_are_refused_in_a_mode_that_does_not_apply_them(
     spark: SparkSession, tasks: Any, mode: str
@@ -185,6 +194,8 @@ STATED = "headrace.column.type"
         ("10,2", "6,4", "12,4"),
         ("10,4", "12,2", "14,4"),
         ("10,2", "9,1", "10,2"),
+        ("10,2", "38,2", "10,2"),
+        ("10,2", "38,4", "12,4"),
     ],
 )
 def test_a_decimal_grows_by_the_digits_that_come(
@@ -209,15 +220,38 @@ def test_a_decimal_is_widened_by_changes(spark: SparkSession, tasks: Any, url: s
     assert rows(url) == [(1, Decimal("2.3456"))]
 
 
+def test_a_column_that_a_view_has_keeps_its_type_and_refuses_what_it_would_lose(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, price numeric(10,2))")
+    run(url, "CREATE VIEW v AS SELECT price FROM t")
+    task = tasks()
+    for number, digits in enumerate(("38,2", "12,4", "12,4"), 1):
+        frame = records(spark, [(number, Decimal("1.25"))], PRICE.format(digits))
+        assert write(task, frame, number) == 1
+    frame = records(spark, [(9, Decimal("2.3456"))], PRICE.format("12,4"))
+    with pytest.raises(RecordError, match="more digits than the column price"):
+        write(task, frame, 4)
+    frame = records(spark, [(4, Decimal("1.25"), "x")], f"{PRICE.format('12,4')}, more STRING")
+    assert write(task, frame, 5) == 1
+    assert rows(url, "id, more") == [(1, None), (2, None), (3, None), (4, "x")]
+    assert type_of(url, "price") == "numeric(10,2)"
+
+
 @pytest.mark.parametrize(
     "case",
     [
         ("numeric(10,2)", "DECIMAL(12,4)", Decimal("2.3400"), Decimal("2.3456")),
         ("numeric(50,2)", "DECIMAL(12,4)", Decimal("2.3400"), Decimal("2.3456")),
         ("numeric(5,-2)", "DECIMAL(12,0)", Decimal(1200), Decimal(1234)),
+        ("numeric(10,1)", "DECIMAL(38,2)", Decimal("1.20"), Decimal("1.25")),
+        ("numeric(11,-1)", "DECIMAL(38,0)", Decimal(120), Decimal(125)),
+        ("numeric(11,-1)", "INT", 2_147_483_640, 2_147_483_647),
         ("numeric(10,2)", "DOUBLE", 0.25, 0.255),
         ("numeric(10,2)", "STRING", "-2.340", "-2.345"),
         ("money", "DECIMAL(12,4)", Decimal("2.3400"), Decimal("2.3456")),
+        ("interval(0)", "STRING", "1 day 00:00:01.0", "1 day 00:00:01.5"),
+        ("interval day to second(2)", "STRING", "00:00:01.25", "PT1.255S"),
         (
             "timestamp(3)",
             "TIMESTAMP_NTZ",

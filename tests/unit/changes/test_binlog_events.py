@@ -56,6 +56,7 @@ def test_a_compressed_transaction_is_its_events(method: int) -> None:
         (event_of(b"") + bytes(1 << 28), events.HEADER.size),
         (event_of(b"", size=0xFFFFFFFF) + bytes(1 << 28), 1 << 40),
         (event_of(b"", size=0), None),
+        (event_of(b""), 2 * events.HEADER.size),
         (event_of(b"", size=100), 100),
         (event_of(b"ab")[:-1], None),
         (event_of(b"")[:5], None),

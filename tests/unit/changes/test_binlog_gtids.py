@@ -2,10 +2,12 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
+from headrace_plugins.databases.errors import DatabaseError
 
 ONE, OTHER = "5aa72a7f-44a8-11ea-947f-0242ac190002", "0aa72a7f-44a8-11ea-947f-0242ac190002"
 
@@ -64,3 +66,11 @@ def test_only_a_server_s_own_gaps_are_filled() -> None:
 def test_a_set_with_tags_is_unpacked() -> None:
     found = GtidSet(f"{ONE}:1-5:tag:1:7-8,{OTHER}:3")
     assert str(GtidSet.unpacked(found.packed())) == str(found)
+
+
+@pytest.mark.parametrize("tag", ["", ":tag"])
+def test_a_set_that_is_damaged_is_refused(tag: str) -> None:
+    packed = GtidSet(f"{ONE}{tag}:1-5:7-8,{OTHER}:3").packed()
+    for size in range(len(packed)):
+        with pytest.raises(DatabaseError, match="is damaged"):
+            GtidSet.unpacked(packed[:size])

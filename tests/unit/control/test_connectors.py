@@ -158,3 +158,33 @@ def test_the_versions_of_what_is_deleted_meanwhile_are_not_there() -> None:
     connectors.create("c", CONFIG, "ann")
     with pytest.raises(ConnectorNotFoundError):
         ConfigVersions(connectors).get("c", 1)
+
+
+def test_what_a_deleted_connector_leaves_is_told_by_the_references_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slot, server = "a_slot_of_ours", "postgresql://127.0.0.1:1/db"
+    monkeypatch.setenv("TESTS_SLOT", slot)
+    monkeypatch.setenv("TESTS_SERVER", server)
+    config = {"connector.class": "postgres", "connection.url": "${env:TESTS_SERVER}"}
+    config |= {"topic": "t", "slot.name": "${env:TESTS_SLOT}"}
+    with closing(Store()) as store:
+        connectors = Connectors(
+            store=ConnectorStore(store.database),
+            task_store=store,
+            registry=Registry(),
+            clock=lambda: NOW,
+        )
+        for name in ("a", "b"):
+            connectors.create(name, config, "ann", TargetState.STOPPED)
+        first, second = connectors.delete("a", "ann")
+        monkeypatch.delenv("TESTS_SLOT")
+        with capture_logs() as told:
+            assert connectors.delete("b", "ann") == ()
+    assert "pg_drop_replication_slot('${env:TESTS_SLOT}')" in first
+    assert "${env:TESTS_SERVER}" in second
+    assert slot not in f"{first}{second}"
+    assert server not in f"{first}{second}"
+    [warning] = told
+    assert warning["log_level"] == "warning"
+    assert "TESTS_SLOT" in warning["why"]

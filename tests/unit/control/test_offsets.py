@@ -11,6 +11,7 @@ from tests.unit.topics.made_topics import START, part
 from tests.unit.worker.scripts import now
 
 from headrace.control import Connectors, Offset, OffsetChange, OffsetEffect, Offsets
+from headrace.control.config_infos import configured_plugin
 from headrace.model import ConnectorState, ConnectorStatus, Counts, TargetState, TaskId
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, Mark, Position, Schema, StateError
@@ -135,6 +136,31 @@ OffsetsMachine.TestCase.settings = settings(
     max_examples=20, stateful_step_count=15, deadline=None
 )
 TestOffsets = OffsetsMachine.TestCase
+
+
+def test_offsets_are_checked_by_what_references_lead_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TESTS_MODE", "bulk")
+    monkeypatch.setenv("TESTS_PASSWORD", "secret word")
+    (tmp_path / "db").touch()
+    config = {
+        "connector.class": "jdbc",
+        "connection.url": f"sqlite:{tmp_path}/db",
+        "topic": "t",
+    }
+    config |= {"mode": "${env:TESTS_MODE}", "connection.password": "${env:TESTS_PASSWORD}"}
+    bench = Bench()
+    bench.make(config)
+    bench.offsets.alter("c", [Offset({"table": "t"}, {"round": 1})], "bob")
+    stored = bench.wanted.connector("c")
+    assert stored is not None
+    _, found = configured_plugin(stored, bench.registry)
+    assert found["connection.password"].value == "secret word"
+    assert bench.registry.references.secrets.redacted("a secret word") == "a [hidden]"
+    monkeypatch.delenv("TESTS_MODE")
+    with pytest.raises(ConfigError, match="leads to no value"):
+        bench.offsets.alter("c", [Offset({"table": "t"}, {"round": 0})], "bob")
 
 
 def test_an_undo_of_a_change_of_nothing_sees_what_has_moved_since() -> None:

@@ -110,6 +110,34 @@ def test_a_change_of_the_definition_is_not_passed(table: Path) -> None:
         add_files(seen, [staged(table)], Mark("a", 1, 1), "", NOW)
 
 
+@pytest.mark.parametrize("removed", ["x.parquet", "y.parquet"])
+def test_a_file_that_others_have_removed_is_not_removed_again(
+    table: Path, removed: str
+) -> None:
+    names = ["data/a/x.parquet", "data/a/y.parquet"]
+    add_files(DeltaTable(table), [staged(table, n) for n in names], Mark("a", 1, 1), "", NOW)
+    seen = DeltaTable(table)
+    gone = [{"remove": {"path": f"data/a/{removed}", "dataChange": True}}]
+    add_files(DeltaTable(table), [], Mark("b", 1, 1), "", NOW, removed=gone)
+    own = [{"remove": {"path": names[0], "dataChange": True}}]
+    if removed == "x.parquet":
+        with pytest.raises(RetriableError):
+            add_files(seen, [], Mark("c", 1, 1), "", NOW, removed=own)
+        return
+    add_files(seen, [], Mark("c", 1, 1), "", NOW, removed=own)
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 0
+
+
+def test_another_transaction_that_did_not_see_the_one_before_is_tried_again(
+    table: Path,
+) -> None:
+    seen = DeltaTable(table)
+    note(table, 0, "run")
+    with pytest.raises(RetriableError):
+        add_files(seen, [], Mark("a", 1, 1), "", NOW, transactions={"run": 1})
+    add_files(DeltaTable(table), [], Mark("a", 1, 1), "", NOW)
+
+
 def test_a_name_that_a_checkpoint_stands_for_is_not_taken_again(table: Path) -> None:
     for number in range(1, 4):
         note(table, number - 1, "other", number)

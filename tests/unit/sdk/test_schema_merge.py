@@ -174,6 +174,16 @@ def _of(schema: Schema, type_: str) -> Schema:
             "mysql bigint",
         ),
         (
+            _of(Schema.string(), "mysql enum('x(1)','y')"),
+            _of(Schema.string(), "mysql enum('x(2)','y')"),
+            None,
+        ),
+        (
+            _of(Schema.string(), "mysql enum('x(1)','y')"),
+            _of(Schema.string(), "mysql enum('x(1)','y')"),
+            "mysql enum('x(1)','y')",
+        ),
+        (
             _of(Schema.int64(), "mysql bigint"),
             _of(Schema.int32(), "mysql int"),
             "mysql bigint",

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.connector.selection import carry_out, for_each, is_pattern, selected
+from headrace.cli.connector.selection import carry_out, confirm_patterns, for_each, selected
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import Json, Names, Seconds, Wait
+from headrace.cli.options import Json, Names, Seconds, Wait, YesAll
 
 
 def _command(about: str, asked: str, goal: str) -> Callable[..., None]:
@@ -82,9 +82,7 @@ def delete(
     context: typer.Context,
     names: Names,
     *,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask about those that a pattern matches.")
-    ] = False,
+    yes: YesAll = False,
     wait: Wait = False,
     timeout: Seconds = 60,
     as_json: Json = False,
@@ -96,12 +94,7 @@ def delete(
     terminal = invocation.terminal
     with invocation.client() as client:
         found = selected(client, names)
-        if any(map(is_pattern, names)) and not yes:
-            terminal.confirm(
-                "\n".join([*found, f"Delete these {len(found)}?"]),
-                f"The pattern matches {len(found)}: {', '.join(found)}.",
-                "Add --yes to delete all of them.",
-            )
+        confirm_patterns(terminal, names, found, yes=yes)
         left: dict[str, list[str]] = {}
 
         def delete_one(name: str) -> None:

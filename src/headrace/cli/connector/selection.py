@@ -32,11 +32,14 @@ def selected(client: Client, names: Sequence[str] | None) -> list[str]:
     Raises NotThereError for a pattern that nothing matches. A name without a pattern is taken
     as it is.
     """
+    return matching(names, client.names, "connector") if names else client.names()
+
+
+def matching(names: Sequence[str], all_names: Callable[[], list[str]], noun: str) -> list[str]:
+    """Return what names and patterns stand for. Raises as ``selected`` does."""
     from headrace.client import NotThereError
 
-    if not names:
-        return client.names()
-    known = client.names() if any(map(is_pattern, names)) else []
+    known = all_names() if any(map(is_pattern, names)) else []
     found: dict[str, None] = {}
     for each in names:
         if not is_pattern(each) or each in known:
@@ -44,11 +47,23 @@ def selected(client: Client, names: Sequence[str] | None) -> list[str]:
             continue
         matching = [name for name in known if fnmatchcase(name, each)]
         if not matching:
-            problem = f"No connector matches {each!r}."
+            problem = f"No {noun} matches {each!r}."
             fix = f"There are: {', '.join(known[:10])}." if known else "There is none yet."
             raise NotThereError(problem, field="NAME", fix=fix)
         found |= dict.fromkeys(matching)
     return list(found)
+
+
+def confirm_patterns(
+    terminal: Terminal, names: Sequence[str], found: Sequence[str], *, yes: bool
+) -> None:
+    """Ask before all that patterns stand for is deleted. Raises ConfigError for --yes."""
+    if any(map(is_pattern, names)) and not yes:
+        terminal.confirm(
+            "\n".join([*found, f"Delete these {len(found)}?"]),
+            f"The pattern matches {len(found)}: {', '.join(found)}.",
+            "Add --yes to delete all of them.",
+        )
 
 
 def carry_out(

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from typing_extensions import override
 
 from headrace import __version__
-from headrace.control import Connectors
+from headrace.control import Connectors, Jobs
 from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener
@@ -19,6 +19,7 @@ from headrace.rest.v1.connectors import bulk_routes, connector_routes
 from headrace.rest.v1.counts import count_routes
 from headrace.rest.v1.dead_letters import letter_routes
 from headrace.rest.v1.events import event_routes
+from headrace.rest.v1.jobs import job_routes
 from headrace.rest.v1.logs import log_routes
 from headrace.rest.v1.offsets import offset_routes, unfinished_routes
 from headrace.rest.v1.problems import PREFIX, Problem, Problems, problems, refusal
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 
 _OF_OPERATORS = re.compile(
     r"/v1/(bulk/(pause|resume|stop|restart)|dead-letters/[^/]+/discard"
+    r"|jobs/[^/]+/(approve|reject|suspend|resume|trigger|backfills|backfills/[^/]+/stop"
+    r"|runs/[^/]+/(stop|retry|rerun))"
     r"|connectors/[^/]+/(dead-letters/replay|offsets|offsets/(reset|rewind|undo)"
     r"|tasks/[^/]+/batches/[^/]+/give-up))"
 )
-"""What changes how connectors are and where they stand, and not what they do.
+"""What changes how connectors and jobs are and where they stand, and not what they do.
 
 A preview and a trial run code of the configuration that they are given, which is for admins.
 """
@@ -83,14 +86,14 @@ _ALWAYS = (400, 401, 403, 408, 413, 422, 429, 503)
 """What any route may answer: a request that is not understood, or a store that is away."""
 
 
-def v1_app(connectors: Connectors, bench: Workbench, listener: Listener) -> ASGIApp:
-    """Return the API over an installation's connectors, behind a listener's checks."""
-    app = v1_api(connectors, bench)
+def v1_app(connectors: Connectors, jobs: Jobs, bench: Workbench, listener: Listener) -> ASGIApp:
+    """Return the API over an installation, behind a listener's checks."""
+    app = v1_api(connectors, jobs, bench)
     app.asks_who = listener.keys is not None
     return behind(app, listener, refusal, needed_role)
 
 
-def v1_api(connectors: Connectors, bench: Workbench) -> V1:
+def v1_api(connectors: Connectors, jobs: Jobs, bench: Workbench) -> V1:
     """Return the API without them; it also describes itself."""
     app = V1(
         title="Headrace",
@@ -110,6 +113,7 @@ def v1_api(connectors: Connectors, bench: Workbench) -> V1:
         count_routes(connectors),
         offset_routes(connectors),
         unfinished_routes(connectors, bench),
+        job_routes(jobs),
         event_routes(connectors),
         log_routes(bench),
         schema_routes(connectors, bench),

@@ -1,4 +1,4 @@
-"""What happened to connectors: pages of events, and a stream of them as they happen."""
+"""What happened to connectors and jobs: pages of events, and a stream of them."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from headrace.control import Connectors
-from headrace.model import EventKind
+from headrace.model import BY_ITSELF, EventKind
 from headrace.rest.auth import caller
 from headrace.rest.requests import storable
 from headrace.rest.v1.problems import Shown
@@ -64,12 +64,13 @@ class EventStream(StreamingResponse):
 
 
 class EventShown(Shown):
-    """Something that happened to a connector or one of its tasks, or on their server."""
+    """Something that happened to a connector, one of its tasks or a job, or on the server."""
 
     id: int = Field(description="Grows with time.")
     at: datetime
     connector: str = Field(
-        description="Empty for what concerns the server, or dead letters of several."
+        description="The connector, or the job; empty for what concerns the server, or dead "
+        "letters of several."
     )
     task: int | None = Field(description="Null for the connector itself.")
     kind: str = Field(examples=list(EventKind))
@@ -90,7 +91,7 @@ class EventChoice(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     connector: Storable | None = Field(
-        default=None, description="Only those of one connector, which may be deleted."
+        default=None, description="Only those of one connector or job, which may be deleted."
     )
     kind: list[EventKind] = Field(default=[], description="Only those of one of these kinds.")
     changes: QuerySwitch = Field(
@@ -103,7 +104,7 @@ class EventChoice(BaseModel):
         if not self.kind and not self.changes:
             return None
         kinds = set(self.kind or EventKind)
-        return kinds - {EventKind.STATE} if self.changes else kinds
+        return kinds - BY_ITSELF if self.changes else kinds
 
 
 class EventQuery(EventChoice):

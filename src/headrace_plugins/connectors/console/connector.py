@@ -60,6 +60,11 @@ class ConsoleSink(SinkConnector):
 
     @override
     @classmethod
+    def repeatable(cls, config: Config) -> bool:
+        return True  # nothing is kept
+
+    @override
+    @classmethod
     def task(cls, config: Config) -> FrameSink:
         return ConsoleTask(
             limit=config.get_int("limit"),

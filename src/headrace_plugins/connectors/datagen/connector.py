@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import (
+    BoundaryKind,
     CaptureSource,
     ConfigError,
     DeliveryGuarantee,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import TaskContext
+    from headrace.sdk import Boundaries, TaskContext
     from headrace.sdk.config import Config
 
 
@@ -219,11 +220,17 @@ class DatagenSettings(Settings, group="Generator"):
     """Which rows are made, and how."""
 
     rows: int | None = setting(
-        "How many rows all tasks make together; without end if null.",
+        "How many rows all tasks make together, from first.row on; without end if null.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=0)),
         importance=Importance.HIGH,
+    )
+    first_row: int = setting(
+        "The number of the first row.",
+        default=0,
+        type=ConfigType.LONG,
+        validator=Range(at_least=0),
     )
     rate: float = setting(
         "Rows a second of all tasks together, counted from the start of each task; "
@@ -302,6 +309,7 @@ class DatagenSource(SourceConnector):
 
     version = "1.0"
     delivery = DeliveryGuarantee.EXACTLY_ONCE
+    boundary_kinds = frozenset({BoundaryKind.TIME, BoundaryKind.VALUE})
 
     settings: DatagenSettings
 
@@ -358,14 +366,45 @@ class DatagenSource(SourceConnector):
     def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
         if any("part" in partition for partition, _ in position.items()):
             return None  # each task counts its own rows, of blocks here and there
-        # The first row whose timestamp is not before the time.
-        after = time - _options(config).plan.start
-        row = max(0, -(-after // timedelta(microseconds=STEP_MICROS)))
+        options = _options(config)
+        row = max(options.first, _row_at(time, options.plan.start))
         return Position(
             (partition, {"row": min(row, int(offset["row"]))})
             for partition, offset in position.items()
             if "generator" in partition
         )
+
+    @override
+    @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        """Values are the numbers of rows, and times those of their timestamps."""
+        settings, start = DatagenSettings.from_config(config), _options(config).plan.start
+        bounds: list[int | None] = []
+        for name, text in (("lower", boundaries.lower), ("upper", boundaries.upper)):
+            try:
+                bounds.append(None if text is None else _row(boundaries.kind, text, start))
+            except ValueError as error:
+                raise ConfigError(
+                    problem=f"{text!r} is no number of a row.",
+                    fix="Write a whole number.",
+                    field=f"boundaries.{name}",
+                ) from error
+        first, rows = settings.first_row, settings.rows
+        ends = [
+            end
+            for end in (bounds[1], None if rows is None else first + rows)
+            if end is not None
+        ]
+        if not ends:
+            raise ConfigError(
+                problem="The rows have no end.",
+                fix="Set rows, or an upper bound.",
+                field="rows",
+            )
+        first = max(first, bounds[0] or 0)
+        more = {"first.row": str(first), "rows": str(max(0, min(ends) - first))}
+        # What is bounded is there already: at a rate it would have to be waited for.
+        return {**config.originals, "rate": "0", **more}
 
     @override
     @classmethod
@@ -380,6 +419,17 @@ class DatagenSource(SourceConnector):
                 )
 
 
+def _row_at(time: datetime, start: datetime) -> int:
+    """Return the number of the first row whose timestamp is not before a time."""
+    return max(0, -(-(time - start) // timedelta(microseconds=STEP_MICROS)))
+
+
+def _row(kind: BoundaryKind, bound: str, start: datetime) -> int:
+    if kind is BoundaryKind.TIME:
+        return _row_at(datetime.fromisoformat(bound), start)
+    return max(0, int(bound))
+
+
 def _options(config: Config) -> GeneratorOptions:
     settings = DatagenSettings.from_config(config)
     parts = int(config.originals.get(_PARTS, "1"))
@@ -392,6 +442,7 @@ def _options(config: Config) -> GeneratorOptions:
     return GeneratorOptions(
         name=settings.generator or config.originals.get("name", "datagen"),
         plan=plan,
+        first=settings.first_row,
         rows=settings.rows,
         rate=settings.rate / parts,
         lane=Lane(int(config.originals.get(_PART, "0")), parts),

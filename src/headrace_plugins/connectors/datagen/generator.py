@@ -109,6 +109,8 @@ class GeneratorOptions:
 
     name: str
     plan: Plan
+    first: int = 0
+    """The number of the first row of all tasks."""
     rows: int | None = None
     rate: float = 0.0
     lane: Lane = field(default_factory=Lane)
@@ -152,7 +154,12 @@ class Generator(SourceTask):
 
     def row(self, position: Position) -> int:
         """Return how many of this task's rows lie before ``position``."""
-        return int((position.offset(self.partition) or {"row": 0})["row"])
+        offset = position.offset(self.partition)
+        return (
+            self.options.lane.length(self.options.first)
+            if offset is None
+            else int(offset["row"])
+        )
 
     def bounds(self, start: Position, end: Position) -> tuple[int, int]:
         """Return the rows of a range. Raises StateError for one of another division."""
@@ -182,7 +189,7 @@ class Generator(SourceTask):
     def left(self, row: int) -> int:
         """Return how many of this task's rows follow its first ``row``."""
         rows = 2**62 if self.options.rows is None else self.options.rows
-        return max(self.options.lane.length(rows) - row, 0)
+        return max(self.options.lane.length(self.options.first + rows) - row, 0)
 
     @override
     def ended(self, position: Position) -> bool:

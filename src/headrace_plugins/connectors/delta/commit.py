@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from headrace.sdk.delta import AddedFile
     from headrace.sdk.location import Location
     from headrace_plugins.connectors.delta.columns import Fit
+    from headrace_plugins.connectors.delta.replacement import Replacement
     from headrace_plugins.connectors.delta.table import Upkeep
 
 
@@ -107,14 +108,7 @@ class SparkCommit(_Commit):
         """
         if self.is_done():
             return
-        session = _session(spark)
-        # A session's settings are the only way to give a merge its mark.
-        prefix = "spark.databricks.delta"
-        session.conf.set(f"{prefix}.write.txnAppId", self.mark.application)
-        session.conf.set(f"{prefix}.write.txnVersion", str(self.mark.batch))
-        session.conf.set(
-            f"{prefix}.commitInfo.userMetadata", mark_metadata(self.mark, self.receipt)
-        )
+        session = _session(spark, self.mark, self.receipt)
         try:
             rows = self._rows(session)
             if self.keys:
@@ -195,14 +189,36 @@ def _save_nothing(
         raise _failure(table, error) from error
 
 
-def _session(spark: SparkSession) -> SparkSession:
-    """Return a new session, whose settings no other thread sees."""
+def delete_rows(spark: SparkSession, table: Location, condition: str, mark: Mark) -> None:
+    """Delete rows by Spark, unless the table has the mark, which is kept with it.
+
+    Nothing is kept where there are no such rows. Raises RetriableError if another writer came
+    first, SinkError if Delta refuses, and SetupError without delta-spark.
+    """
+    try:
+        # Names are quoted, and values are literals.
+        _session(spark, mark, mark.receipt({})).sql(
+            f"DELETE FROM delta.{quote(table.spark_path)} WHERE {condition}"  # noqa: S608
+        )
+    except (PySparkException, Py4JError) as error:
+        raise _failure(table, error) from error
+
+
+def _session(spark: SparkSession, mark: Mark | None = None, receipt: str = "") -> SparkSession:
+    """Return a new session, whose settings no other thread sees; its commits keep a mark."""
     if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
         raise SetupError(
             problem="This table can only be written by delta-spark, which the session lacks.",
             fix="Start Spark with the feature delta, or use a table without such properties.",
         )
-    return spark.newSession()
+    session = spark.newSession()
+    if mark is not None:
+        # A session's settings are the only way to give a merge its mark.
+        prefix = "spark.databricks.delta"
+        session.conf.set(f"{prefix}.write.txnAppId", mark.application)
+        session.conf.set(f"{prefix}.write.txnVersion", str(mark.batch))
+        session.conf.set(f"{prefix}.commitInfo.userMetadata", mark_metadata(mark, receipt))
+    return session
 
 
 def _failure(table: Location, error: Exception) -> Exception:
@@ -314,6 +330,8 @@ class Destination:
     partition_by: Sequence[str]
     properties: Mapping[str, str]
     upkeep: Upkeep
+    replacement: Replacement | None = None
+    """The rows that give way to the first of its run."""
 
     def ready(self) -> DeltaTable:
         """Make the table or its new columns, and return it as it is now.
@@ -369,7 +387,10 @@ class StagedAppend:
         if self.mark.wrote(find_receipt(table, self.mark)):
             return
         # Guarantee 2: the mark and the files are one transaction.
-        add_files(table, self.files, self.mark, receipt, datetime.now(UTC))
+        if self.to.replacement is None:
+            add_files(table, self.files, self.mark, receipt, datetime.now(UTC))
+        else:
+            self.to.replacement.commit(self.files, self.mark, receipt)
         discard_other_attempts(self.to.path, self.mark)
         self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
 
@@ -407,6 +428,8 @@ class StagedRows:
         table = self.to.ready()
         if self.mark.wrote(find_receipt(table, self.mark)):
             return None
+        if self.to.replacement is not None:
+            self.to.replacement.settle()
         needs_spark = (
             not self.keys
             or merge_obstacle(table) is not None

@@ -19,6 +19,7 @@ from headrace.sdk import (
     check_range,
 )
 from headrace.sdk.location import Location
+from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.frames import (
     PlacedFile,
     SparkTable,
@@ -131,12 +132,12 @@ class DeltaReader(FrameSource):
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        last = self._last(self._history.newest())
+        newest = self._history.newest()
         self._require_same(start)
         begin = None
         if (place := self._place(start)) is None:
             begin = place = self._begun(limit.until) or self._begin()
-        until = Place(last)
+        until = Place(self._last(newest, place))
         if limit.until is not None and (bound := self._place(limit.until)) is not None:
             until = min(until, bound, key=lambda each: each.order)
         until = max(until, place, key=lambda each: each.order)
@@ -146,7 +147,7 @@ class DeltaReader(FrameSource):
             files = any(piece.files for piece in self._pieces(place, until))
         if begin is not None and begin.snapshot and not files:
             return start  # nothing is lost by beginning later
-        if end.order <= place.order and (begin is None or begin.snapshot):
+        if end.order <= place.order and (begin is None or begin.snapshot or end.version < 0):
             return start
         return self._position(end, begin, limit.until)
 
@@ -190,12 +191,15 @@ class DeltaReader(FrameSource):
     @override
     def ended(self, position: Position) -> bool:
         place, newest = self._place(position), self._history.newest()
-        if place is None or place.order < (self._last(newest), float("inf")):
+        in_window = self.settings.window is not None
+        if place is None and in_window:
+            place = Place(self._begin().version)  # which has no file
+        if place is None or place.order < (self._last(newest, place), float("inf")):
             return False
         end, time = self.settings.ending_version, self.settings.ending_timestamp
         if end is not None:
             return place.version >= end
-        return time is not None and self._last(newest) < newest
+        return in_window or (time is not None and self._last(newest) < newest)
 
     @override
     def size_bytes(self, start: Position, end: Position) -> int:
@@ -204,9 +208,9 @@ class DeltaReader(FrameSource):
 
     @override
     def lag(self, start: Position, until: Position | None = None) -> Lag:
-        newest = self._last(self._history.newest())
         place = self._place(start) or self._begun(until) or self._begin()
-        stop = (until and self._place(until)) or Place(newest)
+        newest = self._history.newest()
+        stop = (until and self._place(until)) or Place(self._last(newest, place))
         if stop.version - place.version > _LAG_VERSIONS:
             return Lag()
         files = [file for piece in self._pieces(place, stop) for file in piece.files]
@@ -230,6 +234,10 @@ class DeltaReader(FrameSource):
             table.forget_snapshot()
         if not self.settings.read_change_feed:
             rows = table.rows(definition, list(self._placed(pieces)))
+            window = self.settings.rows_window(schema_of(definition))
+            if window is not None:
+                # On the table's own columns: Spark leaves out files and partitions by it.
+                rows = rows.where(window.sql(quote(window.column)))
             return row_records(rows, definition, self.settings.key_fields)
         return self._read_feed(table, definition, pieces)
 
@@ -407,14 +415,16 @@ class DeltaReader(FrameSource):
                     "raise the table's property delta.deletedFileRetentionDuration.",
                 )
 
-    def _last(self, newest: int) -> int:
-        """Return the last version that may be read now."""
+    def _last(self, newest: int, place: Place | None = None) -> int:
+        """Return the last version that may be read now, by who stands at a place."""
         settings = self.settings
         if settings.ending_version is not None:
             return min(newest, settings.ending_version)
         if settings.ending_timestamp is not None:
             end = time_of("ending.timestamp", settings.ending_timestamp)
             return min(newest, self._history.version_at(end))
+        if settings.window is not None and settings.takes_snapshot and place is not None:
+            return place.version  # it is the rows of that snapshot that are chosen from
         return newest
 
     def _begin(self) -> Place:
@@ -426,6 +436,8 @@ class DeltaReader(FrameSource):
             # A snapshot has what was committed then, and changes begin with it.
             last = self._history.version_at(time if snapshot else time - 1)
             oldest = self._history.oldest()
+            if last < 0 and settings.window is not None:
+                return Place(last)  # the table was created later
             if last < oldest and (snapshot or oldest > 0):
                 raise ConfigError(
                     problem=f"The log of the table {self._location} begins with version "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from headrace.sdk.config import (
     Meaning,
     NullOr,
     Range,
-    Settings,
     ValidString,
     invalid,
     setting,
@@ -24,12 +23,18 @@ from headrace.sdk.config import (
 from headrace.sdk.folders import check_placeholders, fixed_folder
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.table import Vacuum, check_folder
+from headrace_plugins.replaced_window import ReplacementSettings, only_with
 from headrace_plugins.table_mapping import TableSettings
+from headrace_plugins.window import WindowSettings, kind_of_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from headrace.sdk import Schema
+    from headrace_plugins.window import ColumnWindow
 
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = "latest"
 """Where to start, instead of a number: behind what is there."""
 
@@ -42,7 +47,7 @@ def time_of(name: str, value: object) -> int:
         problem, fix = "Must be a time", "Write it as 2026-01-31T00:00:00Z."
         raise invalid(name, value, problem, fix=fix) from error
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return int(time.timestamp() * 1000)
+    return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _check_time(name: str, value: object) -> None:
@@ -65,6 +70,23 @@ def _one_of_two(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             )
 
 
+def _window_of_rows(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    bounds = any(props.get(key) for key in ("window.from", "window.to"))
+    if (bounds or props.get("window.kind") == "value") and not props.get("window.column"):
+        yield ConfigError(
+            problem="A window is set, and no column is named whose values are in it.",
+            fix="Set window.column; or read versions by starting.version, starting.timestamp, "
+            "ending.version and ending.timestamp.",
+            field="window.column",
+        )
+    if props.get("window.column") and str(props.get("read.change.feed")).lower() == "true":
+        yield ConfigError(
+            problem="A change has a row before and a row after, and is in no window of rows.",
+            fix="Leave window.column out, and read the changes of versions.",
+            field="window.column",
+        )
+
+
 class SnapshotMode(Enum):
     """Whether the table is read as it was, before what came later."""
 
@@ -79,10 +101,10 @@ class FeedFormat(Enum):
     ROW = "row"
 
 
-class DeltaSourceSettings(Settings, group="Delta"):
+class DeltaSourceSettings(WindowSettings, group="Delta"):
     """What a Delta source reads."""
 
-    rules = (_one_of_two,)
+    rules = (*WindowSettings.rules, _one_of_two, _window_of_rows)
 
     path: str = setting(
         "The table's folder: a path or a file:/// URL, which driver and executors reach by "
@@ -177,6 +199,17 @@ class DeltaSourceSettings(Settings, group="Delta"):
         group="Changes",
     )
 
+    window_kind: str | None = kind_of_window("time", "value", "snapshot")
+    time_zone: str = setting(
+        "The zone of the times of window.column where they have none.",
+        default="UTC",
+        group="Window",
+    )
+
+    def rows_window(self, schema: Schema) -> ColumnWindow | None:
+        """Return which rows are read; None where all are. Raises ConfigError."""
+        return self.column_window(schema, self.time_zone, "The table")
+
     @property
     def takes_snapshot(self) -> bool:
         """Whether the whole table is read first."""
@@ -206,8 +239,10 @@ def _check_target(name: str, value: object) -> None:
     check_placeholders(name, str(value), (TOPIC, TABLE))
 
 
-class DeltaSettings(TableSettings, group="Delta"):
+class DeltaSettings(TableSettings, ReplacementSettings, group="Delta"):
     """What a Delta sink writes to, and how."""
+
+    rules = (*TableSettings.rules, only_with("mode", "append"))
 
     path: str = setting(
         "The table's folder: a path or a file:/// URL, which driver and executors reach by "

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from deltalake.exceptions import DeltaError
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
@@ -42,6 +41,7 @@ from headrace.sdk.sqltext import quote, selected
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.delta.columns import (
     Fit,
+    as_field,
     broken_constraints,
     check_names,
     columns_of,
@@ -51,6 +51,8 @@ from headrace_plugins.connectors.delta.columns import (
     last_of_each_key,
 )
 from headrace_plugins.connectors.delta.commit import Destination, StagedAppend, StagedRows
+from headrace_plugins.connectors.delta.examination import table_findings
+from headrace_plugins.connectors.delta.replacement import Replacement, schemas_of
 from headrace_plugins.connectors.delta.settings import PLACEHOLDER, TABLE, TOPIC, DeltaSettings
 from headrace_plugins.connectors.delta.table import (
     HIDDEN,
@@ -67,6 +69,7 @@ from headrace_plugins.connectors.delta.table import (
     turns_on_features,
 )
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
+from headrace_plugins.replaced_window import WindowedRecords, with_window
 from headrace_plugins.table_mapping import TableRules
 
 if TYPE_CHECKING:
@@ -76,11 +79,12 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite, TaskContext
+    from headrace.sdk import Boundaries, Mark, Schema, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.delta import AddedFile
     from headrace.sdk.mapped_tables import MappedTable
     from headrace_plugins.connectors.delta.columns import Columns
+    from headrace_plugins.replaced_window import RunWindow
     from headrace_plugins.target_table import TableSelection, TargetTable
 
 
@@ -115,6 +119,7 @@ class _Plan:
     keys: Sequence[str]
     required: Sequence[str]
     checks: Sequence[Refusal]
+    windowed: WindowedRecords | None = None
 
 
 class DeltaTask(FrameSink):
@@ -133,11 +138,26 @@ class DeltaTask(FrameSink):
         self._upkeep = Upkeep(
             self.settings.optimize_interval_commits, self.settings.vacuum_tables
         )
+        self._window: RunWindow | None = None
 
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
+        run = context.application.removesuffix(f"-{context.task}")
+        self._window = self.settings.replaced_window(run)
         require_writable(self.settings.fixed_folder)
+
+    @override
+    def finish(self, spark: SparkSession, topic: str) -> None:
+        for _, path in self._tables(topic):
+            replacement = self._replacement(spark, path)
+            if replacement is not None and open_table(path) is not None:
+                replacement.settle()
+
+    def _replacement(self, spark: SparkSession, path: Location) -> Replacement | None:
+        if self._window is None:
+            return None
+        return Replacement(spark=spark, path=path, window=self._window)
 
     @override
     def priority(self, topic: str) -> int:
@@ -205,11 +225,13 @@ class DeltaTask(FrameSink):
         if renames is None and part.selection is not None:
             return None
         plan = self._plan(frame, part)
-        if self._refusals(plan) or not self._takes_as_is(plan):
+        if self._refusals(replace(plan, windowed=None)) or not self._takes_as_is(plan):
             return None
         to = self._destination(frame.sparkSession, part.path, plan.fit)
         mark = batch.mark
         write = partial(write_part, to.path / staging_folder(mark), "snappy")
+        if plan.windowed is not None:
+            write = partial(plan.windowed.written, write)
 
         def staged(names: Sequence[str]) -> StagedWrite:
             return StagedAppend(to=to, mark=mark, files=staged_parts(to.path, mark, names))
@@ -308,6 +330,7 @@ class DeltaTask(FrameSink):
             partition_by=self.settings.partition_by,
             properties=self.settings.properties,
             upkeep=self._upkeep,
+            replacement=self._replacement(spark, path),
         )
 
     def _staged_rows(
@@ -373,7 +396,12 @@ class DeltaTask(FrameSink):
             )
         checks = broken_constraints(frame, columns, plan, properties, merges=settings.upsert)
         required = _required(fields or (), plan)
-        return _Plan(part, table, columns, plan, keys, required, list(checks))
+        windowed = None
+        if self._window is not None:
+            kinds = [as_field(each, plan.type_of(to)) for each, to in plan.names.items()]
+            window = self._window.of(schemas_of(kinds), f"The stream {batch.topic}")
+            windowed = WindowedRecords(columns.sources[window.column], window)
+        return _Plan(part, table, columns, plan, keys, required, list(checks), windowed)
 
     def _appended(self, frame: DataFrame, plan: _Plan, to: Destination) -> StagedWrite:
         batch, refusals = plan.part.batch, self._refusals(plan)
@@ -439,6 +467,8 @@ class DeltaTask(FrameSink):
             )
             for name in plan.required
         )
+        if plan.windowed is not None:
+            found.append(plan.windowed.refusal)
         return [*found, *nulls, *plan.checks]
 
 
@@ -508,43 +538,6 @@ def _settle(
     return int(counts["records"])
 
 
-def _table_findings(settings: DeltaSettings) -> Iterable[Finding]:
-    requirement = f"Delta table {settings.path}"
-    try:
-        table = open_table(Location.of(settings.path))
-    except DeltaError as error:
-        yield Finding(requirement, Verdict.FAILED, str(error), "Choose another folder.")
-        return
-    if table is None:
-        yield Finding(requirement, Verdict.OK, "not there yet: the first batch makes it")
-        return
-    columns = [str(field["name"]) for field in fields_of(table)]
-    found = f"version {table.version()}, {len(columns)} columns"
-    yield Finding(requirement, Verdict.OK, found)
-    obstacle = merge_obstacle(table) if settings.upsert else append_obstacle(table)
-    if obstacle is not None:
-        yield Finding(
-            "commits without Spark",
-            Verdict.WARNING,
-            f"the table has {obstacle}",
-            "Nothing has to be done: delta-spark commits, which takes longer.",
-        )
-    divided = list(table.metadata().partition_columns)
-    if settings.partition_by and divided != list(settings.partition_by):
-        fix = "Leave partition.by out: a table that exists keeps its own."
-        yield Finding("partition.by", Verdict.FAILED, ", ".join(divided) or "no column", fix)
-    there = {name.lower() for name in columns}
-    for name in settings.key_fields if settings.upsert else ():
-        if name.lower() not in there:
-            yield Finding(
-                f"column {name} of the key",
-                Verdict.WARNING,
-                "not in the table",
-                f"ALTER TABLE delta.`{settings.path}` ADD COLUMN {name} ..., "
-                "or set schema.evolution.add=evolve.",
-            )
-
-
 def _rows_now(folder: Location, names: Mapping[str, str], spark: SparkSession) -> DataFrame:
     return spark.read.format("delta").load(folder.spark_path).withColumnsRenamed(dict(names))
 
@@ -563,6 +556,10 @@ class DeltaSink(SinkConnector):
     replaces the row with its key or becomes a new one, the last record of each key in a batch
     counts, columns that the record lacks keep their values, and a tombstone deletes the row
     if `delete.enabled` says so.
+
+    With `replace.window.column` the first rows of an offline job's run take the place of those
+    that the table has of the run's window, in one transaction where the table allows commits
+    without delta-spark, else in two.
 
     Commits are made without delta-spark wherever the table allows it, in a fraction of the
     time; constraints, generated columns, column mapping, types that have to grow, and merges
@@ -585,6 +582,17 @@ class DeltaSink(SinkConnector):
 
     @override
     @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        return with_window(config, boundaries)
+
+    @override
+    @classmethod
+    def repeatable(cls, config: Config) -> bool:
+        settings = DeltaSettings.from_config(config)
+        return settings.upsert or bool(settings.replace_window_column)
+
+    @override
+    @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
         if config.get_bool("delete.enabled") and config.get_str("mode") == "append":
             yield ConfigError(
@@ -602,7 +610,7 @@ class DeltaSink(SinkConnector):
         yield from found
         writable = all(each.verdict is not Verdict.FAILED for each in found)
         if writable and not PLACEHOLDER.search(settings.path):
-            yield from _table_findings(settings)
+            yield from table_findings(settings)
 
     @override
     @classmethod

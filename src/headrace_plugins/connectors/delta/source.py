@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from headrace.sdk import (
+    BoundaryKind,
     ConfigError,
     DeliveryGuarantee,
     HeadraceError,
@@ -22,13 +25,15 @@ from headrace_plugins.connectors.delta.frames import columns_of, key_sql, schema
 from headrace_plugins.connectors.delta.history import CHANGE_FEED, TableHistory
 from headrace_plugins.connectors.delta.reader import DeltaReader, too_new
 from headrace_plugins.connectors.delta.settings import LATEST, DeltaSourceSettings
+from headrace_plugins.window import WINDOW_KEYS, filled_in, require_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.sdk import Boundaries
     from headrace.sdk.config import Config
 
 
@@ -59,7 +64,9 @@ class DeltaSource(SourceConnector):
     row_keys = (
         *("key.fields", "read.change.feed", "change.feed.format"),
         *("skip.change.commits", "ignore.deletes", "ignore.changes"),
+        *(*WINDOW_KEYS, "time.zone"),
     )
+    boundary_kinds = frozenset({BoundaryKind.TIME, BoundaryKind.VALUE, BoundaryKind.SNAPSHOT})
 
     settings: DeltaSourceSettings
 
@@ -76,7 +83,7 @@ class DeltaSource(SourceConnector):
             return
         columns = columns_of(definition)
         for look in (
-            partial(schema_of, definition),
+            lambda: settings.rows_window(schema_of(definition)),
             partial(key_sql, columns, settings.key_fields),
         ):
             try:
@@ -150,6 +157,17 @@ class DeltaSource(SourceConnector):
 
     @override
     @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        column = DeltaSourceSettings.from_config(config).window_column
+        if boundaries.kind is BoundaryKind.SNAPSHOT:
+            return _versions(config, boundaries)
+        if boundaries.kind is BoundaryKind.TIME and not column:
+            return _committed(config, boundaries)
+        require_column(boundaries.kind, column)
+        return filled_in(config, boundaries)
+
+    @override
+    @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
         for partition, offset in position.items():
             version, index = offset.get("version"), offset.get("index", 0)
@@ -167,3 +185,51 @@ class DeltaSource(SourceConnector):
                     "as read; -1 is the beginning.",
                     field="offsets",
                 )
+
+
+_RANGE_KEYS = (
+    *("starting.version", "starting.timestamp", "snapshot.mode"),
+    *("ending.version", "ending.timestamp"),
+)
+
+
+def _versions(config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+    """Return a source of what versions have appended, or of the table up to one of them."""
+    lower, upper = (
+        None if text is None else int(text) for text in (boundaries.lower, boundaries.upper)
+    )
+    for name, version, least in (("lower", lower, 0), ("upper", upper, 1)):
+        if version is not None and version < least:
+            raise ConfigError(
+                problem="The first version of a table is 0.",
+                fix=f"Write {least} or more.",
+                field=f"boundaries.{name}",
+            )
+    last = None if upper is None else str(upper - 1)
+    return filled_in(
+        config,
+        replace(boundaries, lower=None, upper=None),
+        *_RANGE_KEYS,
+        starting_version=last if lower is None else str(lower),
+        ending_version=last,
+        snapshot_mode="initial" if lower is None else "never",
+    )
+
+
+def _committed(config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+    """Return a source of the versions that were committed in a window, found as it starts."""
+    lower, upper = (None if at is None else _rounded_up(at) for at in boundaries.times)
+    # Delta has milliseconds, and what was committed at the end is read.
+    last = None if upper is None else (upper - timedelta(milliseconds=1)).isoformat()
+    return filled_in(
+        config,
+        replace(boundaries, lower=None, upper=None),
+        *_RANGE_KEYS,
+        starting_timestamp=last if lower is None else lower.isoformat(),
+        ending_timestamp=last,
+        snapshot_mode="initial" if lower is None else "never",
+    )
+
+
+def _rounded_up(at: datetime) -> datetime:
+    return at + timedelta(microseconds=-at.microsecond % 1000)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import reduce
 from itertools import islice
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import structlog
@@ -28,6 +28,7 @@ from headrace.sdk import (
     check_range,
 )
 from headrace.sdk.location import Location
+from headrace.sdk.sqltext import quote
 from headrace.sdk.struct_exprs import has_variant, is_variant
 from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.formats import Format
@@ -45,10 +46,12 @@ from headrace_plugins.json_inference import TEXT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Ledger, SchemaMemory, TaskContext
     from headrace_plugins.connectors.file.settings import SourceSettings
+    from headrace_plugins.window import ColumnWindow
 
 
 log = structlog.get_logger(__name__)
@@ -163,6 +166,7 @@ class FileSet(FrameSource):
         self._sleep = sleep
         self._warned: dict[str, FoundFile] = {}
         self._warned_at_ns: int | None = None
+        self._told_of_names = False
 
     @override
     def start(self, context: TaskContext) -> None:
@@ -200,6 +204,13 @@ class FileSet(FrameSource):
         return start if end == begin else start.moved(self._partition(), {"files": end})
 
     @override
+    def ended(self, position: Position) -> bool:
+        if self._settings.keys.window is None or any(self._ledger.files(self._place(position))):
+            return False
+        new, unsettled = self._new()
+        return not new and unsettled is None
+
+    @override
     def size_bytes(self, start: Position, end: Position) -> int:
         files = self._ledger.files(self._place(start), self._place(end))
         return sum(each.file.size_bytes for each in files)
@@ -220,7 +231,11 @@ class FileSet(FrameSource):
     ) -> ArrowParts | None:
         found = self._by_arrow(spark, start, end)
         self.reader = f"Spark, as {found}" if isinstance(found, str) else "Arrow"
-        return None if isinstance(found, str) else found
+        if isinstance(found, str):
+            return None
+        settings = self._settings
+        window = settings.column_window(found.schema) if settings.windowed else None
+        return found if window is None else replace(found, read=_Windowed(found.read, window))
 
     def _by_arrow(
         self, spark: SparkSession, start: Position, end: Position
@@ -266,7 +281,8 @@ class FileSet(FrameSource):
         self, spark: SparkSession, start: Position, end: Position
     ) -> DataFrame | None:
         settings = self._settings
-        if settings.format is not Format.CSV:
+        # Spark would not look at all of a row that is outside of a window.
+        if settings.format is not Format.CSV or settings.keys.window is not None:
             return None
         return self._read(spark, start, end, strict=True)
 
@@ -296,7 +312,11 @@ class FileSet(FrameSource):
             )
             for group in groups
         ]
-        return reduce(lambda one, other: one.unionByName(other), frames)
+        frame = reduce(lambda one, other: one.unionByName(other), frames)
+        if not settings.windowed or (window := settings.column_window(schema)) is None:
+            return frame
+        bad = " OR error IS NOT NULL" if "error" in frame.columns else ""
+        return frame.where(f"{window.sql(f'value.{quote(window.column)}')}{bad}")
 
     def _columns(self) -> Columns:
         settings = self._settings
@@ -324,10 +344,19 @@ class FileSet(FrameSource):
         settings, now = self._settings, self._clock_ns()
         settle_ns = settings.keys.settle_ms * 1_000_000
         found = settings.listing.new(self._ledger.known, share=settings.share)
+        if settings.windowed:
+            found = settings.keys.chosen(found, self._tell_of_name)
         new = [file for file in found if now - file.changed_ns(now) >= settle_ns]
         ages = [now - file.changed_ns(now) for file in found]
         waits = [settle_ns - age for age in ages if age < settle_ns]
         return new, timedelta(microseconds=max(waits) // 1000 + 1) if waits else None
+
+    def _tell_of_name(self, path: str) -> None:
+        if not self._told_of_names:
+            self._told_of_names = True
+            log.warning(
+                "files without a time in their names are not read in a window", first=path
+            )
 
     def _withdraw_changed(self, begin: int) -> None:
         """Take files of the next batch out of the ledger that are not as they were found.
@@ -461,6 +490,18 @@ class _Alone:
 
     def stopping(self) -> bool:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Windowed:
+    """Reads the rows of a part that are in a window, and what is no row. It is pickled."""
+
+    read: Callable[[Any], Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]]
+    window: ColumnWindow
+
+    def __call__(self, part: Any) -> Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]:
+        for rows, rejected in self.read(part):
+            yield self.window.rows(rows), rejected
 
 
 def _require_same(file: FoundFile) -> None:

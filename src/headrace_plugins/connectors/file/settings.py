@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.sdk import ConfigError, Schema
 from headrace.sdk.config import (
@@ -14,6 +15,7 @@ from headrace.sdk.config import (
     Meaning,
     NullOr,
     Range,
+    Rule,
     Settings,
     ValidString,
     setting,
@@ -22,11 +24,19 @@ from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.listing import Listing, Share
+from headrace_plugins.window import (
+    ColumnWindow,
+    NameTime,
+    WindowSettings,
+    clock_at,
+    zone_named,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.sdk.config import Config
+    from headrace_plugins.connectors.file.listing import FoundFile
 
 
 PATH_KEYS = ("path", "file", "filename")
@@ -52,7 +62,7 @@ def _one_path(props: Mapping[str, Any]) -> Iterable[ConfigError]:
 class PathAliases(Settings, group="File"):
     """The names that others have for the path."""
 
-    rules = (_one_path,)
+    rules: ClassVar[tuple[Rule, ...]] = (_one_path,)
 
     file: str | None = setting(
         "Kafka Connect's name for path.", default=None, meaning=Meaning.PATH
@@ -93,8 +103,34 @@ class TextSettings(Settings, group="Text formats"):
     time_zone: str = setting("The zone of timestamps that name none.", default="UTC")
 
 
-class FileSourceSettings(PathAliases, TextSettings, group="Reading"):
+def _valid_way(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    """Check that what window.by needs is there."""
+    needed = {"name": "window.name.format", "column": "window.column"}.get(
+        str(props.get("window.by")), "window.by"
+    )
+    if needed != "window.by" and not props.get(needed):
+        yield ConfigError(
+            problem=f"window.by is {props['window.by']}, and {needed} is not set.",
+            fix=f"Set {needed}.",
+            field=needed,
+        )
+    if props.get("window.kind") == "value" and not props.get("window.column"):
+        yield ConfigError(
+            problem="window.kind is value, and no column is named that has the values.",
+            fix="Name it.",
+            field="window.column",
+        )
+    if text := props.get("window.name.format"):
+        try:
+            NameTime.of(str(text))
+        except ConfigError as error:
+            yield error
+
+
+class FileSourceSettings(PathAliases, TextSettings, WindowSettings, group="Reading"):
     """What a file source reads."""
+
+    rules = (*PathAliases.rules, *WindowSettings.rules, _valid_way)
 
     path: str | None = setting(
         "A file, a folder, or a glob such as /data/**/*.csv; as a path or a file:/// URL.",
@@ -174,6 +210,64 @@ class FileSourceSettings(PathAliases, TextSettings, group="Reading"):
         default=None,
         validator=NullOr(Range(at_least=1)),
     )
+    window_by: str | None = setting(
+        "Mode set: what has the times of window.from and window.to. modified reads files that "
+        "were changed then; name those in whose paths such a time is, see window.name.format; "
+        "column reads all files and gives the rows whose window.column is in the window. If "
+        "null, column where window.column is set, else name where window.name.format is, else "
+        "modified.",
+        default=None,
+        validator=NullOr(ValidString("modified", "name", "column")),
+        group="Window",
+    )
+    window_name_format: str | None = setting(
+        "The times in paths, of the fields %Y, %m, %d, %H, %M and %S, such as "
+        "dt=%Y-%m-%d/hour=%H; the last one in a path counts, in time.zone. A file without one "
+        "is not read.",
+        default=None,
+        group="Window",
+    )
+
+    @property
+    def way(self) -> str:
+        """What has the times of the window."""
+        by_column = self.window_column is not None
+        by_name = "name" if self.window_name_format else "modified"
+        by = self.window_by or ("column" if by_column else by_name)
+        return "column" if self.window_kind == "value" else by
+
+    def chosen(
+        self, files: Iterable[FoundFile], unnamed: Callable[[str], None]
+    ) -> list[FoundFile]:
+        """Return the files that are in the window, as their times or their names say.
+
+        ``unnamed`` is called with each path that has no time.
+        """
+        window, way = self.window, self.way
+        if window is None or way == "column":
+            return list(files)
+        bounds: Sequence[Any] = window.times
+        if way == "modified":
+            bounds = [None if at is None else _nanos(at) for at in bounds]
+            return [file for file in files if _lies(file.mtime_ns, *bounds)]
+        format_, zone = NameTime.of(str(self.window_name_format)), zone_named(self.time_zone)
+        bounds = [None if at is None else clock_at(at, zone) for at in bounds]
+        found = []
+        for file in files:
+            time = format_.time(file.path)
+            if time is None:
+                unnamed(file.path)
+            elif _lies(time, *bounds):
+                found.append(file)
+        return found
+
+
+def _nanos(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _lies(at: Any, lower: Any, upper: Any) -> bool:
+    return (lower is None or lower <= at) and (upper is None or at < upper)
 
 
 class FileSinkSettings(PathAliases, TextSettings, group="Writing"):
@@ -231,6 +325,7 @@ OTHER_SINKS = (
 SHARE_KEY = "task.share"
 """In a task's configuration: which of the files are its own."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _READ_BYTES = 8 * 1024 * 1024
 _LOOKED_AT_FILES = 100
 
@@ -252,6 +347,8 @@ class SourceSettings:
     read_bytes: int
     """About how much a poll reads."""
     share: Share
+    windowed: bool
+    """Whether only a part is read, of the files or of their rows."""
 
     @classmethod
     def from_config(cls, config: Config) -> SourceSettings:
@@ -283,7 +380,17 @@ class SourceSettings:
             schema=schema,
             read_bytes=config.get("batch.max.bytes") or _READ_BYTES,
             share=Share.from_text(config.originals.get(SHARE_KEY, "0/1")),
+            windowed=keys.window is not None,
         )
+
+    def column_window(self, schema: Schema) -> ColumnWindow | None:
+        """Return which rows of a schema are read; None where all are.
+
+        Raises ConfigError: they lack the column of the window.
+        """
+        if self.keys.way != "column":
+            return None
+        return self.keys.column_window(schema, self.keys.time_zone, self.path)
 
 
 def follows(config: Config) -> bool:

@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from headrace.sdk import (
+    BoundaryKind,
     ConfigError,
     ConfigErrors,
     DeliveryGuarantee,
+    Schema,
     SourceConnector,
     Type,
 )
@@ -40,11 +42,12 @@ from headrace_plugins.connectors.file.settings import (
     follows,
 )
 from headrace_plugins.connectors.file.time_patterns import TimePattern
+from headrace_plugins.window import WINDOW_KEYS, filled_in, require_column, zone_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.sdk import Position
+    from headrace.sdk import Boundaries, Position
     from headrace.sdk.config import Config
     from headrace_plugins.connectors.file.formats import Dialect
 
@@ -73,8 +76,9 @@ class FileSource(SourceConnector):
     row_keys = (
         *TextSettings.config_def().keys,
         *("format", "schema", "infer.rows", "infer.conflicts", "multiline"),
-        "timestamp.nanos",
+        *("timestamp.nanos", *WINDOW_KEYS, "window.by", "window.name.format"),
     )
+    boundary_kinds = frozenset({BoundaryKind.TIME, BoundaryKind.VALUE})
 
     settings: FileSourceSettings
 
@@ -162,6 +166,16 @@ class FileSource(SourceConnector):
 
     @override
     @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        if follows(config):
+            raise _grows()
+        settings = FileSourceSettings.from_config(config)
+        if boundaries.kind is BoundaryKind.VALUE:
+            require_column(boundaries.kind, settings.window_column)
+        return filled_in(config, boundaries)
+
+    @override
+    @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
         for partition, offset in position.items():
             whole = "path" in partition
@@ -210,6 +224,7 @@ def _at(error: ConfigError, config: Config) -> ConfigError:
 
 def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
     yield from _wrong_encoding(settings.dialect.encoding)
+    yield from _wrong_window(settings)
     if settings.format in {Format.CSV, Format.JSON}:
         yield from _wrong_patterns(settings.dialect)
         yield from _wrong_zone(settings.dialect.time_zone)
@@ -230,6 +245,28 @@ def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
         )
     if settings.grows:
         yield from _wrong_to_follow(settings)
+
+
+def _grows() -> ConfigError:
+    return ConfigError(
+        problem="A file that grows is followed by where its lines are, and has no window.",
+        fix="Set mode to set.",
+        field="mode",
+    )
+
+
+def _wrong_window(settings: SourceSettings) -> Iterable[ConfigError]:
+    if settings.keys.window is None:
+        return
+    if settings.grows:
+        yield _grows()
+    try:
+        if settings.keys.way == "name":
+            zone_named(settings.keys.time_zone)
+        elif settings.schema is not None or settings.format is Format.TEXT:
+            settings.column_window(settings.schema or Schema.string())
+    except ConfigError as error:
+        yield error
 
 
 def _wrong_encoding(name: str) -> Iterable[ConfigError]:

@@ -39,6 +39,7 @@ from headrace_plugins.databases.cursors import (
     SettledNumber,
     dividing_key,
     stored,
+    window_sql,
 )
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.kinds import database_of
@@ -136,7 +137,8 @@ class TableReader:
         settings, mode = self.settings, self.settings.mode
         if mode is Mode.BULK:
             again = settings.bulk_interval_ms is not None
-            return BulkCursor(dividing_key(rows), _now_ms() if again else None)
+            more = self._window(rows)
+            return BulkCursor(dividing_key(rows), _now_ms() if again else None, more)
         for key, names in self._mode_columns():
             for name in names:
                 self._check_column(rows, key, name)
@@ -162,6 +164,13 @@ class TableReader:
             initial,
             zone,
         )
+
+    def _window(self, rows: Rows) -> str:
+        """Return the condition of the configured window in SQL; empty without one."""
+        schema = Schema.struct({name: each.schema for name, each in rows.columns.items()})
+        settings = self.settings
+        window = settings.column_window(schema, settings.db_timezone, rows.title)
+        return "" if window is None else window_sql(rows, window)
 
     def _mode_columns(self) -> list[tuple[str, Sequence[str]]]:
         number = self.settings.incrementing_column_name
@@ -407,7 +416,7 @@ class TablesTask(StreamFrameSource):
         if self.settings.mode is not Mode.BULK or self.settings.bulk_interval_ms is not None:
             return False
         names = self._reader.tables()
-        fixed = self._reader.selection.is_fixed
+        fixed = self._reader.selection.is_fixed or self.settings.window is not None
         offsets = [position.offset(partition_of(name)) for name in names]
         return fixed and all(each is not None and "after" not in each for each in offsets)
 

@@ -21,6 +21,7 @@ from headrace.sdk.config import (
 from headrace.sdk.jdbc import DriverSettings
 from headrace_plugins.databases.drivers import driver_named
 from headrace_plugins.databases.source_settings import TableSourceSettings
+from headrace_plugins.window import WindowSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,10 +91,36 @@ def _check_zone(name: str, value: object) -> None:
 _LISTS = ("table.include.list", "table.whitelist", "table.exclude.list", "table.blacklist")
 
 
-class JdbcSourceSettings(TableSourceSettings, DriverSettings, group="Tables"):
+def _window_in_bulk(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    if not any(props.get(f"window.{name}") for name in ("kind", "from", "to")):
+        return
+    if not props.get("window.column"):
+        yield ConfigError(
+            problem="A window is set, and no column is named whose values are in it.",
+            fix="Name it.",
+            field="window.column",
+        )
+    if (props.get("mode") or Mode.BULK.value) != Mode.BULK.value:
+        yield ConfigError(
+            problem="The rows of a window are read once, as a whole.",
+            fix="Set mode to bulk, or set no window.",
+            field="mode",
+        )
+    if props.get("bulk.interval.ms"):
+        yield ConfigError(
+            problem="The rows of a window are read once.",
+            fix="Leave it out, or set no window.",
+            field="bulk.interval.ms",
+        )
+
+
+class JdbcSourceSettings(TableSourceSettings, DriverSettings, WindowSettings, group="Tables"):
     """What is read of a database."""
 
-    rules = (*DriverSettings.rules, driver_named, _columns_of_mode, _what_is_read)
+    rules = (
+        *(*DriverSettings.rules, *WindowSettings.rules),
+        *(driver_named, _columns_of_mode, _what_is_read, _window_in_bulk),
+    )
 
     table_whitelist: tuple[str, ...] = setting(
         "Kafka Connect's older name of table.include.list.", default=()
@@ -136,7 +163,8 @@ class JdbcSourceSettings(TableSourceSettings, DriverSettings, group="Tables"):
     )
     db_timezone: str = setting(
         "The zone of times in timestamp columns that have none, such as Europe/Paris: with "
-        "them the time of now is compared, and timestamp.initial. Records keep such times as "
+        "them the time of now is compared, timestamp.initial, and the times of a window. "
+        "Records keep such times as "
         "they are.",
         default="UTC",
         validator=Lambda(_check_zone, "a time zone of the IANA"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import (
+    BoundaryKind,
     ConfigError,
     DeliveryGuarantee,
     HeadraceError,
@@ -25,11 +26,12 @@ from headrace_plugins.connectors.jdbc.settings import JdbcSourceSettings, Mode
 from headrace_plugins.databases.database import UNSEEN
 from headrace_plugins.databases.parts import table_rows
 from headrace_plugins.databases.selection import NO_TABLES, NO_TABLES_FIX
+from headrace_plugins.window import WINDOW_KEYS, filled_in, require_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.sdk import Position
+    from headrace.sdk import Boundaries, Position
     from headrace.sdk.config import Config
     from headrace.sdk.table_rows import TableRows
 
@@ -59,7 +61,9 @@ class JdbcSource(SourceConnector):
         *("query", "mode", "invalid.values"),
         *("incrementing.column.name", "timestamp.column.name"),
         *("incrementing.initial", "timestamp.initial", "db.timezone"),
+        *WINDOW_KEYS,
     )
+    boundary_kinds = frozenset({BoundaryKind.TIME, BoundaryKind.VALUE})
 
     settings: JdbcSourceSettings
 
@@ -133,6 +137,23 @@ class JdbcSource(SourceConnector):
             ]
         finally:
             reader.close()
+
+    @override
+    @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        settings, column = JdbcSourceSettings.from_config(config), None
+        growing = [*settings.timestamp_column_name, settings.incrementing_column_name]
+        named = [name for name in growing if name]
+        if settings.window_column or len(named) == 1:
+            column = settings.window_column or named[0]
+        require_column(boundaries.kind, column)
+        return filled_in(
+            config,
+            boundaries,
+            *("incrementing.column.name", "timestamp.column.name", "bulk.interval.ms"),
+            mode=Mode.BULK.value,
+            window_column=column,
+        )
 
     @override
     @classmethod

@@ -408,7 +408,7 @@ class Payload:
         body = b""
         if HEADER.size <= size <= min(MOST_BYTES, self._size - self.place):
             body = self._read(size - HEADER.size)
-        if len(head) + len(body) != size:
+        if size < HEADER.size or len(head) + len(body) != size:
             raise _not_whole(
                 problem="events of a transaction are not the "
                 f"{self._size:,} bytes that it declares"

@@ -8,6 +8,8 @@ from uuid import UUID
 
 from typing_extensions import override
 
+from headrace_plugins.databases.errors import DatabaseError
+
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _ONE = rf"(?:{_UUID}(?:\s*:\s*(?:[a-z_]\w*|\d+(?:-\d+)?))+|\d+-\d+-\d+)"
 _SET = re.compile(rf"(?i)\s*{_ONE}(?:\s*,\s*{_ONE})*\s*")
@@ -100,7 +102,18 @@ class GtidSet:
 
     @classmethod
     def unpacked(cls, data: bytes) -> GtidSet:
-        """Return the set that ``packed`` gives, as a file of MySQL's log begins with it."""
+        """Return the set that ``packed`` gives, as a file of MySQL's log begins with it.
+
+        Raises DatabaseError: it is not whole.
+        """
+        try:
+            return cls(cls._text_of(data))
+        except (struct.error, ValueError, IndexError) as error:
+            problem = f"The binary log has a set of GTIDs that is damaged: {error}."
+            raise DatabaseError(problem=problem) from error
+
+    @staticmethod
+    def _text_of(data: bytes) -> str:
         [head], place, parts = struct.unpack_from("<Q", data), 8, list[str]()
         is_tagged = head >> 56 == 1
         for _ in range(head >> 8 & 0xFFFFFFFFFFFF if is_tagged else head):
@@ -110,10 +123,12 @@ class GtidSet:
                 tag, place = data[place + 1 : place + 1 + size].decode(), place + 1 + size
                 name = f"{name}:{tag}" if tag else name
             [count] = struct.unpack_from("<Q", data, place)
-            spans = struct.iter_unpack("<QQ", data[place + 8 : place + 8 + 16 * count])
-            parts += [f"{name}:{first}-{end - 1}" for first, end in spans]
+            ends = iter(struct.unpack_from(f"<{2 * count}Q", data, place + 8))
+            parts += [
+                f"{name}:{first}-{end - 1}" for first, end in zip(ends, ends, strict=True)
+            ]
             place += 8 + 16 * count
-        return cls(",".join(parts))
+        return ",".join(parts)
 
     @override
     def __str__(self) -> str:

@@ -31,6 +31,11 @@ class NoopSink(SinkConnector):
 
     @override
     @classmethod
+    def repeatable(cls, config: Config) -> bool:
+        return True  # nothing is kept
+
+    @override
+    @classmethod
     def task(cls, config: Config) -> FrameSink:
         return _Noop(config)
 

@@ -1,0 +1,34 @@
+"""The commands below ``headrace job``."""
+
+from __future__ import annotations
+
+import typer
+
+from headrace.cli.job import backfills, definitions, lifecycle, local, runs, show
+
+app = typer.Typer(
+    help="Work with the offline jobs of a server: copies that run over windows, by a schedule "
+    "or by hand. It is found as `headrace connector` finds it. Times are in UTC; those that "
+    "are given without a zone are in that of the job's schedule."
+)
+app.command("list")(show.list_jobs)
+app.command("create")(definitions.create)
+app.command("edit")(definitions.edit)
+app.command("show")(show.show)
+app.command("next")(show.fires)
+app.command("submit")(lifecycle.submit)
+app.command("approve")(lifecycle.approve)
+app.command("reject")(lifecycle.reject)
+app.command("suspend")(lifecycle.suspend)
+app.command("resume")(lifecycle.resume)
+app.command("delete")(lifecycle.delete)
+app.command("run")(local.run)
+app.command("trigger")(runs.trigger)
+app.command("runs")(runs.list_runs)
+app.command("show-run")(runs.show_run)
+app.command("stop-run")(runs.stop_run)
+app.command("retry")(runs.retry)
+app.command("rerun")(runs.rerun)
+app.command("backfill")(backfills.backfill)
+app.command("show-backfill")(backfills.show_backfill)
+app.command("stop-backfill")(backfills.stop_backfill)

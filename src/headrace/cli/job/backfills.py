@@ -1,0 +1,120 @@
+"""Backfills of jobs: begun, followed and stopped."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.invocation import invocation_of
+from headrace.cli.job.arguments import AwaitRuns, JobName, Timeout, bound_of, within
+from headrace.cli.job.show import states_text
+from headrace.cli.options import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from headrace.cli.terminal import Terminal
+
+BackfillId = Annotated[
+    str, typer.Argument(metavar="BACKFILL", help="The backfill, as it was named at its begin.")
+]
+_OVER = ("succeeded", "failed", "stopped", "skipped")
+
+
+def backfill(
+    context: typer.Context,
+    name: JobName,
+    *,
+    lower: Annotated[
+        str, typer.Option(metavar="TIME", help="Where the range begins, as 2026-01-31.")
+    ],
+    upper: Annotated[str, typer.Option(metavar="TIME", help="Where it ends.")],
+    chunk: Annotated[
+        int,
+        typer.Option(min=1, max=100_000, help="So many windows that follow are read as one."),
+    ] = 1,
+    wait: AwaitRuns = False,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Run all past windows of a range that have no run yet.
+
+    Windows that the range cuts are run whole. Several run side by side, as the schedule's
+    key parallel says.
+    """
+    terminal = invocation_of(context).terminal
+    with invocation_of(context).client() as client:
+        job = client.jobs.get(name)
+        begin, end = bound_of(job, lower, "--lower"), bound_of(job, upper, "--upper")
+        found = client.jobs.backfill(name, begin, end, chunk=chunk)
+        if not found["total"]:
+            terminal.note(f"All past windows of that range have runs: headrace job runs {name}")
+        elif wait:
+            if not terminal.as_json:
+                terminal.note(f"{name}: backfill {found['id']}, {found['total']} runs")
+            with _progress(terminal, found) as show:
+                found = client.jobs.await_backfill(
+                    name, found["id"], within=within(timeout), on_look=show
+                )
+        _tell(context, found)
+
+
+def show_backfill(
+    context: typer.Context, name: JobName, backfill: BackfillId, as_json: Json = False
+) -> None:
+    """Show how far a backfill is."""
+    with invocation_of(context).client() as client:
+        _tell(context, client.jobs.backfill_of(name, backfill))
+
+
+def stop_backfill(
+    context: typer.Context, name: JobName, backfill: BackfillId, as_json: Json = False
+) -> None:
+    """Stop those runs of a backfill that have not ended."""
+    with invocation_of(context).client() as client:
+        _tell(context, client.jobs.stop_backfill(name, backfill))
+
+
+def _tell(context: typer.Context, found: Mapping[str, Any]) -> None:
+    states = states_text(found["runs"]) or "no runs"
+    line = f"{found['job']}: backfill {found['id']}: {states}"
+    invocation_of(context).terminal.show(found, line)
+
+
+@contextmanager
+def _progress(
+    terminal: Terminal, begun: Mapping[str, Any]
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Show how far a backfill is: a bar on a screen, else a line for each change."""
+    if terminal.quiet or terminal.as_json or not terminal.interactive:
+        seen: list[str] = []
+
+        def note(found: Mapping[str, Any]) -> None:
+            states = states_text(found["runs"])
+            if [states] != seen[-1:]:
+                seen.append(states)
+                terminal.note(f"{found['job']}: {states}")
+
+        yield note
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    shown = (MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    states = TextColumn("{task.fields[states]}")
+    with Progress(BarColumn(), *shown, states, console=terminal.err, transient=True) as bar:
+        task = bar.add_task("", total=begun["total"], states="")
+
+        def draw(found: Mapping[str, Any]) -> None:
+            done = sum(found["runs"].get(state, 0) for state in _OVER)
+            bar.update(task, completed=done, states=states_text(found["runs"]))
+
+        yield draw

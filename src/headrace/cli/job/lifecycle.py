@@ -1,0 +1,93 @@
+"""Submits, approves, rejects, suspends, resumes and deletes jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.connector.selection import carry_out, confirm_patterns, for_each, matching
+from headrace.cli.invocation import invocation_of
+from headrace.cli.job.arguments import JobName, JobNames
+from headrace.cli.options import Json, YesAll
+
+if TYPE_CHECKING:
+    from headrace.client import JobsApi
+
+
+def _command(about: str, do: Callable[[JobsApi, str], dict[str, Any]]) -> Callable[..., None]:
+    """Return the command that brings jobs to another state."""
+
+    def command(context: typer.Context, names: JobNames, as_json: Json = False) -> None:
+        _bring(context, names, do)
+
+    command.__doc__ = about
+    return command
+
+
+def _bring(
+    context: typer.Context, names: list[str], do: Callable[[JobsApi, str], dict[str, Any]]
+) -> None:
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+
+        def bring(name: str) -> str:
+            return str(do(client.jobs, name)["state"])
+
+        found = matching(names, client.jobs.names, "job")
+        work = {name: partial(bring, name) for name in found}
+        carry_out(client, invocation.terminal, work, None, 0, key="state")
+
+
+submit = _command(
+    "Ask for the approval of drafts; one that asks nobody is approved at once.",
+    lambda jobs, name: jobs.submit(name),
+)
+suspend = _command(
+    "Start no more runs of jobs; what is running is finished. See resume.",
+    lambda jobs, name: jobs.suspend(name),
+)
+resume = _command(
+    "Let jobs go on that were suspended or have failed. Windows that were due meanwhile are "
+    "run as their catchup says.",
+    lambda jobs, name: jobs.resume(name),
+)
+
+
+def approve(
+    context: typer.Context,
+    name: JobName,
+    *,
+    version: Annotated[
+        int | None,
+        typer.Option(min=1, help="The version that you have read: no other is approved."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Approve a job that was submitted. You must be one of its approvers."""
+    _bring(context, [name], lambda jobs, name: jobs.approve(name, version))
+
+
+def reject(
+    context: typer.Context,
+    name: JobName,
+    *,
+    why: Annotated[str, typer.Option(help="What has to be changed.")],
+    as_json: Json = False,
+) -> None:
+    """Send a job back that was submitted. You must be one of its approvers."""
+    _bring(context, [name], lambda jobs, name: jobs.reject(name, why))
+
+
+def delete(
+    context: typer.Context, names: JobNames, *, yes: YesAll = False, as_json: Json = False
+) -> None:
+    """Delete jobs with their runs. What they have written stays."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = matching(names, client.jobs.names, "job")
+        confirm_patterns(invocation.terminal, names, found, yes=yes)
+        work = for_each(found, "deleted", client.jobs.delete)
+        carry_out(client, invocation.terminal, work, None, 0)

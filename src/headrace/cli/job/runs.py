@@ -1,0 +1,223 @@
+"""Runs of jobs: triggered, shown, stopped and run again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.formats import count, moment, span
+from headrace.cli.invocation import invocation_of
+from headrace.cli.job.arguments import (
+    AwaitRuns,
+    JobName,
+    RunNumber,
+    Timeout,
+    bound_of,
+    within,
+)
+from headrace.cli.job.show import state_text, window_text
+from headrace.cli.options import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.cli.terminal import Terminal
+    from headrace.client import Client, JobsApi
+
+_FIGURES = ("read", "written", "filtered", "rejected")
+
+
+def trigger(
+    context: typer.Context,
+    name: JobName,
+    *,
+    lower: Annotated[
+        str | None, typer.Option(metavar="BOUND", help="The first that is read.")
+    ] = None,
+    upper: Annotated[
+        str | None, typer.Option(metavar="BOUND", help="The first that is not read.")
+    ] = None,
+    wait: AwaitRuns = False,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Run a window of a job now: the newest that is past, or that between bounds.
+
+    Bounds are of the job's kind, such as times. A window that has a run keeps it.
+    """
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        bounds = {"--lower": lower, "--upper": upper}
+        if any(bounds.values()) and (job := client.jobs.get(name))["boundaries"] == "time":
+            bounds = {
+                option: text and bound_of(job, text, option).isoformat()
+                for option, text in bounds.items()
+            }
+        run = client.jobs.trigger(name, *bounds.values())
+        if run["state"] not in {"queued", "running"}:
+            fix = f"headrace job rerun {name} {run['id']}"
+            invocation.terminal.note(f"The window has a run, {run['id']}; read it again: {fix}")
+        _tell(context, client, run, wait=wait, timeout=timeout)
+
+
+def list_runs(
+    context: typer.Context,
+    name: JobName,
+    *,
+    states: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only those in this state; may be repeated."),
+    ] = None,
+    backfill: Annotated[str | None, typer.Option(help="Only those of a backfill.")] = None,
+    before: Annotated[
+        int | None, typer.Option(min=1, metavar="RUN", help="Only those before this run.")
+    ] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many of the newest.")
+    ] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the runs of a job, the newest first, with what became of their records."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found, following = client.jobs.runs(
+            name,
+            states=[each.lower() for each in states or ()],
+            backfill=backfill,
+            before=before,
+            limit=lines,
+        )
+    show_runs(invocation.terminal, found, empty=f"{name} has no such run")
+    if following is not None:
+        invocation.terminal.note(f"There are more: --before {following}, or --lines.")
+
+
+def show_runs(terminal: Terminal, found: Sequence[dict[str, Any]], *, empty: str) -> None:
+    """Print a table of runs, with what became of their records."""
+    terminal.show_rows(
+        ("run", "state", "window", "trigger", "attempt", *_FIGURES, "began", "took"),
+        (
+            (
+                run["id"],
+                state_text(run["state"]),
+                window_text(run["boundaries"]),
+                run["trigger"],
+                run["attempt"],
+                *(count(run["counts"][figure]) for figure in _FIGURES),
+                moment(run["began"] or ""),
+                "" if run["seconds"] is None else span(run["seconds"]),
+            )
+            for run in found
+        ),
+        json=found,
+        right=("run", "attempt", *_FIGURES, "took"),
+        empty=empty,
+    )
+
+
+def show_run(
+    context: typer.Context,
+    name: JobName,
+    run: Annotated[
+        int | None, typer.Argument(metavar="[RUN]", min=1, help="The run; the newest if none.")
+    ] = None,
+    *,
+    trace: Annotated[bool, typer.Option("--trace", help="Show its error in full.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a run: its state, window and attempts, its counts, and why it has failed."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = client.jobs.run(name, run) if run else client.jobs.get(name)["newest"]
+    if found is None:
+        invocation.terminal.show({}, empty=f"{name} has had no run")
+        return
+    counts, error = found["counts"], (found["error"] or "").strip()
+    figures = [f"{count(counts[figure])} {figure}" for figure in _FIGURES]
+    began, ended = (moment(found[key] or "") for key in ("began", "ended"))
+    asked = ", asked to stop" if found["stopping"] else ""
+    facts = {
+        "run": f"{found['id']} of {found['job']}",
+        "state": f"{found['state']}{asked}",
+        "window": window_text(found["boundaries"]),
+        "trigger": f"{found['trigger']} by {found['by']}",
+        "backfill": found["backfill"],
+        "attempt": found["attempt"] or "",
+        "due": moment(found["due"]) if found["state"] == "queued" else "",
+        "began": began,
+        "ended": ended,
+        "took": "" if found["seconds"] is None else span(found["seconds"]),
+        "records": ", ".join(figures) + ("" if counts["balanced"] else "; not in balance"),
+        "worker": found["worker"],
+        "application": found["application"],
+        "error": error if trace else error.partition("\n")[0],
+    }
+    lines = (f"{label:<12} {text}" for label, text in facts.items() if text)
+    invocation.terminal.show(found, *lines)
+
+
+def _command(
+    about: str, do: Callable[[JobsApi, str, int], dict[str, Any]]
+) -> Callable[..., None]:
+    """Return the command that lets a run begin again."""
+
+    def command(
+        context: typer.Context,
+        name: JobName,
+        run: RunNumber,
+        *,
+        wait: AwaitRuns = False,
+        timeout: Timeout = None,
+        as_json: Json = False,
+    ) -> None:
+        with invocation_of(context).client() as client:
+            begun = do(client.jobs, name, run)
+            _tell(context, client, begun, wait=wait, timeout=timeout)
+
+    command.__doc__ = about
+    return command
+
+
+retry = _command(
+    "Let a run that has failed, or was stopped, go on where it stood.",
+    lambda jobs, name, run: jobs.retry(name, run),
+)
+rerun = _command(
+    "Read a run's window again from the beginning, and write it anew. It is refused where a "
+    "sink would hold its rows twice then.",
+    lambda jobs, name, run: jobs.rerun(name, run),
+)
+
+
+def stop_run(
+    context: typer.Context, name: JobName, run: RunNumber, as_json: Json = False
+) -> None:
+    """Stop a run after its batch. What it has written stays; a retry goes on from there."""
+    with invocation_of(context).client() as client:
+        _tell(context, client, client.jobs.stop_run(name, run))
+
+
+def _tell(
+    context: typer.Context,
+    client: Client,
+    run: Mapping[str, Any],
+    *,
+    wait: bool = False,
+    timeout: float | None = None,
+) -> None:
+    """Print a run, once it has ended if that is to be waited for."""
+    terminal = invocation_of(context).terminal
+    seen = [""]
+
+    def changed(run: Mapping[str, Any]) -> None:
+        if run["state"] != seen[-1]:
+            seen.append(run["state"])
+            terminal.note(f"{run['job']}: run {run['id']} is {run['state']}")
+
+    if wait:
+        longest = within(timeout)
+        run = client.jobs.await_run(run["job"], run["id"], within=longest, on_look=changed)
+    state = "stopping" if run["stopping"] else run["state"]
+    window = window_text(run["boundaries"])
+    terminal.show(run, f"{run['job']}: run {run['id']} is {state}, {window}")

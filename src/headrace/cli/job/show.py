@@ -1,0 +1,146 @@
+"""Shows jobs: how they are, and when they run next."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.formats import moment
+from headrace.cli.invocation import invocation_of
+from headrace.cli.job.arguments import JobName
+from headrace.cli.options import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.text import Text
+
+
+_STYLES = {
+    "running": "green",
+    "succeeded": "green",
+    "finished": "cyan",
+    "failed": "bold red",
+    "rejected": "bold red",
+    "submitted": "yellow",
+    "suspended": "yellow",
+    "stopped": "yellow",
+}
+
+
+def state_text(state: str) -> Text:
+    """Return the state of a job or of a run in its colour."""
+    from rich.text import Text
+
+    return Text(state, style=_STYLES.get(state, ""))
+
+
+def states_text(runs: Mapping[str, int]) -> str:
+    """Return how many runs are in which state: ``3 succeeded, 1 failed``."""
+    return ", ".join(f"{count} {state}" for state, count in runs.items() if count)
+
+
+def window_text(boundaries: Mapping[str, Any]) -> str:
+    """Return bounds in one line; those of times without their zone, which is UTC."""
+    lower, upper = boundaries["lower"], boundaries["upper"]
+    if boundaries["kind"] == "time":
+        lower, upper = (each and moment(each.removesuffix("+00:00")) for each in (lower, upper))
+    return f"{lower or 'the beginning'} to {upper or 'the end'}"
+
+
+def run_text(run: Mapping[str, Any] | None) -> str:
+    """Return a run in a few words."""
+    return (
+        "" if run is None else f"{run['id']} {run['state']}, {window_text(run['boundaries'])}"
+    )
+
+
+def schedule_text(job: Mapping[str, Any]) -> str:
+    """Return when a job runs: ``every 1 hour, Europe/Zurich``."""
+    section: Mapping[str, Any] = job["schedule"] or {}
+    for key in ("every", "cron", "after"):
+        if section.get(key):
+            zone = job["zone"]
+            return f"{key} {section[key]}" + ("" if zone in {None, "UTC"} else f", {zone}")
+    return "once" if section.get("once") else "by hand"
+
+
+def list_jobs(
+    context: typer.Context,
+    state: Annotated[
+        str | None, typer.Option(help="Only those that are in this state, such as running.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List jobs with their states, their runs, and when they run next."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        every = client.jobs.all()
+    shown = [job for job in every if state is None or job["state"] == state.lower()]
+    invocation.terminal.show_rows(
+        ("name", "state", "schedule", "next", "runs", "newest run"),
+        (
+            (
+                job["name"],
+                state_text(job["state"]),
+                schedule_text(job),
+                moment(job["fires"][0]) if job["fires"] else "",
+                states_text(job["runs"]),
+                run_text(job["newest"]),
+            )
+            for job in shown
+        ),
+        json=shown,
+        empty="no jobs" if not every else "no job matches",
+    )
+
+
+def show(
+    context: typer.Context,
+    name: JobName,
+    *,
+    document: Annotated[
+        bool, typer.Option("--document", help="Print its document, to be edited.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a job: its state, schedule and runs, and when it runs next."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        job = client.jobs.get(name)
+    if document:
+        text = json.dumps(job["document"], indent=2, ensure_ascii=False)
+        invocation.terminal.show(job["document"], text)
+        return
+    why = f": {job['why']}" if job["why"] else ""
+    facts = {
+        "name": job["name"],
+        "state": f"{job['state']}{why}",
+        "version": job["version"],
+        "changed": f"{moment(job['changed'])} by {job['by']}",
+        "schedule": schedule_text(job),
+        "boundaries": job["boundaries"] or "",
+        "approvers": ", ".join(job["approvers"]) or "nobody is asked",
+        "runs": states_text(job["runs"]) or "none",
+        "newest run": run_text(job["newest"]),
+        "next": ", ".join(moment(each) for each in job["fires"][:3]),
+    }
+    lines = (f"{label:<12} {text}" for label, text in facts.items() if text)
+    invocation.terminal.show(job, *lines)
+
+
+def fires(
+    context: typer.Context,
+    name: JobName,
+    *,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Show when the next windows of a job are due by its schedule, whatever its state."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = client.jobs.fires(name, count)
+    lines = map(moment, found)
+    invocation.terminal.show(found, *lines, empty=f"{name} has no window to come")

@@ -1,0 +1,433 @@
+"""The document of a job: a copy in sections, with when and over what it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.control.config_keys import errors_at, unknown_keys
+from headrace.control.definition_forms import flat, from_sections
+from headrace.control.validation import check_definition, key_values
+from headrace.model import (
+    CatchUp,
+    Cron,
+    Definition,
+    Interval,
+    JobSpec,
+    Once,
+    Overlap,
+    PluginSpec,
+    Rhythm,
+    RunPolicy,
+    Schedule,
+    Unit,
+)
+from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, HeadraceError
+from headrace.sdk.config import (
+    ConfigType,
+    Lambda,
+    NonEmptyString,
+    NullOr,
+    Range,
+    Settings,
+    invalid,
+    setting,
+)
+from headrace.sdk.sensitive import secrets_in
+
+if TYPE_CHECKING:
+    from headrace.plugins import Registry
+    from headrace.sdk import SinkConnector, SourceConnector
+
+_Read = TypeVar("_Read")
+_INTERVAL = re.compile(r"(\d{1,8})\s*([a-z]+?)s?")
+_SHORT = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
+_LENGTHS = {
+    Unit.SECOND: timedelta(seconds=1),
+    Unit.MINUTE: timedelta(minutes=1),
+    Unit.HOUR: timedelta(hours=1),
+    Unit.DAY: timedelta(days=1),
+    Unit.WEEK: timedelta(weeks=1),
+}
+_ANY_START = "1970-01-01T00:00:00"
+"""Of a document that is only checked: what is stored says where it starts."""
+_YEARS = range(1900, 3000)
+_MOST = 366 * 24 * 3600  # seconds; a delay or a retry that is longer is a mistake
+
+
+class Mode(Enum):
+    """How a job moves what its source has."""
+
+    OFFLINE = "offline"
+
+
+def _interval(name: str, value: object) -> Interval:
+    found = _INTERVAL.fullmatch(str(value).strip().lower())
+    unit = found and _SHORT.get(found[2], found[2])
+    if found is None or unit not in {each.value for each in Unit}:
+        fix = f"Write a number and a unit of {', '.join(each.value for each in Unit)}."
+        raise invalid(name, value, "Must be an interval, such as 15 minutes", fix=fix)
+    return Interval(int(found[1]), Unit(unit))
+
+
+def _duration(name: str, value: object) -> timedelta:
+    if str(value).strip() == "0":
+        return timedelta()
+    interval = _interval(name, value)
+    if interval.unit not in _LENGTHS:
+        raise invalid(name, value, "Must be a duration of weeks or less", fix="Use days.")
+    if interval.amount > _MOST:
+        raise invalid(name, value, "Must be a year or less")
+    length: timedelta = interval.amount * _LENGTHS[interval.unit]
+    return length
+
+
+def _time(name: str, value: object) -> datetime:
+    try:
+        time = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        fix = "Write a time of day in the schedule's zone, such as 2026-01-31T00:00:00."
+        raise invalid(name, value, "Must be a time", fix=fix) from error
+    if time.microsecond:
+        raise invalid(name, value, "Must be a whole second")
+    if time.year not in _YEARS:  # there are windows and zones around those that are the limits
+        raise invalid(name, value, f"Must be in the years {_YEARS[0]} to {_YEARS[-1]}")
+    return time
+
+
+def _if_set(check: Callable[[str, object], object], text: str) -> NullOr:
+    def valid(name: str, value: object) -> None:
+        check(name, value)
+
+    return NullOr(Lambda(valid, text))
+
+
+_DURATION = _if_set(_duration, "A duration, such as 10 minutes")
+_TIME = _if_set(_time, "A time, such as 2026-01-31T00:00:00")
+
+
+class ScheduleSettings(Settings, group="Schedule"):
+    """When a job runs. Each window runs once, whatever wakes the job."""
+
+    every: str | None = setting(
+        "The length of a window, such as 1 hour, 15 minutes or 1 month: a number of seconds, "
+        "minutes, hours, days, weeks, months or years. Days and what is longer are of the "
+        "calendar in the zone.",
+        default=None,
+        validator=_if_set(_interval, "An interval, such as 1 hour"),
+    )
+    cron: str | None = setting(
+        "A cron expression of five fields, or of six with seconds first: a window lies between "
+        "two of its times.",
+        default=None,
+    )
+    once: bool = setting("One window, from start to end.", default=False)
+    after: str | None = setting(
+        "The name of another job: each of its windows that succeeds is run here too.",
+        default=None,
+        validator=NullOr(NonEmptyString()),
+    )
+    start: str | None = setting(
+        "Where the first window begins, as a time of day in the zone. By default at midnight "
+        "of the day on which it is made; its first window is then the one of that moment.",
+        default=None,
+        validator=_TIME,
+    )
+    end: str | None = setting(
+        "Where the last window ends. Null for no end.", default=None, validator=_TIME
+    )
+    zone: str = setting("The time zone, such as Europe/Zurich.", default="UTC")
+    delay: str = setting(
+        "How long a window waits for late data once it is past.",
+        default="0",
+        validator=_DURATION,
+    )
+    catchup: CatchUp = setting(
+        "Which windows are run that became due while no server was there, or before the job "
+        "was started: all of them, the latest, or none.",
+        default=CatchUp.ALL,
+    )
+    overlap: Overlap = setting(
+        "What becomes of a window that is due while an earlier one runs: it waits (queue), is "
+        "passed over (skip), or runs beside it (parallel).",
+        default=Overlap.QUEUE,
+    )
+    parallel: int = setting(
+        "How many windows run side by side at most, with overlap parallel.",
+        default=2,
+        validator=Range(1, 100),
+    )
+    depends_on_past: bool = setting(
+        "Whether a window waits until all windows before it have succeeded.", default=False
+    )
+
+
+class RunSettings(Settings, group="Runs"):
+    """What is done when a run fails."""
+
+    retries: int = setting(
+        "How often a run that has failed is tried again.", default=2, validator=Range(0, 100)
+    )
+    retry_delay: str = setting(
+        "The wait before the first retry; it doubles from one to the next.",
+        default="1 minute",
+        validator=_DURATION,
+    )
+    timeout: str | None = setting(
+        "How long an attempt may take. Null for as long as it likes.",
+        default=None,
+        validator=_DURATION,
+    )
+
+
+class JobSettings(RunSettings, group="Job"):
+    """The keys of a job beside its copy and its schedule."""
+
+    mode: Mode = setting("Whether it runs over windows (offline).", default=Mode.OFFLINE)
+    boundaries: BoundaryKind = setting(
+        "What the bounds of its windows are: times, positions of the source (offset), values "
+        "of a column, or versions (snapshot). Windows of a schedule are of times.",
+        default=BoundaryKind.TIME,
+    )
+    approvers: tuple[str, ...] = setting(
+        "Who may approve it; it does not run before. Empty where nobody is asked.",
+        default=(),
+        type=ConfigType.LIST,
+    )
+    engine: str = setting(
+        "The schedule engine that wakes it. The internal one needs nothing beside the server.",
+        default="internal",
+    )
+
+
+_KEYS = {*JobSettings.config_def().keys}
+
+
+def read_job(document: Mapping[str, Any]) -> JobSpec:
+    """Return what a job's document says. Raises ConfigErrors with all that is wrong."""
+    errors: list[ConfigError] = []
+    copy = {k: v for k, v in document.items() if k not in _KEYS and k != "schedule"}
+    own = flat({k: v for k, v in document.items() if k in _KEYS})
+    definition = _gathered(errors, lambda: _copy(copy))
+    settings = _gathered(errors, lambda: JobSettings.parsed(own))
+    section = document.get("schedule")
+    timing = None
+    if section is not None:
+        timing = _gathered(errors, lambda: _schedule_settings(section))
+    schedule = None
+    if timing is not None and timing.after is None:
+        schedule = _gathered(errors, lambda: _schedule(timing))
+    if timing is not None and settings is not None:
+        errors += _unfit(timing, settings.boundaries)
+    if errors:
+        raise ConfigErrors(errors)
+    assert definition is not None
+    assert settings is not None
+    return JobSpec(
+        definition=definition,
+        kind=settings.boundaries,
+        schedule=schedule,
+        after=None if timing is None else timing.after,
+        policy=_policy(settings, timing or ScheduleSettings.parsed({})),
+        engine=settings.engine,
+        approvers=settings.approvers,
+    )
+
+
+def _gathered(errors: list[ConfigError], read: Callable[[], _Read]) -> _Read | None:
+    try:
+        return read()
+    except ConfigErrors as several:
+        errors += several.errors
+    except ConfigError as error:
+        errors.append(error)
+    return None
+
+
+def _copy(document: Mapping[str, Any]) -> Definition:
+    definitions = from_sections(document)
+    first = definitions[0]
+    if len(definitions) > 1 or first.source is None or not first.sinks:
+        raise ConfigError(
+            problem="A job copies from one source straight into its sinks.",
+            fix="Give it a source: and sinks:, and no topic: between.",
+            field="topic" if first.topics else "source",
+        )
+    return first
+
+
+def _schedule_settings(section: object) -> ScheduleSettings:
+    if not isinstance(section, dict):
+        raise ConfigError(
+            problem="Expected a section of keys.",
+            fix="Write every:, cron:, once: or after: below it.",
+            field="schedule",
+        )
+    keys, props = ScheduleSettings.config_def(), flat(section)
+    if unknown := list(unknown_keys(keys, props, "schedule")):
+        raise ConfigErrors(unknown)
+    try:
+        return ScheduleSettings.parsed(props)
+    except ConfigErrors as several:
+        raise errors_at(several.errors, "schedule") from several
+
+
+def _schedule(timing: ScheduleSettings) -> Schedule:
+    return Schedule(
+        rhythm=_rhythm(timing),
+        start=_time("start", timing.start or _ANY_START),
+        end=_time("end", timing.end) if timing.end else None,
+        zone=timing.zone,
+        delay=_duration("delay", timing.delay),
+    )
+
+
+def _rhythm(timing: ScheduleSettings) -> Rhythm:
+    given = [timing.every, timing.cron, timing.once or None]
+    if sum(each is not None for each in given) != 1:
+        raise ConfigError(
+            problem="A schedule has one of every, cron, once and after.",
+            fix="Write one of them, such as every: 1 hour.",
+            field="schedule",
+        )
+    if timing.every is not None:
+        return _interval("every", timing.every)
+    return Once() if timing.cron is None else Cron(timing.cron)
+
+
+def _unfit(timing: ScheduleSettings, kind: BoundaryKind) -> Iterator[ConfigError]:
+    if timing.after is not None and (timing.every or timing.cron or timing.once):
+        fix = "Leave out every, cron and once."
+        yield ConfigError("It has the windows of another job.", fix=fix, field="schedule.after")
+    if timing.after is None and kind is not BoundaryKind.TIME:
+        yield ConfigError(
+            problem=f"The windows of a schedule are of times, not of kind {kind}.",
+            fix="Set boundaries to time, or leave the schedule out and give bounds by hand.",
+            field="boundaries",
+        )
+    if timing.once and not timing.start:
+        fix = "Set the start of the window."
+        problem = "A window that comes once has no start."
+        yield ConfigError(problem, fix=fix, field="schedule.start")
+
+
+def _policy(settings: JobSettings, timing: ScheduleSettings) -> RunPolicy:
+    return RunPolicy(
+        catch_up=timing.catchup,
+        overlap=timing.overlap,
+        parallel=timing.parallel,
+        depends_on_past=timing.depends_on_past,
+        retries=settings.retries,
+        retry_delay=_duration("retry.delay", settings.retry_delay),
+        timeout=None if settings.timeout is None else _duration("timeout", settings.timeout),
+    )
+
+
+def with_start(document: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
+    """Return a document in JSON's types whose schedule says where it starts.
+
+    That is written down once. What only YAML has, such as dates, becomes text.
+    """
+    document = json.loads(json.dumps(dict(document), default=str))
+    section = document.get("schedule")
+    if not isinstance(section, dict) or section.get("start") or section.get("after"):
+        return document
+    spec = read_job(document)
+    assert spec.schedule is not None
+    today = spec.schedule.local(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = today.replace(tzinfo=None).isoformat()
+    return {**document, "schedule": {**section, "start": start}}
+
+
+def check_job(document: Mapping[str, Any], registry: Registry) -> JobSpec:
+    """Return what a document says, once all of it is checked.
+
+    Raises ConfigErrors: with everything that is wrong.
+    """
+    spec = read_job(document)
+    found = [*check_definition(spec.definition, registry).errors]
+    found += plain_secrets(spec.definition, registry)
+    if found := found or [*_unbounded(spec, registry)]:
+        raise errors_at(found)
+    return spec
+
+
+def plain_secrets(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
+    """Yield an error for each secret that is written out.
+
+    Guarantee 6: a job's document is shown as it was given, to whoever is to approve it.
+    """
+    for key, text, field in key_values(definition, registry):
+        if registry.references.is_only(text):
+            continue
+        if key.type is ConfigType.PASSWORD or secrets_in(text):
+            yield ConfigError(
+                problem="A job holds no secret, as whoever approves it reads all of it.",
+                fix="Write a reference, such as ${env:SHOP_PASSWORD}.",
+                field=field,
+            )
+
+
+def _unbounded(spec: JobSpec, registry: Registry) -> Iterable[HeadraceError]:
+    source = spec.definition.source
+    assert source is not None
+    plugin = registry.source(source.plugin)
+    if spec.kind not in plugin.boundary_kinds:
+        kinds = ", ".join(sorted(plugin.boundary_kinds)) or "none"
+        yield ConfigError(
+            problem=f"{source.plugin} cannot be read between bounds of kind {spec.kind}.",
+            fix=f"Its kinds are: {kinds}.",
+            field="boundaries",
+        )
+        return
+    try:
+        bounded(spec.definition, Boundaries(spec.kind, *_SAMPLES[spec.kind]), registry)
+    except ConfigErrors as several:
+        yield from several.errors
+
+
+_SAMPLES: Mapping[BoundaryKind, tuple[str | None, str]] = {
+    BoundaryKind.TIME: ("2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z"),
+    BoundaryKind.OFFSET: (None, "[]"),
+    BoundaryKind.VALUE: ("1", "2"),
+    BoundaryKind.SNAPSHOT: ("1", "2"),
+}
+"""Bounds of each kind, by which a copy is asked whether it can be read between such."""
+
+
+def bounded(definition: Definition, boundaries: Boundaries, registry: Registry) -> Definition:
+    """Return a copy of what lies in boundaries only. Raises ConfigErrors."""
+    source = definition.source
+    assert source is not None
+    return replace(
+        definition,
+        source=_filled(registry.source(source.plugin), source, boundaries, registry),
+        sinks=tuple(
+            _filled(registry.sink(sink.plugin), sink, boundaries, registry)
+            for sink in definition.sinks
+        ),
+    )
+
+
+def _filled(
+    plugin: type[SourceConnector | SinkConnector],
+    spec: PluginSpec,
+    boundaries: Boundaries,
+    registry: Registry,
+) -> PluginSpec:
+    """Return a plugin with boundaries in its configuration. Raises ConfigErrors."""
+    values, _ = registry.references.values(spec.config)
+    try:
+        filled = plugin.fill_in_boundaries(plugin.config_def().parse(values), boundaries)
+    except ConfigErrors as several:
+        raise errors_at(several.errors, spec.place) from several
+    except ConfigError as error:
+        raise errors_at([error], spec.place) from error
+    # What is a reference stays one: only what the bounds have changed is put in.
+    changed = {key: value for key, value in filled.items() if values.get(key) != value}
+    return replace(spec, config={**spec.config, **changed})

@@ -1,0 +1,544 @@
+"""What can be done with jobs: each call becomes rows that the scheduler and workers read."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.control.job_definitions import check_job, read_job, with_start
+from headrace.model import (
+    RUNNABLE,
+    SCHEDULED,
+    CatchUp,
+    EventKind,
+    Job,
+    JobSpec,
+    JobState,
+    PluginSpec,
+    Run,
+    RunState,
+    Stamp,
+    TimeWindow,
+    Trigger,
+)
+from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
+from headrace.sdk.errors import Category, HeadraceError
+from headrace.store import JobChange, JobChangedError, NewRun, RunNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.plugins import Registry
+    from headrace.store import JobStore
+
+_MOST_WINDOWS = 100_000
+"""How many windows a backfill has at most."""
+_NOT_SUBMITTED = (JobState.DRAFT, JobState.REJECTED)
+_MAY_FIRE = {JobState.APPROVED, *SCHEDULED}
+_EARLIEST, _LATEST = (
+    time.replace(tzinfo=UTC)
+    for time in (datetime.min, datetime.max)  # noqa: DTZ901 - with a zone
+)
+
+
+class NotApproverError(HeadraceError):
+    """Only the approvers of a job may approve or reject it."""
+
+    code: ClassVar[str] = "job.not_approver"
+    category: ClassVar[Category] = Category.CONFIG
+
+
+class BackfillNotFoundError(HeadraceError):
+    """The job has no backfill of that name."""
+
+    code: ClassVar[str] = "backfill.not_found"
+    category: ClassVar[Category] = Category.CONFIG
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """A job as it is shown.
+
+    Args:
+        spec: What its document says; None where this version cannot read it.
+        approvers: Who may approve it.
+        runs: How many runs it has in each state.
+        fires: When its next windows are due; none while its schedule makes no runs.
+    """
+
+    job: Job
+    spec: JobSpec | None
+    approvers: Sequence[str]
+    runs: Mapping[RunState, int]
+    newest: Run | None
+    fires: Sequence[datetime]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backfill:
+    """How far a backfill is.
+
+    Args:
+        id: What it is called.
+        runs: How many of its runs are in each state.
+    """
+
+    id: str
+    job: str
+    runs: Mapping[RunState, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.runs.values())
+
+    @property
+    def done(self) -> bool:
+        """Return whether all its runs have ended."""
+        return not any(self.runs.get(each) for each in (RunState.QUEUED, RunState.RUNNING))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jobs:
+    """The offline jobs of an installation. Any thread may use it.
+
+    Whatever names a job raises JobNotFoundError where there is none, and RunNotFoundError
+    where its run is missing; JobChangedError where somebody else was faster.
+
+    Args:
+        changed: Called after each change, so that the scheduler and workers look at once.
+        approvers: Who may approve any job; empty where a job's own list decides alone.
+    """
+
+    store: JobStore
+    registry: Registry
+    clock: Callable[[], datetime]
+    changed: Callable[[], None] = lambda: None
+    approvers: Collection[str] = field(default=())
+
+    def views(self) -> list[JobView]:
+        return [self._view(job, 1) for job in self.store.jobs()]
+
+    def view(self, name: str, fires: int = 10) -> JobView:
+        return self._view(self.store.job(name), fires)
+
+    def _view(self, job: Job, fires: int) -> JobView:
+        spec = _spec_of(job)
+        newest = self.store.runs(job.name, limit=1)
+        comes = spec is not None and job.state in _MAY_FIRE
+        return JobView(
+            job=job,
+            spec=spec,
+            approvers=self._approvers(spec),
+            runs=self.store.counts(job.name),
+            newest=newest[0] if newest else None,
+            fires=self._fires(spec, fires) if spec is not None and comes else [],
+        )
+
+    def fires(self, name: str, amount: int) -> list[datetime]:
+        """Return when the next windows of a job's schedule are due, whatever its state."""
+        return self._fires(read_job(self.store.job(name).document), amount)
+
+    def _fires(self, spec: JobSpec, amount: int) -> list[datetime]:
+        return spec.schedule.next_fires(self.clock(), amount) if spec.schedule else []
+
+    def run(self, name: str, number: int) -> Run:
+        """Return a run of a job. Raises RunNotFoundError for another job's too."""
+        self.store.job(name)
+        run = self.store.run(number)
+        if run.job != name:
+            problem = f"Job {name} has no run {number}."
+            fix = f"List its runs: headrace job runs {name}."
+            raise RunNotFoundError(problem, field="run", fix=fix)
+        return run
+
+    def runs(
+        self,
+        name: str,
+        *,
+        states: Collection[RunState] = (),
+        backfill: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Run]:
+        """Return a job's runs, newest first, those before a number."""
+        self.store.job(name)
+        return self.store.runs(
+            name, states=states, backfill=backfill, before=before, limit=limit
+        )
+
+    def create(self, document: Mapping[str, Any], by: str) -> Job:
+        """Add a job as a draft. Raises JobExistsError, or what is wrong with it."""
+        now = self.clock()
+        written = with_start(document, now)
+        spec = check_job(written, self.registry)
+        wanted = Job(
+            name=spec.definition.name,
+            uid="",
+            document=written,
+            version=1,
+            state=JobState.DRAFT,
+            changed=now,
+            by=by,
+        )
+        made = self.store.create(_at_start(wanted, spec, now), spec.after, Stamp(now, by))
+        self.changed()
+        return made
+
+    def edit(self, name: str, document: Mapping[str, Any], by: str) -> Job:
+        """Give a job another document; the same one changes nothing.
+
+        Its windows go on where they stood. Where somebody is to be asked, it is submitted again
+        unless it never was, and none of its runs begins before the approval.
+        """
+        seen, now = self.store.job(name), self.clock()
+        section, stored = document.get("schedule"), seen.document.get("schedule")
+        if isinstance(section, dict) and isinstance(stored, dict) and "start" in stored:
+            document = {**document, "schedule": {"start": stored["start"], **section}}
+        written = with_start(document, now)
+        spec, before = check_job(written, self.registry), _spec_of(seen)
+        if spec.definition.name != name:
+            problem = f"The document is of {spec.definition.name}, not of {name}."
+            raise ConfigError(problem, field="name", fix="Use one name.")
+        if written == seen.document:
+            return seen
+        wanted = replace(seen, document=written, version=seen.version + 1)
+        if before is None or spec.schedule != before.schedule:
+            wanted = _at_start(wanted, spec, now, since=self._reached(seen, before, spec))
+        state = JobState.APPROVED
+        if seen.state in _NOT_SUBMITTED:
+            state = seen.state
+        elif self._approvers(spec):
+            state = JobState.SUBMITTED
+        elif seen.state is JobState.SUSPENDED or (
+            seen.state is JobState.FINISHED and wanted.cursor is None
+        ):
+            state = seen.state
+        why = None if seen.state is JobState.FAILED else seen.why
+        wanted = replace(wanted, state=state, why=why)
+        return self._change(seen, wanted, by, EventKind.JOB_EDITED, after=spec.after)
+
+    def _reached(self, seen: Job, before: JobSpec | None, spec: JobSpec) -> datetime | None:
+        """Return up to where a job's schedule has made runs; None where it has made none."""
+        if not self.store.runs(seen.name, limit=1):
+            return None
+        old, new = None if before is None else before.schedule, spec.schedule
+        if seen.cursor is None and old is not None and old.end is not None:
+            # It has come to its end: one with the same start is longer now, another is new.
+            return old.local(old.end) if new is not None and new.start == old.start else None
+        return seen.cursor
+
+    def submit(self, name: str, by: str) -> Job:
+        """Ask for a draft's approval; one that asks nobody is approved at once."""
+        seen = self._in(name, *_NOT_SUBMITTED)
+        asks = self._approvers(read_job(seen.document))
+        state = JobState.SUBMITTED if asks else JobState.APPROVED
+        wanted = replace(seen, state=state, why=None)
+        return self._change(seen, wanted, by, EventKind.JOB_SUBMITTED)
+
+    def approve(self, name: str, by: str, approver: str, version: int | None = None) -> Job:
+        """Approve a job that was submitted. Raises NotApproverError for who may not.
+
+        Args:
+            name: The job.
+            by: Who does it, for the record.
+            approver: Their name alone.
+            version: The version that they have read; None for whichever there is.
+        """
+        seen = self._to_approve(name, approver)
+        if version not in {None, seen.version}:
+            problem = f"Job {name} has version {seen.version} by now."
+            raise JobChangedError(problem, field="version", fix="Look at it again.")
+        wanted = replace(seen, state=JobState.APPROVED)
+        return self._change(seen, wanted, by, EventKind.JOB_APPROVED)
+
+    def reject(self, name: str, by: str, approver: str, why: str) -> Job:
+        """Send a job back to who has submitted it. Raises NotApproverError for who may not."""
+        seen = self._to_approve(name, approver)
+        rejected = replace(seen, state=JobState.REJECTED, why=why)
+        return self._change(seen, rejected, by, EventKind.JOB_REJECTED, detail={"why": why})
+
+    def _to_approve(self, name: str, approver: str) -> Job:
+        job = self.store.job(name)
+        named = self._approvers(_spec_of(job))
+        if approver not in named:
+            problem = f"{approver} may not approve or reject job {name}."
+            fix = f"Ask one of: {', '.join(named)}." if named else "Nobody has to approve it."
+            raise NotApproverError(problem, field="approvers", fix=fix)
+        return self._in(name, JobState.SUBMITTED)
+
+    def suspend(self, name: str, by: str) -> Job:
+        """Start no more runs of a job; what is running is finished."""
+        seen = self._in(name, *_MAY_FIRE)
+        wanted = replace(seen, state=JobState.SUSPENDED)
+        return self._change(seen, wanted, by, EventKind.JOB_SUSPENDED)
+
+    def resume(self, name: str, by: str) -> Job:
+        """Let a job go on: windows that were due meanwhile are run as ``catchup`` says."""
+        seen = self._in(name, JobState.SUSPENDED, JobState.FAILED)
+        resumed = replace(seen, state=JobState.APPROVED, why=None)
+        if seen.state is JobState.FAILED and seen.cursor is not None:
+            resumed = _at_start(resumed, read_job(seen.document), self.clock(), seen.cursor)
+        return self._change(seen, resumed, by, EventKind.JOB_RESUMED)
+
+    def delete(self, name: str, by: str) -> None:
+        self.store.delete(name, Stamp(self.clock(), by))
+        self.changed()
+
+    def trigger(
+        self,
+        name: str,
+        by: str,
+        lower: str | None = None,
+        upper: str | None = None,
+        trigger: Trigger = Trigger.MANUAL,
+    ) -> Run:
+        """Run a window now: between bounds, or the newest that is past by the schedule.
+
+        A window that has a run keeps it, however it is triggered: the run is returned as it is.
+        """
+        job, now = self._in(name, *RUNNABLE), self.clock()
+        spec = read_job(job.document)
+        if lower is None and upper is None:
+            boundaries = self._newest_past(spec)
+        else:
+            boundaries = Boundaries(spec.kind, lower, upper)
+        if boundaries.kind is BoundaryKind.TIME and (boundaries.times[1] or now) > now:
+            # Guarantee 5: its own run would be held for made, and what comes yet never read.
+            problem = f"The window up to {boundaries.upper} is not past."
+            raise ConfigError(problem, field="upper", fix="Wait until it is.")
+        if self.store.run_of(name, boundaries) is None:
+            self._check_apart(name, spec, boundaries)
+        made = NewRun(boundaries=boundaries, trigger=trigger, due=now)
+        self.store.add_runs(name, [made], Stamp(now, by))
+        found = self.store.run_of(name, boundaries)
+        assert found is not None
+        self.changed()
+        return found
+
+    def _check_apart(self, name: str, spec: JobSpec, boundaries: Boundaries) -> None:
+        """Raise ConfigError for a window that others have a part of, where that counts."""
+        lower, upper = (
+            boundaries.times if boundaries.kind is BoundaryKind.TIME else (None, None)
+        )
+        if lower is None or upper is None:
+            return
+        others = self.store.windows(name, lower, upper)
+        if not others or (appending := self._appending(spec)) is None:
+            return
+        raise ConfigError(
+            problem=f"A run of {others[0].lower} to {others[0].upper} has a part of the "
+            f"window, and {appending.plugin} would hold the rows of that part twice.",
+            fix="Give bounds that no run has a part of, or write by upsert.",
+            field="lower",
+        )
+
+    def _newest_past(self, spec: JobSpec) -> Boundaries:
+        schedule, now = spec.schedule, self.clock()
+        window = None if schedule is None else schedule.newest_past(now)
+        if window is None:
+            raise ConfigError(
+                problem="The job has no window that is past.",
+                fix="Give a lower and an upper bound.",
+                field="boundaries",
+            )
+        return Boundaries.between(window.lower, window.upper)
+
+    def backfill(
+        self,
+        name: str,
+        lower: datetime,
+        upper: datetime,
+        by: str,
+        *,
+        chunk: int = 1,
+    ) -> Backfill:
+        """Run all past windows of a range that have no run yet, so many of them together.
+
+        Those that the schedule makes runs of yet are left to it. Where there is no window left,
+        the backfill has no runs, and is not kept.
+
+        Args:
+            name: The job.
+            lower: Where the range begins, aware.
+            upper: Where it ends. Windows that it cuts are run whole.
+            by: Who asks.
+            chunk: How many windows that follow each other are read as one.
+        """
+        job, now = self._in(name, *RUNNABLE), self.clock()
+        spec = read_job(job.document)
+        if spec.schedule is None:
+            problem = f"Job {name} has no schedule, and so no windows."
+            raise ConfigError(problem, field="schedule", fix="Trigger it with bounds instead.")
+        if upper <= lower:
+            problem, fix = "The range is empty.", "Set an upper bound after the lower one."
+            raise ConfigError(problem, field="upper", fix=fix)
+        windows = _within(spec, lower, min(upper, now, job.cursor or now))
+        past = [window for window in windows if spec.schedule.due(window) <= now]
+        todo = self._without_run(name, past) if past else []
+        id_ = uuid.uuid4().hex[:8]
+        made = [
+            NewRun(
+                boundaries=Boundaries.between(windows[0].lower, windows[-1].upper),
+                trigger=Trigger.BACKFILL,
+                due=now,
+                backfill=id_,
+            )
+            for windows in _chunks(todo, chunk)
+        ]
+        self.store.add_runs(name, made, Stamp(now, by))
+        self.changed()
+        return Backfill(id=id_, job=name, runs=self.store.counts(name, id_))
+
+    def _without_run(self, name: str, windows: Sequence[TimeWindow]) -> list[TimeWindow]:
+        """Return those of windows that no run has a part of; both are in their order."""
+        spans = self.store.windows(name, windows[0].lower, windows[-1].upper)
+        times = (span.times for span in spans)
+        left = deque(sorted((lower or _EARLIEST, upper or _LATEST) for lower, upper in times))
+        reached, found = _EARLIEST, []
+        for window in windows:
+            while left and left[0][0] < window.upper:
+                reached = max(reached, left.popleft()[1])
+            if reached <= window.lower:
+                found.append(window)
+        return found
+
+    def backfill_of(self, name: str, backfill: str) -> Backfill:
+        """Return how far a backfill is. Raises BackfillNotFoundError."""
+        self.store.job(name)
+        runs = self.store.counts(name, backfill)
+        if not runs:
+            problem = f"Job {name} has no backfill {backfill}."
+            fix = f"Its runs name theirs: headrace job runs {name}."
+            raise BackfillNotFoundError(problem, field="backfill", fix=fix)
+        return Backfill(id=backfill, job=name, runs=runs)
+
+    def stop_backfill(self, name: str, backfill: str, by: str) -> Backfill:
+        """Stop what has not ended of a backfill. Raises BackfillNotFoundError."""
+        self.backfill_of(name, backfill)
+        self.store.stop_backfill(name, backfill, Stamp(self.clock(), by))
+        self.changed()
+        return self.backfill_of(name, backfill)
+
+    def stop_run(self, name: str, number: int, by: str) -> Run:
+        """Stop a run: what it has written stays, and a retry goes on from there."""
+        self.run(name, number)
+        found = self.store.ask_to_stop(number, Stamp(self.clock(), by))
+        self.changed()
+        return found
+
+    def retry(self, name: str, number: int, by: str) -> Run:
+        """Let a run that has failed, or was stopped, go on where it stood."""
+        run = self.run(name, number)
+        if run.state is RunState.SUCCEEDED:
+            problem = f"Run {number} has succeeded."
+            fix = f"To read its window again: headrace job rerun {name} {number}."
+            raise StateError(problem, field="run", fix=fix)
+        return self._again(number, by, from_beginning=False)
+
+    def rerun(self, name: str, number: int, by: str) -> Run:
+        """Read a run's window again from the beginning, and write it anew.
+
+        Raises ConfigError where a sink would hold its rows twice then.
+        """
+        self.run(name, number)
+        appending = self._appending(read_job(self.store.job(name).document))
+        if appending is not None:
+            raise ConfigError(
+                problem=f"{appending.plugin} appends, and would hold the window's rows twice.",
+                fix="Write it by upsert, or let it replace the window's rows by "
+                "replace.window.column, where it has that key.",
+                field=appending.field("connector"),
+            )
+        return self._again(number, by, from_beginning=True)
+
+    def _again(self, number: int, by: str, *, from_beginning: bool) -> Run:
+        stamp = Stamp(self.clock(), by)
+        found = self.store.run_again(number, stamp, from_beginning=from_beginning)
+        self.changed()
+        return found
+
+    def _appending(self, spec: JobSpec) -> PluginSpec | None:
+        """Return a sink that would hold rows twice that are written twice; None if all may."""
+        for sink in spec.definition.sinks:
+            plugin = self.registry.sink(sink.plugin)
+            values, _ = self.registry.references.values(sink.config)
+            if not plugin.repeatable(plugin.config_def().parse(values)):
+                return sink
+        return None
+
+    def _in(self, name: str, *states: JobState) -> Job:
+        job = self.store.job(name)
+        if job.state not in states:
+            problem = f"Job {name} is {job.state}."
+            fix = f"That is done with one that is {' or '.join(sorted(states))}."
+            raise JobChangedError(problem, field="state", fix=fix)
+        return job
+
+    def _approvers(self, spec: JobSpec | None) -> list[str]:
+        return sorted({*self.approvers, *(() if spec is None else spec.approvers)})
+
+    def _change(
+        self,
+        seen: Job,
+        wanted: Job,
+        by: str,
+        event: EventKind,
+        *,
+        detail: Mapping[str, object] | None = None,
+        after: str | None = None,
+    ) -> Job:
+        change = JobChange(seen=seen, wanted=wanted, event=event, after=after, detail=detail)
+        found = self.store.change(change, Stamp(self.clock(), by))
+        self.changed()
+        return found
+
+
+def _spec_of(job: Job) -> JobSpec | None:
+    """Return what a job's document says; None where another version has written it."""
+    try:
+        return read_job(job.document)
+    except ConfigErrors:
+        return None
+
+
+def _at_start(job: Job, spec: JobSpec, now: datetime, since: datetime | None = None) -> Job:
+    """Return a job that stands at the first window of its schedule, or at that of a time."""
+    schedule = spec.schedule
+    if schedule is None:
+        return replace(job, cursor=None, due=None)
+    if since is None and spec.policy.catch_up is not CatchUp.ALL:
+        since = now
+    first = next(schedule.windows(since), None)
+    if first is None:
+        return replace(job, cursor=None, due=None)
+    return replace(job, cursor=first.lower, due=schedule.due(first))
+
+
+def _within(spec: JobSpec, lower: datetime, upper: datetime) -> list[TimeWindow]:
+    """Return the windows of a schedule that have a part in a range. Raises ConfigError."""
+    assert spec.schedule is not None
+    found: list[TimeWindow] = []
+    for window in spec.schedule.windows(lower):
+        if window.lower >= upper:
+            break
+        found.append(window)
+        if len(found) > _MOST_WINDOWS:
+            problem = f"The range has more than {_MOST_WINDOWS} windows."
+            raise ConfigError(problem, field="upper", fix="Backfill a part of it at a time.")
+    return found
+
+
+def _chunks(windows: Sequence[TimeWindow], size: int) -> list[list[TimeWindow]]:
+    """Return windows in chunks of a size, each of windows that follow each other."""
+    chunks: list[list[TimeWindow]] = []
+    for window in windows:
+        newest = chunks[-1] if chunks else []
+        if newest and newest[-1].upper == window.lower and len(newest) < size:
+            newest.append(window)
+        else:
+            chunks.append([window])
+    return chunks

@@ -1,0 +1,211 @@
+"""A sync job, and its runs: one execution of an offline job over one window each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from headrace.model.batch import Counts
+
+if TYPE_CHECKING:
+    from headrace.model.connector import Definition
+    from headrace.model.schedule import Schedule
+    from headrace.sdk.boundaries import Boundaries, BoundaryKind
+
+
+class JobState(StrEnum):
+    """The states of a job, as InLong's groups have them; one that is deleted is gone."""
+
+    DRAFT = "draft"
+    SUBMITTED = "submitted"
+    REJECTED = "rejected"
+    APPROVED = "approved"
+    """It is to be registered with its schedule engine."""
+    CONFIGURED = "configured"
+    """It is registered, and has not run yet."""
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    FINISHED = "finished"
+    """Its schedule has come to its end, and so have its runs."""
+    FAILED = "failed"
+    """Its schedule engine refused it."""
+
+
+SCHEDULED = frozenset({JobState.CONFIGURED, JobState.RUNNING})
+"""The states in which a schedule makes runs."""
+RUNNABLE = SCHEDULED | {JobState.APPROVED, JobState.FINISHED}
+"""The states in which runs begin: nobody has suspended the job, or is to approve it yet."""
+
+
+class CatchUp(StrEnum):
+    """Which of the windows are run that became due while nothing could run."""
+
+    ALL = "all"
+    LATEST = "latest"
+    NONE = "none"
+
+
+class Overlap(StrEnum):
+    """What becomes of a window that is due while an earlier one runs."""
+
+    QUEUE = "queue"
+    SKIP = "skip"
+    PARALLEL = "parallel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPolicy:
+    """How the runs of a job follow each other, and what is done when one fails.
+
+    Args:
+        parallel: How many run side by side at most, where ``overlap`` is PARALLEL.
+        depends_on_past: Whether a window waits until all before it have succeeded.
+        retries: How often a run that has failed is tried again.
+        retry_delay: The wait before the first retry; it doubles from one to the next.
+        timeout: How long an attempt may take; None for as long as it likes.
+    """
+
+    catch_up: CatchUp = CatchUp.ALL
+    overlap: Overlap = Overlap.QUEUE
+    parallel: int = 1
+    depends_on_past: bool = False
+    retries: int = 2
+    retry_delay: timedelta = timedelta(minutes=1)
+    timeout: timedelta | None = None
+
+    @property
+    def side_by_side(self) -> int:
+        """Return how many runs of a schedule may run at a time."""
+        return self.parallel if self.overlap is Overlap.PARALLEL else 1
+
+    def wait(self, attempt: int) -> timedelta | None:
+        """Return the wait after an attempt, from 1, that has failed; None to give up."""
+        if attempt > self.retries:
+            return None
+        wait: timedelta = self.retry_delay * 2 ** (attempt - 1)
+        return min(wait, timedelta(days=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What a job's document says.
+
+    Args:
+        definition: The copy: one source and its sinks, direct.
+        kind: What the bounds of its runs are.
+        schedule: When it runs; None for one that is started otherwise.
+        after: The job whose successful windows it runs over, if that is its schedule.
+        engine: The schedule engine that wakes it.
+        approvers: Who may approve it; empty where nobody is asked.
+    """
+
+    definition: Definition
+    kind: BoundaryKind
+    schedule: Schedule | None = None
+    after: str | None = None
+    policy: RunPolicy = field(default_factory=RunPolicy)
+    engine: str = "internal"
+    approvers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """An offline job as it is stored.
+
+    Args:
+        uid: Its identity; a job that is made again under the name has another.
+        document: Its definition as it was given.
+        version: The number of the document, from 1.
+        cursor: The lower bound of the next window of its schedule; None before the first.
+        due: When that window is due; None where no more come.
+        why: Why it was rejected, suspended or has failed.
+    """
+
+    name: str
+    uid: str
+    document: Mapping[str, object]
+    version: int
+    state: JobState
+    cursor: datetime | None = None
+    due: datetime | None = None
+    why: str | None = None
+    changed: datetime
+    by: str
+
+
+class RunState(StrEnum):
+    """The states of a run."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    SKIPPED = "skipped"
+    """An earlier window ran when it was due."""
+
+
+class Trigger(StrEnum):
+    """What made a run."""
+
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    BACKFILL = "backfill"
+    CALLBACK = "callback"
+    """A schedule engine outside."""
+    AFTER = "after"
+    """The success of another job."""
+
+
+def memory_name(job: str) -> str:
+    """Return under which name the schemas of a job's streams are kept, for all its runs."""
+    return f"{job}@"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution of a job over one window, unique by the two (Guarantee 5).
+
+    Args:
+        due: When it may begin, or its next attempt.
+        backfill: The backfill that it is a part of.
+        attempt: The number of its newest attempt, from 1; 0 before the first.
+        generation: How often it was asked for from the beginning, from 1: what an earlier one
+            has written does not count.
+        epoch: Grows with each attempt; whoever writes about one names it (Guarantee 3).
+        owner: Who runs it.
+        stop_asked: Whether it is to be stopped.
+        application: Spark's, of the newest attempt.
+        error: Why the newest attempt has failed.
+    """
+
+    id: int
+    job: str
+    boundaries: Boundaries
+    state: RunState
+    trigger: Trigger
+    by: str
+    due: datetime
+    backfill: str | None = None
+    attempt: int = 0
+    generation: int = 1
+    epoch: int = 0
+    owner: str | None = None
+    stop_asked: bool = False
+    began: datetime | None = None
+    ended: datetime | None = None
+    counts: Counts = field(default_factory=Counts)
+    application: str | None = None
+    error: str | None = None
+
+    @property
+    def task_name(self) -> str:
+        """Return what its tasks are named by, in the place of a connector.
+
+        A retry has the name of the attempt before it, so that it goes on where that stood and
+        finds its marks (Guarantee 2); a run from the beginning has a name of its own.
+        """
+        return f"{self.job}@{self.id}.{self.generation}"

@@ -1,0 +1,308 @@
+"""When a job runs, and over which windows of time.
+
+A schedule cuts the time line from its start on at its ticks; a window is what lies between two
+cuts, closed below and open above. So windows tile the time line whatever the clock does: they
+depend on the schedule alone (Guarantee 5).
+"""
+
+from __future__ import annotations
+
+import calendar
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from itertools import count, islice
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+from typing_extensions import override
+
+from headrace.sdk.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LATEST = datetime.max.replace(tzinfo=UTC)
+_LAST_YEAR = _LATEST.year
+
+
+class Unit(Enum):
+    """What an interval is counted in."""
+
+    SECOND = "second"
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+_LENGTHS = {
+    Unit.SECOND: timedelta(seconds=1),
+    Unit.MINUTE: timedelta(minutes=1),
+    Unit.HOUR: timedelta(hours=1),
+}
+"""Units of time that passes; the others are of the calendar, in the schedule's zone."""
+_DAYS = {Unit.DAY: 1, Unit.WEEK: 7}
+_MONTHS = {Unit.MONTH: 1, Unit.YEAR: 12}
+
+
+class Rhythm(ABC):
+    """Where ticks lie."""
+
+    @abstractmethod
+    def ticks(self, start: datetime, after: datetime) -> Iterator[datetime]:
+        """Yield the ticks after a time, each later than the one before.
+
+        Args:
+            start: Where the schedule starts, in its zone.
+            after: A time that is not before the start.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Interval(Rhythm):
+    """Every so many units from the start on.
+
+    Days, weeks, months and years are of the calendar: a daily tick keeps its time of day when
+    clocks change, and the 31st is the last day of a shorter month. A time of day that clocks
+    leave out is as much later, one that they repeat is the first of both.
+    """
+
+    amount: int
+    unit: Unit
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for an amount that is not positive."""
+        if self.amount < 1:
+            raise ConfigError(
+                problem=f"Invalid interval {self.amount}.",
+                fix="Set it to 1 or more.",
+                field="schedule.interval",
+            )
+
+    @override
+    def ticks(self, start: datetime, after: datetime) -> Iterator[datetime]:
+        if (length := _LENGTHS.get(self.unit)) is not None:
+            step = self.amount * length
+            first = (after - start) // step + 1
+            yield from _within(lambda number: start.astimezone(UTC) + number * step, first)
+            return
+        first = max(0, self._passed(start, after) // self.amount - 1)
+        for tick in _within(lambda number: self._of_calendar(start, number), first):
+            if tick > after:
+                yield tick
+
+    def _passed(self, start: datetime, after: datetime) -> int:
+        """Return about how many units lie between two times."""
+        local = after.astimezone(start.tzinfo)
+        if self.unit in _DAYS:
+            return (local.date() - start.date()).days // _DAYS[self.unit]
+        months = (local.year - start.year) * 12 + local.month - start.month
+        return months // _MONTHS[self.unit]
+
+    def _of_calendar(self, start: datetime, number: int) -> datetime:
+        steps = number * self.amount
+        if self.unit in _DAYS:
+            local = start.replace(tzinfo=None) + timedelta(days=steps * _DAYS[self.unit])
+        else:
+            year, month = divmod(start.month - 1 + steps * _MONTHS[self.unit], 12)
+            year += start.year
+            if year > _LAST_YEAR:
+                raise OverflowError
+            day = min(start.day, calendar.monthrange(year, month + 1)[1])
+            local = start.replace(year=year, month=month + 1, day=day, tzinfo=None)
+        return local.replace(tzinfo=start.tzinfo).astimezone(UTC)
+
+
+def _within(tick: Callable[[int], datetime], first: int) -> Iterator[datetime]:
+    """Yield numbered ticks until the calendar ends."""
+    for number in count(first):
+        try:
+            yield tick(number)
+        except (OverflowError, ValueError):
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Cron(Rhythm):
+    """By a cron expression of five fields, or of six with seconds first.
+
+    Times of day that clocks leave out or repeat are those of Debian's cron.
+    """
+
+    expression: str
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for an expression that is none."""
+        try:
+            next(CronSim(self.expression, datetime(2000, 1, 1, tzinfo=UTC)))
+        except (CronSimError, StopIteration) as error:
+            raise ConfigError(
+                problem=f"Invalid cron expression {self.expression!r}: "
+                f"{str(error) or 'it never comes'}.",
+                fix="Write minute, hour, day of month, month and day of week, such as "
+                "30 2 * * *; a field of seconds may stand before them.",
+                field="schedule.cron",
+            ) from error
+
+    @override
+    def ticks(self, start: datetime, after: datetime) -> Iterator[datetime]:
+        last = after.astimezone(UTC)
+        try:
+            for tick in CronSim(self.expression, after.astimezone(start.tzinfo)):
+                # Two times of day may be one moment where clocks leave an hour out.
+                if (moment := tick.astimezone(UTC)) > last:
+                    last = moment
+                    yield moment
+        except OverflowError:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Once(Rhythm):
+    """One window, from the start to the end."""
+
+    @override
+    def ticks(self, start: datetime, after: datetime) -> Iterator[datetime]:
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimeWindow:
+    """The times from ``lower`` on and before ``upper``, both in UTC."""
+
+    lower: datetime
+    upper: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Cuts a time line into windows.
+
+    Args:
+        rhythm: Where the cuts are.
+        start: Where the first window begins, as a time of day in the zone.
+        end: Where the last one ends; None for no end.
+        zone: The name of the time zone, such as ``Europe/Zurich``.
+        delay: How long a window waits for late data once it is past.
+    """
+
+    rhythm: Rhythm
+    start: datetime
+    end: datetime | None = None
+    zone: str = "UTC"
+    delay: timedelta = field(default=timedelta())
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what does not go together."""
+        try:
+            ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ConfigError(
+                problem=f"Unknown time zone {self.zone!r}.",
+                fix="Name one of the IANA database, such as Europe/Zurich.",
+                field="schedule.zone",
+            ) from error
+        if self.delay < timedelta():
+            raise ConfigError(
+                problem=f"Invalid delay {self.delay}.",
+                fix="Set it to 0 or more.",
+                field="schedule.delay",
+            )
+        if self.end is None:
+            if isinstance(self.rhythm, Once):
+                raise ConfigError(
+                    problem="A window that comes once has no end.",
+                    fix="Set the end of the schedule.",
+                    field="schedule.end",
+                )
+        elif self._utc(self.end) <= self._utc(self.start):
+            raise ConfigError(
+                problem=f"The schedule ends at {self.end} and starts at {self.start}.",
+                fix="Set an end after the start.",
+                field="schedule.end",
+            )
+
+    def local(self, time: datetime) -> datetime:
+        """Return a time in the schedule's zone; one without a zone is taken to be in it."""
+        return time.astimezone(ZoneInfo(self.zone)) if time.tzinfo else self._placed(time)
+
+    def _placed(self, time: datetime) -> datetime:
+        return time.replace(tzinfo=ZoneInfo(self.zone))
+
+    def _utc(self, time: datetime) -> datetime:
+        return self.local(time).astimezone(UTC)
+
+    def cuts(self, since: datetime | None = None) -> Iterator[datetime]:
+        """Yield the bounds of windows in UTC, from the last one not after a time on."""
+        start, local = self._utc(self.start), self.local(self.start)
+        end = _LATEST if self.end is None else self._utc(self.end)
+        after = start if since is None else max(start, self._utc(since))
+        yield self._last(after)
+        for tick in self.rhythm.ticks(local, after):
+            if tick >= end:
+                break
+            yield tick
+        if self.end is not None and end > after:
+            yield end
+
+    def _last(self, time: datetime) -> datetime:
+        """Return the last bound that is not after a time."""
+        start, local = self._utc(self.start), self.local(self.start)
+        found, back = start, timedelta(days=1)
+        # Ticks come forwards only: look back twice as far until there is one.
+        while time - back > start:
+            earlier = list(_until(self.rhythm.ticks(local, time - back), time))
+            if earlier:
+                return earlier[-1]
+            back *= 4
+        for tick in _until(self.rhythm.ticks(local, start), time):
+            found = tick
+        return found
+
+    def windows(self, since: datetime | None = None) -> Iterator[TimeWindow]:
+        """Yield the windows in their order, from the one that a time is in on.
+
+        None for all of them. A time before the start is in none: then the first is the first.
+        """
+        end = None if self.end is None else self._utc(self.end)
+        if since is not None and end is not None and self._utc(since) >= end:
+            return
+        cuts = self.cuts(since)
+        lower = next(cuts)
+        for upper in cuts:
+            yield TimeWindow(lower, upper)
+            lower = upper
+
+    def due(self, window: TimeWindow) -> datetime:
+        """Return when a window may run: it is past, and late data has come."""
+        return window.upper + self.delay
+
+    def newest_past(self, now: datetime) -> TimeWindow | None:
+        """Return the newest window that is due; None before the first is."""
+        time, start = self._utc(now) - self.delay, self._utc(self.start)
+        if time <= start:
+            return None
+        end = None if self.end is None else self._utc(self.end)
+        upper = end if end is not None and time >= end else self._last(time)
+        if upper <= start:
+            return None
+        return TimeWindow(self._last(upper - timedelta(microseconds=1)), upper)
+
+    def next_fires(self, now: datetime, amount: int) -> list[datetime]:
+        """Return when the next windows will be due, so many after now."""
+        since = self._utc(now) - self.delay
+        due = (self.due(window) for window in self.windows(since))
+        return list(islice((time for time in due if time > self._utc(now)), amount))
+
+
+def _until(ticks: Iterator[datetime], time: datetime) -> Iterator[datetime]:
+    for tick in ticks:
+        if tick > time:
+            return
+        yield tick

@@ -1,0 +1,378 @@
+"""Offline jobs: their documents, approvals and schedules, their runs and backfills."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Body, Path, Query, Request
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from headrace.control import BALANCE, Jobs, JobView
+from headrace.model import JobState, Run, RunState, Trigger
+from headrace.rest.auth import caller, caller_name
+from headrace.rest.requests import Encoded, JsonMap, WholeText, storable
+from headrace.rest.v1.counts import RecordCounts
+from headrace.rest.v1.events import Storable
+from headrace.rest.v1.problems import Shown, problems
+from headrace.rest.v1.requests import IS_NUMBER, Moment, if_set
+from headrace.sdk import BoundaryKind
+
+_MOST = 2**63 - 1
+Number = Annotated[int, Path(ge=1, le=_MOST, description="The run.")]
+Version = Annotated[
+    int | None,
+    Query(ge=1, le=2**31 - 1, description="That which was read: any other is refused."),
+]
+Document = Annotated[
+    JsonMap,
+    Body(
+        description="The sections source, sinks and transforms, and the keys of jobs.",
+        examples=[
+            {
+                "name": "orders",
+                "source": {"connector": "jdbc", "table": "orders"},
+                "sinks": [{"connector": "delta", "path": "lake/orders"}],
+                "schedule": {"every": "1 hour"},
+            }
+        ],
+    ),
+]
+_WINDOW_IS_KEPT = "A window that has a run keeps it."
+
+
+class BoundariesShown(Shown):
+    """What a run reads: what lies at `lower` or after it, and before `upper`."""
+
+    kind: BoundaryKind
+    lower: str | None = Field(description="Null for the very first.")
+    upper: str | None = Field(description="Null for no end.")
+
+
+class RunShown(BaseModel):
+    """One execution of a job over one window."""
+
+    id: int = Field(description="Its number, of all jobs' runs; the newest has the highest.")
+    job: str
+    state: RunState
+    attempt: int = Field(
+        description="The number of its newest attempt, from 1; 0 before the first."
+    )
+    trigger: Trigger = Field(description="What made it.")
+    by: str = Field(description="Who made it.")
+    boundaries: BoundariesShown
+    backfill: str | None = Field(description="The backfill that it is a part of.")
+    due: datetime = Field(description="When it may begin, or its next attempt.")
+    generation: int = Field(description="How often it was read from the beginning, from 1.")
+    counts: RecordCounts = Field(description="What became of its records, in all attempts.")
+    balance: str = Field(default=BALANCE, description="The equation that is to hold.")
+    worker: str | None = Field(description="Who runs it.")
+    stopping: bool = Field(description="Whether it was asked to stop.")
+    application: str | None = Field(description="Spark's, of the newest attempt.")
+    error: str | None = Field(description="Why the newest attempt has failed.")
+    began: datetime | None = Field(description="When the newest attempt began.")
+    ended: datetime | None
+    seconds: float | None = Field(description="How long that took, or has taken so far.")
+
+    @classmethod
+    def of(cls, run: Run, now: datetime) -> Self:
+        took = None if run.began is None else (run.ended or now) - run.began
+        return cls(
+            id=run.id,
+            job=run.job,
+            state=run.state,
+            attempt=run.attempt,
+            trigger=run.trigger,
+            by=run.by,
+            boundaries=BoundariesShown.of(run.boundaries),
+            backfill=run.backfill,
+            due=run.due,
+            generation=run.generation,
+            counts=RecordCounts.of(run.counts),
+            worker=run.owner,
+            stopping=run.stop_asked and run.state is RunState.RUNNING,
+            application=run.application,
+            error=run.error,
+            began=run.began,
+            ended=run.ended,
+            seconds=None if took is None else took.total_seconds(),
+        )
+
+
+class RunPage(BaseModel):
+    """Some of a job's runs, the newest first."""
+
+    items: list[RunShown]
+    next: int | None = Field(description="The `before` of the next page; null on the last.")
+
+
+class RunQuery(BaseModel):
+    """Which runs, and which page of them; of several states one will do."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: list[RunState] = Field(default=[], description="Only those in one of these states.")
+    backfill: Storable | None = Field(default=None, description="Only those of a backfill.")
+    before: int | None = Field(
+        default=None, ge=1, le=_MOST, description="Only those before this one."
+    )
+    limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
+
+
+class JobSummary(BaseModel):
+    """A job, and how it is."""
+
+    name: str
+    state: JobState
+    why: str | None = Field(description="Why it was rejected or has failed.")
+    version: int = Field(description="The number of its document, from 1.")
+    changed: datetime
+    by: str = Field(description="Who has changed it last.")
+    boundaries: BoundaryKind | None = Field(
+        description="What the bounds of its runs are; null if its document cannot be read."
+    )
+    schedule: dict[str, Any] | None = Field(
+        description="That section of its document; null for a job that is triggered only."
+    )
+    zone: str | None = Field(description="The time zone of its schedule.")
+    approvers: list[str] = Field(description="Who may approve it.")
+    runs: dict[RunState, int] = Field(description="How many runs it has in each state.")
+    newest: RunShown | None = Field(description="Its newest run.")
+    fires: list[datetime] = Field(
+        description="When its next windows are due; none while its schedule makes no runs."
+    )
+
+    @classmethod
+    def of(cls, view: JobView, now: datetime, **more: object) -> Self:
+        job, spec = view.job, view.spec
+        shown = {
+            "name": job.name,
+            "state": job.state,
+            "why": job.why,
+            "version": job.version,
+            "changed": job.changed,
+            "by": job.by,
+            "boundaries": spec and spec.kind,
+            "schedule": job.document.get("schedule"),
+            "zone": spec.schedule.zone if spec and spec.schedule else None,
+            "approvers": view.approvers,
+            "runs": dict(view.runs),
+            "newest": view.newest and RunShown.of(view.newest, now),
+            "fires": view.fires,
+        }
+        return cls.model_validate({**shown, **more})
+
+
+class JobDetail(JobSummary):
+    """All that is known of a job."""
+
+    document: dict[str, Any] = Field(description="As it was given, with where it starts.")
+
+
+class JobDeleted(BaseModel):
+    """A job that is gone, with its runs; what they have written stays."""
+
+    name: str
+
+
+class Rejection(BaseModel):
+    """Why a job is sent back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    why: Annotated[WholeText, AfterValidator(storable)] = Field(
+        min_length=1, max_length=10_000, description="What has to be changed."
+    )
+
+
+class TriggerRequest(BaseModel):
+    """Which window to run: without bounds, the newest that is past by the schedule."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    lower: Annotated[WholeText, AfterValidator(storable)] = if_set(
+        max_length=100_000, description="The first that is read, of the job's kind of bounds."
+    )
+    upper: Annotated[WholeText, AfterValidator(storable)] = if_set(
+        max_length=100_000, description="The first that is not read; a time must be past."
+    )
+
+
+class BackfillRequest(BaseModel):
+    """Which windows of the schedule to run that are past and have no run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    lower: Moment = Field(description="Where the range begins.")
+    upper: Moment = Field(description="Where it ends. Windows that it cuts are run whole.")
+    chunk: Annotated[int, Field(ge=1, le=100_000), IS_NUMBER] = Field(
+        default=1, description="How many windows that follow each other are read as one."
+    )
+
+
+class BackfillShown(Shown):
+    """How far a backfill is."""
+
+    id: str
+    job: str
+    runs: dict[RunState, int] = Field(description="How many of its runs are in each state.")
+    total: int = Field(description="How many it has; one without any is not kept.")
+    done: bool = Field(description="Whether all of them have ended.")
+
+
+class FireList(BaseModel):
+    """When the next windows of a schedule are due."""
+
+    fires: list[datetime] = Field(description="None after the last, or without a schedule.")
+
+
+def job_routes(jobs: Jobs) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+    @router.get("", summary="List jobs")
+    def list_jobs() -> list[JobSummary]:
+        """Answer with all of them, by name, each with when it is due next."""
+        return [JobSummary.of(view, jobs.clock()) for view in jobs.views()]
+
+    @router.post("", status_code=201, summary="Create a job", responses=problems(409))
+    def create(document: Document, request: Request) -> JobDetail:
+        """Add a job as a draft: it runs once it is submitted and, if need be, approved."""
+        return _detail(jobs, jobs.create(document, caller(request)).name)
+
+    @router.get("/{name}", summary="Show a job", responses=problems(404))
+    def show(name: Encoded) -> JobDetail:
+        return _detail(jobs, name)
+
+    @router.put("/{name}", summary="Edit a job", responses=problems(404, 409))
+    def edit(name: Encoded, document: Document, request: Request) -> JobDetail:
+        """Give a job another document. Its windows go on where they stood.
+
+        Where somebody is to approve it, it is submitted again, and no run of it begins before.
+        """
+        return _detail(jobs, jobs.edit(name, document, caller(request)).name)
+
+    @router.delete("/{name}", summary="Delete a job", responses=problems(404, 409))
+    def delete(name: Encoded, request: Request) -> JobDeleted:
+        """Delete a job with its runs. What they have written stays."""
+        jobs.delete(name, caller(request))
+        return JobDeleted(name=name)
+
+    @router.get("/{name}/fires", summary="Preview a job's schedule", responses=problems(404))
+    def fires(name: Encoded, count: Annotated[int, Query(ge=1, le=1000)] = 10) -> FireList:
+        """Tell when the next windows are due by the schedule, whatever the job's state."""
+        return FireList(fires=jobs.fires(name, count))
+
+    _add_states(router, jobs)
+    _add_runs(router, jobs)
+    _add_backfills(router, jobs)
+    return router
+
+
+def _detail(jobs: Jobs, name: str) -> JobDetail:
+    view = jobs.view(name)
+    return JobDetail.of(view, jobs.clock(), document=dict(view.job.document))
+
+
+def _add_states(router: APIRouter, jobs: Jobs) -> None:
+    """Add the routes by which a job comes to another state."""
+
+    @router.post("/{name}/submit", summary="Submit a job", responses=problems(404, 409))
+    def submit(name: Encoded, request: Request) -> JobDetail:
+        """Ask for a draft's approval; one that asks nobody is approved at once."""
+        return _detail(jobs, jobs.submit(name, caller(request)).name)
+
+    @router.post("/{name}/approve", summary="Approve a job", responses=problems(404, 409))
+    def approve(name: Encoded, request: Request, version: Version = None) -> JobDetail:
+        """Let a job run that was submitted. The caller must be one of its approvers."""
+        jobs.approve(name, caller(request), caller_name(request), version)
+        return _detail(jobs, name)
+
+    @router.post("/{name}/reject", summary="Reject a job", responses=problems(404, 409))
+    def reject(name: Encoded, asked: Rejection, request: Request) -> JobDetail:
+        """Send a job back that was submitted. The caller must be one of its approvers."""
+        jobs.reject(name, caller(request), caller_name(request), asked.why)
+        return _detail(jobs, name)
+
+    @router.post("/{name}/suspend", summary="Suspend a job", responses=problems(404, 409))
+    def suspend(name: Encoded, request: Request) -> JobDetail:
+        """Start no more runs of a job. What is running is finished."""
+        return _detail(jobs, jobs.suspend(name, caller(request)).name)
+
+    @router.post("/{name}/resume", summary="Resume a job", responses=problems(404, 409))
+    def resume(name: Encoded, request: Request) -> JobDetail:
+        """Let a job go on. Windows that were due meanwhile are run as `catchup` says."""
+        return _detail(jobs, jobs.resume(name, caller(request)).name)
+
+
+def _add_runs(router: APIRouter, jobs: Jobs) -> None:
+    """Add the routes of runs."""
+    one = "/{name}/runs/{run}"
+
+    def shown(run: Run) -> RunShown:
+        return RunShown.of(run, jobs.clock())
+
+    @router.post(
+        "/{name}/trigger",
+        summary="Run a window now",
+        description=_WINDOW_IS_KEPT,
+        responses=problems(404, 409),
+    )
+    def trigger(name: Encoded, asked: TriggerRequest, request: Request) -> RunShown:
+        return shown(jobs.trigger(name, caller(request), asked.lower, asked.upper))
+
+    @router.get("/{name}/runs", summary="List the runs of a job", responses=problems(404))
+    def list_runs(name: Encoded, asked: Annotated[RunQuery, Query()]) -> RunPage:
+        found = jobs.runs(
+            name,
+            states=asked.state,
+            backfill=asked.backfill,
+            before=asked.before,
+            limit=asked.limit + 1,
+        )
+        page = [shown(run) for run in found[: asked.limit]]
+        return RunPage(items=page, next=page[-1].id if len(found) > len(page) else None)
+
+    @router.get(one, summary="Show a run", responses=problems(404))
+    def show(name: Encoded, run: Number) -> RunShown:
+        return shown(jobs.run(name, run))
+
+    @router.post(f"{one}/stop", summary="Stop a run", responses=problems(404, 409))
+    def stop(name: Encoded, run: Number, request: Request) -> RunShown:
+        """Stop a run after its batch. What it has written stays; a retry goes on from there."""
+        return shown(jobs.stop_run(name, run, caller(request)))
+
+    @router.post(f"{one}/retry", summary="Retry a run", responses=problems(404, 409))
+    def retry(name: Encoded, run: Number, request: Request) -> RunShown:
+        """Let a run that has failed, or was stopped, go on where it stood."""
+        return shown(jobs.retry(name, run, caller(request)))
+
+    @router.post(f"{one}/rerun", summary="Run a window again", responses=problems(404, 409))
+    def rerun(name: Encoded, run: Number, request: Request) -> RunShown:
+        """Read a run's window again from the beginning, and write it anew.
+
+        It is refused where a sink would hold its rows twice then.
+        """
+        return shown(jobs.rerun(name, run, caller(request)))
+
+
+def _add_backfills(router: APIRouter, jobs: Jobs) -> None:
+    """Add the routes of backfills."""
+    one = "/{name}/backfills/{backfill}"
+
+    @router.post(
+        "/{name}/backfills",
+        summary="Run the windows of a range",
+        description=_WINDOW_IS_KEPT,
+        responses=problems(404, 409),
+    )
+    def backfill(name: Encoded, asked: BackfillRequest, request: Request) -> BackfillShown:
+        by, chunk = caller(request), asked.chunk
+        return BackfillShown.of(jobs.backfill(name, asked.lower, asked.upper, by, chunk=chunk))
+
+    @router.get(one, summary="Show a backfill", responses=problems(404))
+    def show(name: Encoded, backfill: Encoded) -> BackfillShown:
+        return BackfillShown.of(jobs.backfill_of(name, backfill))
+
+    @router.post(f"{one}/stop", summary="Stop a backfill", responses=problems(404))
+    def stop(name: Encoded, backfill: Encoded, request: Request) -> BackfillShown:
+        """Stop those of its runs that have not ended."""
+        return BackfillShown.of(jobs.stop_backfill(name, backfill, caller(request)))

@@ -1,0 +1,178 @@
+"""Makes runs of the windows that are due."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.control import read_job
+from headrace.model import (
+    CatchUp,
+    EventKind,
+    Job,
+    JobSpec,
+    JobState,
+    Overlap,
+    RunState,
+    Stamp,
+    TimeWindow,
+    Trigger,
+)
+from headrace.repeated_errors import RepeatedErrors
+from headrace.sdk import Boundaries, ConfigErrors
+from headrace.store import JobChange, NewRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.store import JobStore
+
+log = structlog.get_logger(__name__)
+
+_JOBS = 200
+"""How many jobs a tick looks at, so that it is short; those that are left come next."""
+_WINDOWS = 1000
+"""How many windows of a job a tick makes runs of."""
+_LATE = timedelta(minutes=1)
+"""A window that is due for longer was missed."""
+_BY = "scheduler"
+
+
+@dataclass(kw_only=True)
+class Scheduler:
+    """Ticks, and makes runs of windows that are due (Guarantee 5).
+
+    Args:
+        made: Called after a tick that made runs, so that workers look at once.
+        interval: The longest wait between two ticks.
+    """
+
+    store: JobStore
+    clock: Callable[[], datetime]
+    made: Callable[[], None] = lambda: None
+    interval: timedelta = timedelta(seconds=1)
+    _woken: threading.Event = field(default_factory=threading.Event)
+    _stopping: bool = False
+
+    def run(self) -> None:
+        """Tick until ``stop`` is called; blocks."""
+        errors = RepeatedErrors("schedules cannot be looked at now", "schedules work again")
+        while not self._stopping:
+            with errors.logged():
+                if self.tick():
+                    self.made()
+            self._woken.wait(self.interval.total_seconds())
+            self._woken.clear()
+
+    def wake(self) -> None:
+        """Tick soon. Any thread may call it."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End ``run``. Any thread may call it."""
+        self._stopping = True
+        self._woken.set()
+
+    def tick(self) -> int:
+        """Register jobs that were approved, and make runs of what is due; return how many."""
+        now = self.clock()
+        stamp = Stamp(now, _BY)
+        approved = self.store.in_states([JobState.APPROVED])
+        self.store.change_all([self._registered(job) for job in approved], stamp)
+        due = self.store.due(now, _JOBS)
+        # One transaction for all: each is a write to the disk. Of two servers one makes a run.
+        done = self.store.change_all([self._fired(job, now) for job in due], stamp)
+        return sum(len(change.made) for change in done)
+
+    def fire(self, job: Job) -> None:
+        """Make runs of all windows of a job that are due, whatever its state."""
+        now = self.clock()
+        while job.due is not None and job.due <= now:
+            job = self.store.change(self._fired(job, now), Stamp(now, _BY))
+
+    def _registered(self, job: Job) -> JobChange:
+        runs, section = self.store.counts(job.name), job.document.get("schedule")
+        state = JobState.RUNNING if runs else JobState.CONFIGURED
+        has_windows = isinstance(section, dict) and not section.get("after")
+        if has_windows and job.cursor is None and runs and not _waiting(runs):
+            state = JobState.FINISHED
+        wanted = replace(job, state=state)
+        return JobChange(seen=job, wanted=wanted, event=EventKind.JOB_REGISTERED)
+
+    def _fired(self, job: Job, now: datetime) -> JobChange:
+        try:
+            spec = read_job(job.document)
+        except ConfigErrors as errors:  # it was written by another version
+            failed = replace(job, state=JobState.FAILED, why=str(errors), due=None)
+            return JobChange(seen=job, wanted=failed, event=EventKind.JOB_FAILED)
+        if spec.schedule is None or job.cursor is None:
+            return JobChange(seen=job, wanted=replace(job, due=None))
+        due, moved = _due(job, spec, now)
+        more = moved.due is not None and moved.due <= now
+        wanted, missed = _wanted(spec, due, now, more=more)
+        made = self._runs(job, spec, wanted, now)
+        if moved.cursor is None and not made and not _waiting(self.store.counts(job.name)):
+            moved = replace(moved, state=JobState.FINISHED)
+        if not missed:
+            return JobChange(seen=job, wanted=moved, made=made)
+        detail = {"windows": len(missed), "until": missed[-1].upper.isoformat()}
+        return JobChange(
+            seen=job, wanted=moved, event=EventKind.WINDOWS_MISSED, made=made, detail=detail
+        )
+
+    def _runs(
+        self, job: Job, spec: JobSpec, windows: Sequence[TimeWindow], now: datetime
+    ) -> list[NewRun]:
+        skips = spec.policy.overlap is Overlap.SKIP
+        busy = skips and _waiting(self.store.counts(job.name))
+        made: list[NewRun] = []
+        for window in windows:
+            bounds = Boundaries.between(window.lower, window.upper)
+            run = NewRun(boundaries=bounds, trigger=Trigger.SCHEDULE, due=now)
+            if busy or (skips and made):
+                why = "An earlier window was running when this one was due."
+                run = replace(run, state=RunState.SKIPPED, error=why)
+            made.append(run)
+        return made
+
+
+def _waiting(runs: Mapping[RunState, int]) -> bool:
+    return any(runs.get(state) for state in (RunState.QUEUED, RunState.RUNNING))
+
+
+def _due(job: Job, spec: JobSpec, now: datetime) -> tuple[list[TimeWindow], Job]:
+    """Return the windows from a job's cursor on that are due, and the job behind them."""
+    schedule = spec.schedule
+    assert schedule is not None
+    coming = schedule.windows(job.cursor)
+    windows = takewhile(lambda window: schedule.due(window) <= now, islice(coming, _WINDOWS))
+    due = list(windows)
+    following = next(schedule.windows(due[-1].upper if due else job.cursor), None)
+    if following is None:
+        return due, replace(job, cursor=None, due=None)
+    return due, replace(job, cursor=following.lower, due=schedule.due(following))
+
+
+def _wanted(
+    spec: JobSpec, due: Sequence[TimeWindow], now: datetime, *, more: bool
+) -> tuple[Sequence[TimeWindow], Sequence[TimeWindow]]:
+    """Return which windows that are due are run, and which were missed.
+
+    ``more`` says that later ones are due too, which the next tick looks at.
+    """
+    match spec.policy.catch_up:
+        case CatchUp.ALL:
+            return due, ()
+        case CatchUp.LATEST:
+            newest = len(due) if more else len(due) - 1
+            return due[newest:], due[:newest]
+        case CatchUp.NONE:
+            assert spec.schedule is not None
+            late = [now - spec.schedule.due(window) > _LATE for window in due]
+            missed = late.count(True)  # those that are late come first
+            return due[missed:], due[:missed]

@@ -1,0 +1,647 @@
+"""Offline jobs and their runs as rows of a database."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from headrace.model import (
+    RUNNABLE,
+    SCHEDULED,
+    Counts,
+    EventKind,
+    Job,
+    JobState,
+    Run,
+    RunState,
+    Stamp,
+    Trigger,
+    memory_name,
+)
+from headrace.sdk.boundaries import Boundaries, BoundaryKind
+from headrace.sdk.errors import StaleEpochError
+from headrace.store.connections import Mode, in_mode, lock_name
+from headrace.store.database import Place, open_database
+from headrace.store.errors import (
+    JobChangedError,
+    JobExistsError,
+    JobNotFoundError,
+    RunNotFoundError,
+)
+from headrace.store.rows import add_event
+from headrace.store.tables import (
+    batches,
+    connectors,
+    jobs,
+    ledger,
+    micros,
+    runs,
+    schemas,
+    tasks,
+    time_of,
+)
+
+_J, _R = jobs.c, runs.c
+_SEEN = ("uid", "version", "state", "cursor_us")
+"""What a change of a job is made of: it is refused where one of these is another by then."""
+_RUNNABLE = [state.value for state in RUNNABLE]
+_WAITING = (RunState.QUEUED.value, RunState.RUNNING.value)
+_DONE = (RunState.SUCCEEDED.value, RunState.SKIPPED.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run that is to be made, unless its window has one."""
+
+    boundaries: Boundaries
+    trigger: Trigger
+    due: datetime
+    state: RunState = RunState.QUEUED
+    backfill: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """A job that was seen, and what is to be made of it.
+
+    Args:
+        seen: As it was when the change was thought of.
+        wanted: As it is to be.
+        event: What is told; nothing where it is no person's business.
+        after: The job whose runs make its own, where the document is another.
+        made: Runs of windows; a window that has one keeps it (Guarantee 5).
+        detail: What more is told.
+    """
+
+    seen: Job
+    wanted: Job
+    event: EventKind | None = None
+    after: str | None = None
+    made: Sequence[NewRun] = ()
+    detail: Mapping[str, object] | None = None
+
+
+class JobStore:
+    """Jobs as rows, and their runs: the control plane writes them, workers take runs.
+
+    Any thread of any process may call it; every write is durable on return, a job's together
+    with the event that tells of it.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._engine = open_database(place)
+        self._writer = in_mode(self._engine, Mode.WRITE)
+
+    @property
+    def database(self) -> Engine:
+        return self._engine
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._engine.dispose()
+
+    def create(self, wanted: Job, after: str | None, stamp: Stamp) -> Job:
+        """Add a job with an identity of its own. Raises JobExistsError."""
+        made = replace(wanted, uid=uuid.uuid4().hex[:12], version=1)
+        with self._writer.begin() as db:
+            lock_name(db, "job", made.name)
+            if _job_row(db, made.name) is not None:
+                problem = f"Job {made.name} already exists."
+                raise JobExistsError(problem, field="name", fix="Choose another name.")
+            db.execute(
+                insert(jobs).values(
+                    name=made.name, uid=made.uid, after=after, **_values(made, stamp)
+                )
+            )
+            add_event(db, made.name, EventKind.JOB_CREATED, stamp, {"state": made.state})
+        return replace(made, changed=stamp.at, by=stamp.by)
+
+    def job(self, name: str) -> Job:
+        """Return a job. Raises JobNotFoundError."""
+        with self._engine.connect() as db:
+            return _job(_existing(db, name))
+
+    def jobs(self) -> Sequence[Job]:
+        """Return all jobs, by name."""
+        with self._engine.connect() as db:
+            return [_job(row) for row in db.execute(select(jobs).order_by(_J.name))]
+
+    def due(self, now: datetime, limit: int) -> Sequence[Job]:
+        """Return scheduled jobs with a window that is due, the longest due first."""
+        scheduled = _J.state.in_([state.value for state in SCHEDULED])
+        query = select(jobs).where(_J.due_us <= micros(now), scheduled)
+        with self._engine.connect() as db:
+            return [_job(row) for row in db.execute(query.order_by(_J.due_us).limit(limit))]
+
+    def in_states(self, states: Collection[JobState]) -> Sequence[Job]:
+        """Return the jobs that are in one of the states, by name."""
+        query = select(jobs).where(_J.state.in_([state.value for state in states]))
+        with self._engine.connect() as db:
+            return [_job(row) for row in db.execute(query.order_by(_J.name))]
+
+    def change(self, change: JobChange, stamp: Stamp) -> Job:
+        """Make another of a job that was seen, and runs with it, in one transaction.
+
+        Raises JobChangedError: it is another by now.
+        """
+        with self._writer.begin() as db:
+            if not _changed(db, change, stamp):
+                name = change.seen.name
+                _existing(db, name)
+                problem = f"Job {name} was changed meanwhile."
+                raise JobChangedError(problem, fix="Look at it again.")
+        return replace(change.wanted, changed=stamp.at, by=stamp.by)
+
+    def change_all(self, changes: Sequence[JobChange], stamp: Stamp) -> Sequence[JobChange]:
+        """Make changes in one transaction; return those of jobs that were still as seen."""
+        if not changes:
+            return ()
+        with self._writer.begin() as db:
+            in_order = sorted(changes, key=lambda each: each.seen.name)
+            return [each for each in in_order if _changed(db, each, stamp)]
+
+    def delete(self, name: str, stamp: Stamp) -> None:
+        """Delete a job, its runs, and what their tasks have left.
+
+        Raises JobNotFoundError; JobChangedError while one of its runs is running.
+        """
+        with self._writer.begin() as db:
+            lock_name(db, "job", name)
+            _existing(db, name)
+            mine = _R.job == name
+            rows = db.execute(select(runs).where(mine)).all()
+            for row in rows:
+                if row.state == RunState.RUNNING.value:
+                    problem = f"Run {row.id} of job {name} is running."
+                    fix = f"Stop it first: headrace job stop-run {name} {row.id}."
+                    raise JobChangedError(problem, fix=fix)
+            for row in rows:
+                _forget_tasks(db, _run(row))
+            db.execute(delete(schemas).where(schemas.c.connector == memory_name(name)))
+            db.execute(delete(runs).where(mine))
+            db.execute(delete(jobs).where(_J.name == name))
+            add_event(db, name, EventKind.JOB_DELETED, stamp, {})
+
+    def add_runs(self, job: str, made: Sequence[NewRun], stamp: Stamp) -> int:
+        """Make runs of windows that have none; return how many. Raises JobNotFoundError."""
+        with self._writer.begin() as db:
+            _existing(db, job)
+            return _insert(db, job, made, stamp)
+
+    def run(self, number: int) -> Run:
+        """Return a run. Raises RunNotFoundError."""
+        with self._engine.connect() as db:
+            return _run(_existing_run(db, number))
+
+    def run_of(self, job: str, boundaries: Boundaries) -> Run | None:
+        """Return the run of a window, if it has one."""
+        query = select(runs).where(_window(job, boundaries))
+        with self._engine.connect() as db:
+            row = db.execute(query).one_or_none()
+            return None if row is None else _run(row)
+
+    def runs(
+        self,
+        job: str,
+        *,
+        states: Collection[RunState] = (),
+        backfill: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Run]:
+        """Return a job's runs, newest first, those before a number."""
+        query = select(runs).where(_R.job == job)
+        if states:
+            query = query.where(_R.state.in_([state.value for state in states]))
+        if backfill is not None:
+            query = query.where(_R.backfill == backfill)
+        if before is not None:
+            query = query.where(_R.id < before)
+        with self._engine.connect() as db:
+            rows = db.execute(query.order_by(_R.id.desc()).limit(limit))
+            return [_run(row) for row in rows]
+
+    def windows(self, job: str, lower: datetime, upper: datetime) -> Sequence[Boundaries]:
+        """Return the windows of a job's runs that have a part in a range of time."""
+        window = Boundaries.between(lower, upper)
+        query = select(_R.lower, _R.upper).where(
+            _R.job == job,
+            _R.kind == window.kind.value,
+            _R.lower < window.upper,
+            or_(_R.upper > window.lower, _R.upper == ""),
+        )
+        with self._engine.connect() as db:
+            return [
+                Boundaries(window.kind, lower or None, upper or None)
+                for lower, upper in db.execute(query)
+            ]
+
+    def counts(self, job: str, backfill: str | None = None) -> Mapping[RunState, int]:
+        """Return how many runs a job has, or one of its backfills, in each state."""
+        query = select(_R.state, func.count()).where(_R.job == job).group_by(_R.state)
+        if backfill is not None:
+            query = query.where(_R.backfill == backfill)
+        with self._engine.connect() as db:
+            return Counter({RunState(state): count for state, count in db.execute(query)})
+
+    def waiting(
+        self,
+        now: datetime,
+        lease_now: datetime,
+        dead: Callable[[str], bool],
+        limit: int,
+        *,
+        job: str | None = None,
+    ) -> Sequence[Run]:
+        """Return runs that may be taken: due, or left by a worker that is gone.
+
+        Those of a job that may not run are taken only to be stopped.
+
+        Args:
+            now: The time of day.
+            lease_now: The time by which leases expire, see ``Store.now``.
+            dead: Says of an owner whether it is known to have ended.
+            limit: How many.
+            job: The job whose runs; None for all jobs.
+        """
+        queued = and_(_R.state == RunState.QUEUED.value, _R.due_us <= micros(now))
+        held = _R.state == RunState.RUNNING.value
+        active = select(_J.name).where(_J.state.in_(_RUNNABLE))
+        may_begin = or_(_R.job.in_(active), _R.stop_asked)
+        query = select(runs).where(or_(queued, held), may_begin)
+        found: list[Run] = []
+        with self._engine.connect() as db:
+            for row in db.execute(query.order_by(_R.due_us, _R.lower, _R.id)):
+                expired = row.owner is None or row.expires_us <= micros(lease_now)
+                if expired or dead(row.owner):
+                    found.append(_run(row))
+                    if len(found) == limit:
+                        break
+        return found
+
+    def take(
+        self,
+        seen: Run,
+        owner: str,
+        now: datetime,
+        expires: datetime,
+        side_by_side: int,
+        *,
+        in_order: bool,
+    ) -> Run | None:
+        """Take a run that was seen to wait, with the next epoch; None if it is not to be had.
+
+        Args:
+            seen: As it was seen.
+            owner: Who takes it.
+            now: The time.
+            expires: When another may take it, unless it is renewed.
+            side_by_side: How many of its kind may run at a time: of its backfill, or those of
+                its job that are of none.
+            in_order: Whether all windows before it must have succeeded.
+        """
+        with self._writer.begin() as db:
+            lock_name(db, "job", seen.job)
+            job = _job_row(db, seen.job)
+            if job is None or not (job.state in _RUNNABLE or seen.stop_asked):
+                return None
+            others = and_(_R.job == seen.job, _R.id != seen.id)
+            running = select(func.count()).where(
+                others,
+                _R.state == RunState.RUNNING.value,
+                _is(_R.backfill, seen.backfill),
+            )
+            if db.execute(running).scalar_one() >= side_by_side:
+                return None
+            if in_order:
+                lower = seen.boundaries.lower or ""
+                earlier = select(func.count()).where(
+                    others, _R.lower < lower, _R.state.not_in(_DONE)
+                )
+                if db.execute(earlier).scalar_one():
+                    return None
+            same = and_(_R.id == seen.id, _R.epoch == seen.epoch, _R.state.in_(_WAITING))
+            taken = {
+                "state": RunState.RUNNING.value,
+                "owner": owner,
+                "expires_us": micros(expires),
+                "epoch": seen.epoch + 1,
+                "attempt": seen.attempt + 1,
+                "began_us": micros(now),
+                "ended_us": None,
+                "error": None,
+            }
+            if db.execute(update(runs).where(same).values(taken)).rowcount != 1:
+                return None
+            if job.state == JobState.CONFIGURED.value:
+                first = update(jobs).where(_J.name == seen.job, _J.uid == job.uid)
+                db.execute(first.values(state=JobState.RUNNING.value))
+            return _run(_existing_run(db, seen.id))
+
+    def renew(self, owner: str, held: Collection[Run], expires: datetime) -> Sequence[Run]:
+        """Hold runs for longer; return those that are still held, as they are now."""
+        epochs = {run.id: run.epoch for run in held}
+        mine = and_(_R.owner == owner, _R.id.in_(epochs))
+        with self._writer.begin() as db:
+            db.execute(update(runs).where(mine).values(expires_us=micros(expires)))
+            rows = db.execute(select(runs).where(mine)).all()
+        return [_run(row) for row in rows if row.epoch == epochs[row.id]]
+
+    def started(self, run: Run, application: str | None) -> None:
+        """Keep which Spark application an attempt runs in. Raises StaleEpochError."""
+        with self._writer.begin() as db:
+            _update_held(db, run, {"application": application})
+
+    def finish(
+        self,
+        run: Run,
+        state: RunState,
+        now: datetime,
+        *,
+        counts: Counts,
+        error: str | None = None,
+        due: datetime | None = None,
+    ) -> Run:
+        """End an attempt, and let the run go.
+
+        Args:
+            run: As it was taken.
+            state: How it has ended; QUEUED for another attempt.
+            now: The time.
+            counts: What became of its records.
+            error: Why it has failed.
+            due: When the next attempt comes.
+
+        Raises StaleEpochError: another has taken the run (Guarantee 3).
+        """
+        values: dict[str, object] = {
+            "state": state.value,
+            "owner": None,
+            "expires_us": None,
+            "ended_us": micros(now),
+            "counts": counts.to_json(),
+            "error": error,
+        }
+        if due is not None:
+            values["due_us"] = micros(due)
+        with self._writer.begin() as db:
+            _update_held(db, run, values)
+            if state is RunState.SUCCEEDED:
+                _run_followers(db, run, now)
+            _finish_job(db, run.job)
+            return _run(_existing_run(db, run.id))
+
+    def ask_to_stop(self, number: int, stamp: Stamp) -> Run:
+        """Let a run be stopped; one that nobody runs is stopped at once.
+
+        Raises RunNotFoundError, and JobChangedError for one that has ended.
+        """
+        with self._writer.begin() as db:
+            row = _existing_run(db, number)
+            queued = row.state == RunState.QUEUED.value
+            values: dict[str, object] = {"stop_asked": True}
+            if queued:
+                values |= {"state": RunState.STOPPED.value, "ended_us": micros(stamp.at)}
+            same = and_(_R.id == number, _R.state == row.state, _R.state.in_(_WAITING))
+            if db.execute(update(runs).where(same).values(values)).rowcount != 1:
+                problem = f"Run {number} is {row.state}."
+                raise JobChangedError(problem, fix="Only a run that waits or runs is stopped.")
+            add_event(db, row.job, EventKind.RUN_STOP, stamp, {"run": number})
+            return _run(_existing_run(db, number))
+
+    def run_again(self, number: int, stamp: Stamp, *, from_beginning: bool) -> Run:
+        """Let a run that has ended run again.
+
+        Where it stood, so that nothing is written twice; or from the beginning, its window
+        read whole and written anew. Raises RunNotFoundError, and JobChangedError for one that
+        waits or runs.
+        """
+        with self._writer.begin() as db:
+            row = _existing_run(db, number)
+            values: dict[str, object] = {
+                "state": RunState.QUEUED.value,
+                "due_us": micros(stamp.at),
+                "attempt": 0,
+                "stop_asked": False,
+                "error": None,
+            }
+            if from_beginning:
+                values |= {"generation": row.generation + 1, "counts": None}
+            same = and_(_R.id == number, _R.epoch == row.epoch, _R.state.not_in(_WAITING))
+            if db.execute(update(runs).where(same).values(values)).rowcount != 1:
+                problem = f"Run {number} is {row.state}."
+                raise JobChangedError(problem, fix="Wait until it has ended, or stop it.")
+            if from_beginning:
+                _forget_tasks(db, _run(row))
+            told = {"run": number, "from_beginning": from_beginning}
+            add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
+            return _run(_existing_run(db, number))
+
+    def stop_backfill(self, job: str, backfill: str, stamp: Stamp) -> int:
+        """Stop all runs of a backfill that have not ended; return how many."""
+        mine = and_(_R.job == job, _R.backfill == backfill)
+        stopped = {"state": RunState.STOPPED.value, "ended_us": micros(stamp.at)}
+        with self._writer.begin() as db:
+            queued = and_(mine, _R.state == RunState.QUEUED.value)
+            running = and_(mine, _R.state == RunState.RUNNING.value)
+            count = db.execute(update(runs).where(queued).values(stopped)).rowcount
+            count += db.execute(update(runs).where(running).values(stop_asked=True)).rowcount
+            told = {"backfill": backfill, "runs": count}
+            add_event(db, job, EventKind.BACKFILL_STOP, stamp, told)
+            return int(count)
+
+
+def _is(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
+    return column.is_(None) if value is None else column == value
+
+
+def _values(job: Job, stamp: Stamp) -> dict[str, object]:
+    return {
+        "document": json.dumps(dict(job.document)),
+        "version": job.version,
+        "state": job.state.value,
+        "cursor_us": None if job.cursor is None else micros(job.cursor),
+        "due_us": None if job.due is None else micros(job.due),
+        "why": job.why,
+        "changed_us": micros(stamp.at),
+        "by": stamp.by,
+    }
+
+
+def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
+    """Make a change, unless the job is another by now."""
+    seen, wanted = change.seen, change.wanted
+    values = _values(wanted, stamp)
+    if wanted.version != seen.version:
+        values["after"] = change.after
+    before = _values(seen, stamp) | {"uid": seen.uid}
+    same = and_(_J.name == seen.name, *(_is(_J[key], before[key]) for key in _SEEN))
+    if db.execute(update(jobs).where(same).values(values)).rowcount != 1:
+        return False
+    _insert(db, seen.name, change.made, stamp)
+    if change.event is not None:
+        told = {"state": wanted.state, "version": wanted.version, **(change.detail or {})}
+        add_event(db, seen.name, change.event, stamp, told)
+    return True
+
+
+def _job_row(db: Connection, name: str) -> Row[Any] | None:
+    return db.execute(select(jobs).where(_J.name == name)).one_or_none()
+
+
+def _existing(db: Connection, name: str) -> Row[Any]:
+    row = _job_row(db, name)
+    if row is None:
+        problem = f"Job {name} does not exist."
+        raise JobNotFoundError(problem, field="name", fix="List them: headrace job list.")
+    return row
+
+
+def _job(row: Row[Any]) -> Job:
+    return Job(
+        name=row.name,
+        uid=row.uid,
+        document=json.loads(row.document),
+        version=row.version,
+        state=JobState(row.state),
+        cursor=_time(row.cursor_us),
+        due=_time(row.due_us),
+        why=row.why,
+        changed=time_of(row.changed_us),
+        by=row.by,
+    )
+
+
+def _time(number: int | None) -> datetime | None:
+    return None if number is None else time_of(number)
+
+
+def _window(job: str, boundaries: Boundaries) -> ColumnElement[bool]:
+    return and_(
+        _R.job == job,
+        _R.kind == boundaries.kind.value,
+        _R.lower == (boundaries.lower or ""),
+        _R.upper == (boundaries.upper or ""),
+    )
+
+
+def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> int:
+    """Make runs; a window that has one keeps it, whoever made it."""
+    if not made:
+        return 0
+    dialect = postgresql if db.dialect.name == "postgresql" else sqlite
+    rows = [
+        {
+            "job": job,
+            "kind": each.boundaries.kind.value,
+            "lower": each.boundaries.lower or "",
+            "upper": each.boundaries.upper or "",
+            "state": each.state.value,
+            "trigger": each.trigger.value,
+            "by": stamp.by,
+            "due_us": micros(each.due),
+            "backfill": each.backfill,
+            "attempt": 0,
+            "generation": 1,
+            "epoch": 0,
+            "stop_asked": False,
+            "error": each.error,
+        }
+        for each in made
+    ]
+    before = _count(db, job)
+    db.execute(dialect.insert(runs).on_conflict_do_nothing(), rows)
+    return _count(db, job) - before
+
+
+def _count(db: Connection, job: str) -> int:
+    query = select(func.count()).select_from(runs).where(_R.job == job)
+    return int(db.execute(query).scalar_one())
+
+
+def _existing_run(db: Connection, number: int) -> Row[Any]:
+    row = db.execute(select(runs).where(_R.id == number)).one_or_none()
+    if row is None:
+        problem = f"Run {number} does not exist."
+        raise RunNotFoundError(problem, field="run", fix="List them: headrace job runs NAME.")
+    return row
+
+
+def _run(row: Row[Any]) -> Run:
+    return Run(
+        id=row.id,
+        job=row.job,
+        boundaries=Boundaries(BoundaryKind(row.kind), row.lower or None, row.upper or None),
+        state=RunState(row.state),
+        trigger=Trigger(row.trigger),
+        by=row.by,
+        due=time_of(row.due_us),
+        backfill=row.backfill,
+        attempt=row.attempt,
+        generation=row.generation,
+        epoch=row.epoch,
+        owner=row.owner,
+        stop_asked=row.stop_asked,
+        began=_time(row.began_us),
+        ended=_time(row.ended_us),
+        counts=Counts.from_json(row.counts) if row.counts else Counts(),
+        application=row.application,
+        error=row.error,
+    )
+
+
+def _update_held(db: Connection, run: Run, values: Mapping[str, object]) -> None:
+    """Write about an attempt. Raises StaleEpochError if it is not the newest (Guarantee 3)."""
+    held = and_(_R.id == run.id, _R.epoch == run.epoch, _R.state == RunState.RUNNING.value)
+    if db.execute(update(runs).where(held).values(**values)).rowcount != 1:
+        problem = f"Run {run.id} of job {run.job} was taken by another worker, or has ended."
+        raise StaleEpochError(problem)
+
+
+def _run_followers(db: Connection, run: Run, now: datetime) -> None:
+    """Make runs of the jobs that come after this one, over the same window."""
+    scheduled = _J.state.in_([state.value for state in SCHEDULED])
+    names = db.execute(select(_J.name).where(_J.after == run.job, scheduled)).scalars().all()
+    made = NewRun(boundaries=run.boundaries, trigger=Trigger.AFTER, due=now)
+    for name in names:
+        _insert(db, name, [made], Stamp(now, run.job))
+
+
+def _finish_job(db: Connection, name: str) -> None:
+    """Finish a job whose schedule has no window left, with the last of its runs."""
+    row = _job_row(db, name)
+    if row is None or row.state != JobState.RUNNING.value or row.cursor_us is not None:
+        return
+    left = select(_R.id).where(_R.job == name, _R.state.in_(_WAITING)).limit(1)
+    has_windows = row.after is None and json.loads(row.document).get("schedule") is not None
+    if has_windows and db.execute(left).scalar() is None:
+        finished = update(jobs).where(_J.name == name, _J.uid == row.uid)
+        db.execute(finished.values(state=JobState.FINISHED.value))
+
+
+def _forget_tasks(db: Connection, run: Run) -> None:
+    """Forget what the tasks of a run keep. Their name never comes again, so no epoch stays."""
+    for table in (tasks, batches, schemas, ledger):
+        db.execute(delete(table).where(table.c.connector == run.task_name))
+    db.execute(delete(connectors).where(connectors.c.name == run.task_name))

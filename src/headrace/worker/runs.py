@@ -1,0 +1,287 @@
+"""Takes runs of jobs and has them executed, as many at a time as it may."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from headrace.model import Counts, Run, RunPolicy, RunState, TooManyRejectedError
+from headrace.repeated_errors import RepeatedErrors
+from headrace.sdk import ConfigError, ConfigErrors, StaleEpochError
+from headrace.store import StoreUnavailableError
+from headrace.worker.events import as_it_is, trace_of
+
+if TYPE_CHECKING:
+    from headrace.store import JobStore
+
+log = structlog.get_logger(__name__)
+
+_LOOK = 100
+"""How many runs that wait are looked at: some may have to wait for others."""
+_DEATHS = 3
+"""How often the worker of a run may die, beyond its retries."""
+_BEAT_SECONDS = 1.0
+_STORE_WAIT = 1.0
+"""Seconds between two tries to store how a run has ended."""
+_FINAL = (ConfigError, ConfigErrors, TooManyRejectedError)
+"""What a retry does not help."""
+
+
+class Execution(Protocol):
+    """One attempt of a run."""
+
+    def run(self) -> None:
+        """Move what the run is to move; blocks. Raises why it has failed."""
+
+    def stop(self) -> None:
+        """Make ``run`` return or raise soon. Any thread may call it."""
+
+    def counts(self) -> Counts:
+        """Return what became of the records of the run, in all its attempts."""
+
+
+@dataclass(eq=False)
+class _Active:
+    run: Run
+    execution: Execution
+    policy: RunPolicy
+    ends: str | None = None
+    """Why it is to end before its end."""
+    lost: bool = False
+
+
+@dataclass(kw_only=True)
+class RunWorker:
+    """Takes runs that are due, one thread for each, and stores how they end.
+
+    A run that its worker has left by dying is taken by another, and goes on where it stood.
+
+    Args:
+        owner: The name of this process, unique among living workers.
+        is_dead: Says of an owner whether it is known to have ended.
+        clock: Gives the time of day.
+        lease_clock: Gives the time by which leases expire, see ``Store.now``.
+        policy: Gives what is done with the runs of a job.
+        open: Makes the execution of a run that was taken.
+        application: Gives Spark's application.
+        slots: How many runs go on at a time.
+        redact: Takes secrets out of an error.
+        only: The one job whose runs are taken, until none is left; None for all jobs, for ever.
+    """
+
+    store: JobStore
+    owner: str
+    is_dead: Callable[[str], bool]
+    clock: Callable[[], datetime]
+    lease_clock: Callable[[], datetime]
+    policy: Callable[[str], RunPolicy]
+    open: Callable[[Run], Execution]
+    application: Callable[[], str | None] = lambda: None
+    slots: int = 4
+    lease: timedelta = timedelta(seconds=30)
+    interval: timedelta = timedelta(seconds=1)
+    redact: Callable[[Exception], Exception] = as_it_is
+    only: str | None = None
+    _active: dict[int, _Active] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _woken: threading.Event = field(default_factory=threading.Event)
+    _stopping: bool = False
+    _threads: set[threading.Thread] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Take and hold runs until ``stop`` is called; blocks until all have ended."""
+        heart = threading.Thread(target=self._beat, name="headrace-runs-leases", daemon=True)
+        heart.start()
+        errors = RepeatedErrors("runs cannot be looked at now", "runs are looked at again")
+        while not self._stopping:
+            with errors.logged():
+                self.look()
+                if self.only is not None and self._is_done(self.only):
+                    self._stopping = True
+                    break
+            self._woken.wait(self.interval.total_seconds())
+            self._woken.clear()
+        for thread in list(self._threads):
+            thread.join()
+        heart.join()
+
+    def wake(self) -> None:
+        """Look soon. Any thread may call it."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Take no more, and stop what goes on: other workers, or the next start, go on."""
+        self._stopping = True
+        for each in self._all():
+            self._end(each, _SHUT_DOWN)
+        self._woken.set()
+
+    def look(self) -> None:
+        """Take runs that are due, as many as there is room for."""
+        free = self.slots - len(self._all())
+        if free <= 0:
+            return
+        now = self.clock()
+        waiting = self.store.waiting(
+            now, self.lease_clock(), self._is_gone, _LOOK, job=self.only
+        )
+        for seen in waiting:
+            if free <= 0 or self._stopping:
+                return
+            policy = self.policy(seen.job)
+            side_by_side = policy.parallel if seen.backfill else policy.side_by_side
+            taken = self.store.take(
+                seen,
+                self.owner,
+                now,
+                self.lease_clock() + self.lease,
+                side_by_side,
+                in_order=policy.depends_on_past,
+            )
+            if taken is not None:
+                free -= 1
+                self._begin(taken, policy)
+
+    def _is_done(self, job: str) -> bool:
+        counts = self.store.counts(job)
+        return not any(counts.get(state) for state in (RunState.QUEUED, RunState.RUNNING))
+
+    def _is_gone(self, owner: str) -> bool:
+        return owner != self.owner and self.is_dead(owner)
+
+    def _begin(self, run: Run, policy: RunPolicy) -> None:
+        thread = threading.Thread(
+            target=self._attempt, args=(run, policy), name=f"headrace-run-{run.id}", daemon=True
+        )
+        active = _Active(run, _Unopened(run), policy)
+        with self._lock:
+            self._active[run.id] = active
+            self._threads.add(thread)
+        if self._stopping:  # since it was looked for what goes on
+            self._end(active, _SHUT_DOWN)
+        thread.start()
+
+    def _attempt(self, run: Run, policy: RunPolicy) -> None:
+        active = self._active[run.id]
+        error: Exception | None = None
+        try:
+            if run.stop_asked:
+                active.ends = _ASKED
+            elif run.attempt > policy.retries + 1 + _DEATHS:
+                error = _DiedError(run.attempt)
+            else:
+                active.execution = self.open(run)
+                self.store.started(run, self.application())
+                if active.ends is None:
+                    active.execution.run()
+        except Exception as raised:  # noqa: BLE001 - a plugin may raise anything; its run fails alone
+            error = raised
+        try:
+            if not active.lost:
+                self._ended(active, error)
+        except StaleEpochError as stale:
+            log.warning("a run was taken by another worker", run=run.id, why=str(stale))
+        finally:
+            with self._lock:
+                self._active.pop(run.id, None)
+                self._threads.discard(threading.current_thread())
+            self.wake()
+
+    def _ended(self, active: _Active, error: Exception | None) -> None:
+        """Store how an attempt has ended, as soon as the store answers."""
+        while True:
+            try:
+                self._store_end(active, error)
+            except StoreUnavailableError:
+                if active.lost or self._stopping:
+                    raise
+                self._woken.wait(_STORE_WAIT)
+            else:
+                return
+
+    def _store_end(self, active: _Active, error: Exception | None) -> None:
+        run, now = active.run, self.clock()
+        counts = active.execution.counts()
+        state, why, due = RunState.SUCCEEDED, None, None
+        if active.ends == _ASKED:
+            state, why = RunState.STOPPED, _ASKED
+        elif active.ends == _SHUT_DOWN:
+            state, why, due = RunState.QUEUED, active.ends, now
+        elif error is not None or active.ends is not None:
+            why = active.ends or trace_of(self.redact(error or Exception()))
+            state = RunState.FAILED
+            wait = active.policy.wait(run.attempt)
+            if wait is not None and not isinstance(error, (*_FINAL, _DiedError)):
+                state, due = RunState.QUEUED, now + wait
+        self.store.finish(run, state, now, counts=counts, error=why, due=due)
+        told = log.info if state is RunState.SUCCEEDED else log.warning
+        told("run ended", job=run.job, run=run.id, state=state.value, why=why)
+
+    def _beat(self) -> None:
+        """Hold what goes on, and end what is to end."""
+        errors = RepeatedErrors("runs cannot be held now", "runs are held again")
+        wait = min(self.lease.total_seconds() / 3, _BEAT_SECONDS)
+        while not (self._stopping and not self._all()):
+            time.sleep(wait)
+            with errors.logged():
+                self._hold()
+
+    def _hold(self) -> None:
+        held = self._all()
+        if not held:
+            return
+        expires = self.lease_clock() + self.lease
+        renewed = self.store.renew(self.owner, [active.run for active in held], expires)
+        found = {run.id: run for run in renewed}
+        now = self.clock()
+        for active in held:
+            run = found.get(active.run.id)
+            if run is None or run.epoch != active.run.epoch:
+                active.lost = True
+                self._end(active, "Another worker has taken it.")
+            elif run.stop_asked:
+                self._end(active, _ASKED)
+            elif (limit := active.policy.timeout) is not None:
+                assert run.began is not None
+                if now - run.began > limit:
+                    self._end(active, f"It took longer than its timeout of {limit}.")
+
+    def _end(self, active: _Active, why: str) -> None:
+        if active.ends is None:
+            active.ends = why
+            active.execution.stop()
+
+    def _all(self) -> list[_Active]:
+        with self._lock:
+            return list(self._active.values())
+
+
+_ASKED = "It was asked to stop."
+_SHUT_DOWN = "Its server was stopped."
+
+
+class _DiedError(Exception):
+    """The worker of a run has died too often."""
+
+    def __init__(self, attempts: int) -> None:
+        super().__init__(f"Its worker has died in most of {attempts} attempts.")
+
+
+@dataclass(frozen=True)
+class _Unopened:
+    """The execution of a run that is not made yet."""
+
+    going: Run
+
+    def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def counts(self) -> Counts:
+        return self.going.counts

@@ -1,0 +1,279 @@
+"""A window's rows that give way to those of a run, in the commit that adds the run's first."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from headrace.sdk import ConfigError, Mark, RetriableError, Schema, StaleEpochError
+from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.delta import AddedFile, add_files, find_receipt, staging_folder
+from headrace.sdk.deltalog import flush_commits
+from headrace.sdk.filestats import file_stats
+from headrace.sdk.location import Location
+from headrace.sdk.sink import run_in_workers
+from headrace.sdk.sparktypes import from_spark_json
+from headrace.sdk.sqltext import quote
+from headrace_plugins.connectors.delta.columns import as_field, nullable
+from headrace_plugins.connectors.delta.commit import SparkCommit, delete_rows
+from headrace_plugins.connectors.delta.table import fields_of, merge_obstacle, properties_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headrace_plugins.replaced_window import RunWindow
+    from headrace_plugins.window import ColumnWindow
+
+_TRIES = 10
+_MILLISECOND = timedelta(milliseconds=1)
+_TEXT_CHARS = 32  # what writers keep of a text
+_INT96_UNIT = "us"  # Spark's older form of timestamps has no unit of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """The rows of a window in one table.
+
+    A mark of the run says that they are gone. Whoever of its tasks commits first removes them,
+    with that mark, in the transaction of its own rows: each file with such rows leaves the
+    table, and what else it has is written again. Where only Spark may delete, that is a
+    transaction of its own, before the one with the rows.
+    """
+
+    spark: SparkSession
+    path: Location
+    window: RunWindow
+
+    @property
+    def _mark(self) -> Mark:
+        return Mark(self.window.application, 1, 0)
+
+    def commit(self, files: Sequence[AddedFile], mark: Mark, receipt: str) -> None:
+        """Add files, in place of the window's rows if they are the first of the run.
+
+        Raises StaleEpochError: another attempt has written the batch, or a newer one. Raises
+        RetriableError: other writers came first again and again.
+        """
+        for _ in range(_TRIES):
+            table = DeltaTable(str(self.path))
+            if mark.wrote(find_receipt(table, mark)):
+                return
+            removed: list[dict[str, Any]] = []
+            rest: list[AddedFile] = []
+            marks = {}
+            if not self._is_done(table):
+                if self._needs_spark(table):
+                    self._delete()
+                    continue
+                removed, rest = self._replaced(table, mark)
+                marks = {self._mark.application: self._mark.batch}
+            try:
+                # Guarantee 2: whoever has not seen the run's mark cannot commit beside it.
+                add_files(
+                    table,
+                    [*files, *rest],
+                    mark,
+                    receipt,
+                    datetime.now(UTC),
+                    removed=removed,
+                    transactions=marks,
+                )
+            except RetriableError:
+                for file in rest:
+                    (self.path / file.path).delete()
+            else:
+                return
+        problem = f"Other writers changed {self.path} during each of {_TRIES} commits."
+        raise RetriableError(problem)
+
+    def settle(self) -> None:
+        """Remove the window's rows, unless the run has done so."""
+        if self._is_done(table := DeltaTable(str(self.path))):
+            return
+        if self._needs_spark(table):
+            self._delete()
+            return
+        try:
+            self.commit([], self._mark, self._mark.receipt({}))
+        except StaleEpochError:  # another task of the run was faster
+            if not self._is_done(DeltaTable(str(self.path))):
+                raise
+
+    def _is_done(self, table: DeltaTable) -> bool:
+        return table.transaction_version(self._mark.application) is not None
+
+    def _window_in(self, table: DeltaTable) -> ColumnWindow:
+        return self.window.of(schemas_of(fields_of(table)), f"The table {self.path}")
+
+    def _needs_spark(self, table: DeltaTable) -> bool:
+        if properties_of(table).get("delta.appendOnly") == "true":
+            raise ConfigError(
+                problem=f"The table {self.path} takes no deletions: it has delta.appendOnly.",
+                fix="Leave replace.window.column out, or set delta.appendOnly to false.",
+                field="replace.window.column",
+            )
+        return merge_obstacle(table) is not None
+
+    def _delete(self) -> None:
+        table, mark = DeltaTable(str(self.path)), self._mark
+        window = self._window_in(table)
+        marked = SparkCommit(
+            table=self.path,
+            files=(),
+            fields=[as_field(f["name"], nullable(f["type"])) for f in fields_of(table)],
+            keys=(),
+            mark=mark,
+            receipt=mark.receipt({}),
+        )
+        for _ in range(_TRIES):
+            try:
+                condition = window.sql(quote(window.column))
+                delete_rows(self.spark, self.path, condition, mark)
+                marked.run(self.spark)  # Spark makes no commit where there is nothing to delete
+            except RetriableError:
+                continue
+            flush_commits(self.path, mark, int(table.version()))
+            return
+        problem = f"Other writers changed {self.path} while a window was deleted from it."
+        raise RetriableError(problem)
+
+    def _replaced(
+        self, table: DeltaTable, mark: Mark
+    ) -> tuple[list[dict[str, Any]], list[AddedFile]]:
+        """Return the actions that remove files, and files with what is to stay of them."""
+        window = self._window_in(table)
+        folder = self.path / staging_folder(mark)
+        found = [
+            _File(action=action, to=folder / f"kept-{uuid.uuid4().hex}.parquet")
+            for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+            if _may_hold(action, window)
+        ]
+        divided = window.column in table.metadata().partition_columns
+        if not divided and found:
+            folder.make_folder()
+            schema = Schema.struct(schemas_of(fields_of(table)))
+            run_in_workers(
+                self.spark, [partial(_write_rest, self.path, f, schema, window) for f in found]
+            )
+        now = int(datetime.now(UTC).timestamp() * 1000)
+        removed, rest = [], []
+        for file in found:
+            if divided or file.to.exists():
+                removed.append(file.removal(now))
+            if not divided and file.to.exists():
+                kept = file.kept(self.path)
+                rest += [kept] if kept.rows else []
+                if not kept.rows:
+                    file.to.delete()
+        return removed, rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A file of the table, and where what stays of it is written.
+
+    Nothing is there if all of it stays, and no rows if none do.
+    """
+
+    action: dict[str, Any]
+    to: Location
+
+    @property
+    def values(self) -> dict[str, str | None]:
+        """The values of partition columns, as the log has them."""
+        found = ((k.partition("."), v) for k, v in self.action.items())
+        return {name: _text(v) for (kind, _, name), v in found if kind == "partition"}
+
+    def removal(self, now_ms: int) -> dict[str, Any]:
+        remove = {
+            "path": self.action["path"],
+            "deletionTimestamp": now_ms,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": self.values,
+            "size": self.action["size_bytes"],
+        }
+        return {"remove": remove}
+
+    def kept(self, table: Location) -> AddedFile:
+        with self.to.open_input() as file:
+            footer, size_bytes = pq.read_metadata(file), file.size()
+        name = self.to.relative_to(table)
+        return AddedFile(name, size_bytes, footer.num_rows, self.values, file_stats(footer))
+
+
+def schemas_of(fields: Iterable[Mapping[str, Any]]) -> dict[str, Schema]:
+    """Return the schemas of fields of a table, in Spark's JSON, by their names."""
+    found = from_spark_json({"type": "struct", "fields": list(fields)})
+    return {field.name: field.schema for field in found.fields}
+
+
+def _may_hold(action: Mapping[str, Any], window: ColumnWindow) -> bool:
+    """Return whether a file may hold rows of a window, by its partition or statistics."""
+    name, lower, upper = window.column, window.lower, window.upper
+    if f"partition.{name}" in action:
+        low = high = action[f"partition.{name}"]
+        if low is None:
+            return False
+    else:
+        low, high = action.get(f"min.{name}"), action.get(f"max.{name}")
+        if isinstance(low, Decimal):
+            return True  # writers round them
+        if isinstance(high, datetime):
+            high += _MILLISECOND  # to which writers cut it
+        if isinstance(high, str) and len(high) >= _TEXT_CHARS:
+            high = None
+    return not (
+        (lower is not None and high is not None and high < lower)
+        or (upper is not None and low is not None and low >= upper)
+    )
+
+
+def _write_rest(table: Location, file: _File, schema: Schema, window: ColumnWindow) -> None:
+    """Write the rows of a file that lie outside of a window, if any lie inside."""
+    types = to_arrow(schema)
+    source = table / unquote(file.action["path"])
+    with (
+        source.open_input() as opened,
+        pq.ParquetFile(opened, coerce_int96_timestamp_unit=_INT96_UNIT) as parquet,
+    ):
+        own = pa.schema([f for f in types if f.name in parquet.schema_arrow.names])
+        column = pa.schema([f for f in own if f.name == window.column])
+        batches = parquet.iter_batches(columns=column.names) if len(column) else ()
+        if not any(window.rows(conform(batch, column)).num_rows for batch in batches):
+            return
+        # Spark may run this again while a run that it has given up still writes.
+        draft = file.to.parent / f".{uuid.uuid4().hex}.parquet"
+        with draft.open_output() as to, pq.ParquetWriter(to, own) as writer:
+            for batch in parquet.iter_batches(columns=own.names):
+                rows = conform(batch, own)
+                kept = rows.filter(pc.invert(window.holds(rows)))
+                if kept.num_rows:
+                    writer.write_batch(kept)
+        draft.move_to(file.to)
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return str(value).lower()
+        case Decimal():
+            return f"{value:f}"
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)

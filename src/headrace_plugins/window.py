@@ -1,0 +1,354 @@
+"""Windows: the part of its input that a source is told to read, by times or by a column.
+
+The keys and what they mean are here once for all sources that take boundaries.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, ClassVar
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.sdk import Boundaries, BoundaryKind, ConfigError, Schema
+from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.config import NullOr, Rule, Settings, ValidString, setting
+from headrace.sdk.schema import (
+    DATE,
+    DECIMAL,
+    MAX_PRECISION,
+    TIMESTAMP,
+    WHOLE_NUMBERS,
+    Type,
+    decimal_parameters,
+    scale_of,
+)
+from headrace.sdk.sqltext import sql_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headrace.sdk.config import Config
+
+
+_KEYS = {"lower": "window.from", "upper": "window.to"}
+
+
+def valid_window(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    """Check the bounds, as a rule of settings."""
+    try:
+        kind = BoundaryKind(props.get("window.kind") or BoundaryKind.TIME)
+        Boundaries(kind, *(props.get(key) or None for key in _KEYS.values()))
+    except ConfigError as error:
+        key = _KEYS[str(error.field).rpartition(".")[2]]
+        yield ConfigError(error.problem, fix=error.fix, field=key)
+    except ValueError:
+        pass  # its validator refuses the kind
+
+
+def kind_of_window(*kinds: str) -> Any:
+    """Return the setting of what bounds are."""
+    return setting(
+        "What window.from and window.to are: times with a zone, such as 2026-01-31T00:00:00Z, "
+        "or values of window.column. A source that has this or a bound ends when it has read "
+        "what is there of its window. time if null.",
+        default=None,
+        validator=NullOr(ValidString(*kinds)),
+        group="Window",
+    )
+
+
+class WindowSettings(Settings, group="Window"):
+    """What part of its input a source reads."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (valid_window,)
+
+    window_kind: str | None = kind_of_window("time", "value")
+    window_from: str | None = setting(
+        "The first that is read; from the very beginning if null.", default=None
+    )
+    window_to: str | None = setting(
+        "The first that is not read; all that is there if null.", default=None
+    )
+    window_column: str | None = setting(
+        "The column by whose values rows are in the window. A row with a null there is in "
+        "none. A time without a zone that a clock shows twice counts as the later one.",
+        default=None,
+    )
+
+    @property
+    def window(self) -> Boundaries | None:
+        """The window; None where all is read, and what is new."""
+        if not (self.window_kind or self.window_from or self.window_to):
+            return None
+        kind = BoundaryKind(self.window_kind or BoundaryKind.TIME)
+        return Boundaries(kind, self.window_from or None, self.window_to or None)
+
+    def column_window(self, rows: Schema, zone: str, title: str) -> ColumnWindow | None:
+        """Return the window of window.column among those of rows; None without a window.
+
+        Args:
+            rows: The schema of the rows.
+            zone: Where the clock is that times without a zone show.
+            title: What has them.
+
+        Raises ConfigError: there is no such column, or its values are in no order.
+        """
+        window, name = self.window, self.window_column
+        if window is None or name is None or window.kind is BoundaryKind.SNAPSHOT:
+            return None
+        return column_window(window, name, rows, zone, title)
+
+
+def column_window(  # noqa: PLR0917 - what settings say, and of what
+    window: Boundaries, name: str, rows: Schema, zone: str, title: str, prefix: str = ""
+) -> ColumnWindow:
+    """Return a window of a column; see ``WindowSettings.column_window``.
+
+    ``prefix`` is what the keys begin with that say it.
+    """
+    fields = {field.name: field.schema for field in rows.fields}
+    schema = fields.get(name)
+    if schema is None:
+        near = next((each for each in fields if each.lower() == name.lower()), None)
+        raise ConfigError(
+            problem=f"{title} has no column {name}.",
+            fix=f"Did you mean {near}?" if near else f"It has: {', '.join(fields) or 'none'}.",
+            field=f"{prefix}window.column",
+        )
+    _require_ordered(window.kind, name, schema, f"{prefix}window.column")
+    bounds: list[Any] = []
+    for key, text in zip(_KEYS.values(), (window.lower, window.upper), strict=True):
+        is_time = window.kind is BoundaryKind.TIME
+        try:
+            found = None if text is None else _bound(text, schema, zone, is_time=is_time)
+        except (ValueError, OverflowError, InvalidOperation) as error:
+            raise ConfigError(
+                problem=f"{text!r} is no value of the column {name}.",
+                fix="Write it as the column has values, such as 17 or 2026-01-31.",
+                field=f"{prefix}{key}",
+            ) from error
+        bounds.append(found)
+    return ColumnWindow(name, _widest(schema), *bounds)
+
+
+WINDOW_KEYS = tuple(WindowSettings.config_def().keys)
+
+
+def filled_in(
+    config: Config, boundaries: Boundaries, *without: str, **more: str | None
+) -> dict[str, str]:
+    """Return a configuration with a window, without some keys, and with more; _ is a dot."""
+    bounds = {
+        "window.kind": boundaries.kind.value,
+        "window.from": boundaries.lower,
+        "window.to": boundaries.upper,
+    }
+    bounds |= {key.replace("_", "."): text for key, text in more.items()}
+    kept = {key: text for key, text in config.originals.items() if key not in without}
+    kept = {key: text for key, text in kept.items() if key not in bounds}
+    return kept | {key: text for key, text in bounds.items() if text is not None}
+
+
+def require_column(kind: BoundaryKind, column: str | None) -> None:
+    """Raise ConfigError where bounds have no column."""
+    if not column:
+        raise ConfigError(
+            problem=f"Bounds of the kind {kind} need a column that has them.",
+            fix="Name the column whose values are bounded.",
+            field="window.column",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnWindow:
+    """The rows whose value in a column is at ``lower`` or behind it, and before ``upper``.
+
+    Bounds are as the column has values: times without a zone are as of UTC. Pickled.
+    """
+
+    column: str
+    schema: Schema
+    """The type of the bounds."""
+    lower: Any = None
+    upper: Any = None
+
+    @property
+    def comparisons(self) -> Iterator[tuple[str, Any]]:
+        """What holds of the values, as signs and bounds; of no bound they are not null."""
+        if self.lower is not None:
+            yield ">=", self.lower
+        if self.upper is not None:
+            yield "<", self.upper
+
+    def sql(self, column: str) -> str:
+        """Return the condition in Spark's SQL."""
+        parts = [
+            f"{column} {sign} {sql_value(self.schema, bound)}"
+            for sign, bound in self.comparisons
+        ]
+        return " AND ".join(parts) or f"{column} IS NOT NULL"
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch that are in the window."""
+        return batch.filter(self.holds(batch))
+
+    def holds(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return of each row of a batch whether it is in the window; what is null is not."""
+        values, kind = batch.column(self.column), to_arrow_type(self.schema)
+        held = values.is_valid()
+        for sign, bound in self.comparisons:
+            compare = pc.greater_equal if sign == ">=" else pc.less
+            held = pc.and_kleene(held, compare(values, pa.scalar(bound, kind)))
+        return pc.fill_null(held, fill_value=False)
+
+
+def _widest(schema: Schema) -> Schema:
+    """Return the type of a column's bounds, which may have more digits than its values."""
+    if schema.is_logical and schema.name == DECIMAL:
+        digits = decimal_parameters(scale_of(schema.parameters) or 0, MAX_PRECISION)
+        return schema.replaced(parameters=digits)
+    return Schema.int64() if schema.type in WHOLE_NUMBERS and not schema.is_logical else schema
+
+
+def _require_ordered(kind: BoundaryKind, name: str, schema: Schema, key: str) -> None:
+    """Raise ConfigError where the values of a column have no bounds of a kind."""
+    logical = schema.name if schema.is_logical else None
+    ordered: set[object] = {DATE, TIMESTAMP}
+    if kind is BoundaryKind.VALUE:
+        ordered |= {DECIMAL, Type.STRING, *WHOLE_NUMBERS}
+    if (logical or schema.type) not in ordered:
+        what = logical.rpartition(".")[2] if logical else schema.type.value
+        fix = "Name a column of whole numbers, decimals, texts, dates or timestamps."
+        if kind is BoundaryKind.TIME:
+            fix = (
+                "Name a column of dates or timestamps; declare it so where it is read as text."
+            )
+        raise ConfigError(
+            problem=f"The column {name} is of type {what}, which has no bounds of kind {kind}.",
+            fix=fix,
+            field=key,
+        )
+
+
+def _bound(text: str, schema: Schema, zone: str, *, is_time: bool) -> Any:
+    """Return a bound as a column has values; for what is none it raises as Python does."""
+    match schema.name if schema.is_logical else schema.type:
+        case name if name == TIMESTAMP:
+            return _time(datetime.fromisoformat(text), zone, is_local=schema.is_local)
+        case name if name == DATE and is_time:
+            local = clock_at(datetime.fromisoformat(text), zone_named(zone))
+            # A day is where it begins.
+            return local.date() + timedelta(days=local.time() > local.min.time())
+        case name if name == DATE:
+            return date.fromisoformat(text)
+        case name if name == DECIMAL:
+            number, scale = Decimal(text), scale_of(schema.parameters)
+            if not number.is_finite():
+                raise InvalidOperation
+            step = number if scale is None else Decimal(1).scaleb(-scale)
+            # No value of the column lies between the bound and the next that has its digits.
+            return number.quantize(step, ROUND_CEILING, Context(prec=MAX_PRECISION))
+        case Type.STRING:
+            return text
+    whole = int(text)
+    if not -(2**63) <= whole < 2**63:
+        raise OverflowError
+    return whole
+
+
+def _time(at: datetime, zone: str, *, is_local: bool) -> datetime:
+    if is_local:
+        shown = at if at.tzinfo is None else clock_at(at, zone_named(zone))
+        return shown.replace(tzinfo=UTC)
+    return (at if at.tzinfo else at.replace(tzinfo=zone_named(zone))).astimezone(UTC)
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """Return a time zone. Raises ConfigError."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise ConfigError(
+            problem=f"No time zone is called {name!r}, which times in the window need.",
+            fix="Use one of the IANA's, such as UTC or Europe/Berlin.",
+        ) from None
+
+
+def clock_at(at: datetime, zone: tzinfo) -> datetime:
+    """Return the least that a clock in a zone shows at a moment or later, without a zone.
+
+    Later moments never give less, so windows cut what the clock shows into parts that share
+    nothing; and none is shown any more in a window that has passed.
+    """
+    local = at.astimezone(zone)
+    again = local.replace(fold=1)
+    offsets = [each.utcoffset() or timedelta() for each in (local, again)]
+    seconds = int((offsets[0] - offsets[1]).total_seconds())
+    if seconds > 0:  # it will be set back, and show this time again
+        begin = at.replace(microsecond=0)
+
+        def is_back(later: int) -> bool:
+            return bool((begin + timedelta(seconds=later)).astimezone(zone).fold)
+
+        back = bisect_left(range(seconds), True, key=is_back)  # noqa: FBT003
+        local = (begin + timedelta(seconds=back)).astimezone(zone)
+    return local.replace(tzinfo=None, fold=0)
+
+
+_FIELDS = {"Y": r"\d{4}", **dict.fromkeys("mdHMS", r"\d\d")}
+_PARTS = re.compile(r"%(.)|([^%]+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class NameTime:
+    """Finds the time that is in a path, by a format of ``strptime``'s fields."""
+
+    pattern: re.Pattern[str]
+
+    @classmethod
+    def of(cls, text: str) -> NameTime:
+        """Read a format. Raises ConfigError."""
+        found = list(_PARTS.finditer(text))
+        fields = [each[1] for each in found if each[1] and each[1] != "%"]
+        is_whole = sum(len(each[0]) for each in found) == len(text)
+        unique = len(set(fields)) == len(fields) and set(fields) <= set(_FIELDS)
+        if not (is_whole and unique and "Y" in fields):
+            raise ConfigError(
+                problem=f"{text!r} is no format of times in names.",
+                fix="Use %Y, %m, %d, %H, %M and %S, each once and %Y at least, as in "
+                "%Y-%m-%d or dt=%Y%m%d/hour=%H.",
+                field="window.name.format",
+            )
+        regex = "".join(
+            f"(?P<{each[1]}>{_FIELDS[each[1]]})"
+            if each[1] in _FIELDS
+            else re.escape(each[2] or "%")
+            for each in found
+        )
+        before = r"(?<!\d)" if text.startswith("%") else ""
+        return cls(re.compile(rf"{before}{regex}(?!\d)"))
+
+    def time(self, path: str) -> datetime | None:
+        """Return the last time that a path has, without a zone; None if it has none."""
+        names = {
+            "Y": "year",
+            "m": "month",
+            "d": "day",
+            "H": "hour",
+            "M": "minute",
+            "S": "second",
+        }
+        for found in reversed(list(self.pattern.finditer(path))):
+            parts = {names[key]: int(digits) for key, digits in found.groupdict().items()}
+            try:
+                return datetime(**{"month": 1, "day": 1, **parts})  # type: ignore[arg-type]  # noqa: DTZ001
+            except ValueError:
+                continue
+        return None

@@ -1,0 +1,287 @@
+"""What every store of jobs does, whatever it is made of."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from headrace.model import (
+    Counts,
+    EventKind,
+    Job,
+    JobState,
+    Run,
+    RunState,
+    Stamp,
+    TaskId,
+    Trigger,
+)
+from headrace.sdk import Boundaries, Position, StaleEpochError
+from headrace.store import (
+    JobChange,
+    JobChangedError,
+    JobExistsError,
+    JobNotFoundError,
+    JobStore,
+    NewRun,
+    Place,
+    RunNotFoundError,
+    Store,
+)
+
+NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+ANN = Stamp(NOW, "ann")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def store(
+    request: pytest.FixtureRequest, place_of: Callable[[str], Place]
+) -> Iterator[JobStore]:
+    made = JobStore(place_of(request.param))
+    yield made
+    made.close()
+
+
+def create(store: JobStore, name: str = "orders", after: str | None = None) -> Job:
+    wanted = Job(
+        name=name,
+        uid="",
+        document={"name": name, "schedule": {"every": "1 hour"}},
+        version=1,
+        state=JobState.RUNNING,
+        cursor=NOW,
+        due=NOW + HOUR,
+        changed=NOW,
+        by="",
+    )
+    return store.create(wanted, after, ANN)
+
+
+def hour(number: int, state: RunState = RunState.QUEUED, backfill: str | None = None) -> NewRun:
+    window = Boundaries.between(NOW + number * HOUR, NOW + (number + 1) * HOUR)
+    return NewRun(
+        boundaries=window, trigger=Trigger.SCHEDULE, due=NOW, state=state, backfill=backfill
+    )
+
+
+def take(
+    store: JobStore, run: Run, owner: str = "w1", *, most: int = 9, in_order: bool = False
+) -> Run | None:
+    return store.take(run, owner, NOW, NOW + HOUR, most, in_order=in_order)
+
+
+def waiting(store: JobStore, *dead: str, at: datetime = NOW) -> list[Run]:
+    return list(store.waiting(NOW, at, lambda owner: owner in dead, 100))
+
+
+def taken(store: JobStore, owner: str = "w1") -> Run:
+    found = take(store, waiting(store)[0], owner)
+    assert found is not None
+    return found
+
+
+def finish(store: JobStore, run: Run, state: RunState = RunState.SUCCEEDED) -> Run:
+    return store.finish(run, state, NOW, counts=Counts(read=2, written=2))
+
+
+def test_a_job_that_was_created_is_as_it_was_given(store: JobStore) -> None:
+    made = create(store)
+    assert store.job("orders") == made
+    assert made.uid
+    with pytest.raises(JobExistsError):
+        create(store)
+    with pytest.raises(JobNotFoundError):
+        store.job("others")
+
+
+def test_a_change_of_what_is_not_there_any_more_is_refused(store: JobStore) -> None:
+    seen = create(store)
+    store.change(
+        JobChange(
+            seen=seen,
+            wanted=replace(seen, state=JobState.SUSPENDED),
+            event=EventKind.JOB_SUSPENDED,
+        ),
+        ANN,
+    )
+    with pytest.raises(JobChangedError):
+        store.change(
+            JobChange(seen=seen, wanted=replace(seen, cursor=NOW + HOUR), made=[hour(0)]), ANN
+        )
+    assert store.job("orders").cursor == NOW
+    assert not store.runs("orders")
+
+
+def test_a_window_has_one_run_whoever_makes_it(store: JobStore) -> None:
+    seen = create(store)
+    store.change(
+        JobChange(seen=seen, wanted=replace(seen, cursor=NOW + HOUR), made=[hour(0)]), ANN
+    )
+    assert store.add_runs("orders", [hour(0, backfill="b"), hour(1, backfill="b")], ANN) == 1
+    assert [run.backfill for run in store.runs("orders")] == ["b", None]
+    assert store.counts("orders", "b") == {RunState.QUEUED: 1}
+
+
+def test_jobs_are_due_when_their_window_is(store: JobStore) -> None:
+    seen = create(store)
+    assert not store.due(NOW, 10)
+    assert [job.name for job in store.due(NOW + HOUR, 10)] == ["orders"]
+    store.change(JobChange(seen=seen, wanted=replace(seen, state=JobState.SUSPENDED)), ANN)
+    assert not store.due(NOW + HOUR, 10)
+
+
+def test_of_many_that_take_a_run_one_gets_it(store: JobStore) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0)], ANN)
+    (seen,) = waiting(store)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: take(store, seen, f"w{n}"), range(8)))
+    assert len([run for run in found if run is not None]) == 1
+    assert store.run(seen.id).state is RunState.RUNNING
+
+
+def test_only_so_many_runs_of_a_job_go_on_side_by_side(store: JobStore) -> None:
+    create(store)
+    store.add_runs("orders", [hour(n) for n in range(4)], ANN)
+    store.add_runs("orders", [hour(9, backfill="b")], ANN)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda run: take(store, run, most=2), waiting(store)))
+    assert sum(run is not None and run.backfill is None for run in found) == 2
+    assert sum(run is not None and run.backfill == "b" for run in found) == 1
+
+
+def test_a_run_in_order_waits_for_all_before_it(store: JobStore) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0), hour(1)], ANN)
+    first, second = waiting(store)
+    assert take(store, second, in_order=True) is None
+    done = take(store, first, in_order=True)
+    assert done is not None
+    finish(store, done, RunState.FAILED)
+    assert take(store, second, in_order=True) is None
+    store.run_again(first.id, ANN, from_beginning=False)
+    finish(store, taken(store))
+    assert take(store, second, in_order=True) is not None
+
+
+def test_a_run_of_a_worker_that_is_gone_is_taken_and_the_other_is_refused(
+    store: JobStore,
+) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0)], ANN)
+    first = taken(store)
+    assert not waiting(store)
+    assert waiting(store, at=NOW + HOUR) == waiting(store, "w1") == [first]
+    second = take(store, first, "w2")
+    assert second is not None
+    assert (second.attempt, second.epoch) == (2, 2)
+    assert not store.renew("w1", [first], NOW + HOUR)
+    with pytest.raises(StaleEpochError):
+        finish(store, first)
+    assert finish(store, second).counts == Counts(read=2, written=2)
+
+
+def test_a_run_that_is_renewed_is_nobody_elses_and_hears_that_it_is_to_stop(
+    store: JobStore,
+) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0)], ANN)
+    run = taken(store)
+    assert [each.stop_asked for each in store.renew("w1", [run], NOW + 2 * HOUR)] == [False]
+    assert not waiting(store, at=NOW + HOUR)
+    store.ask_to_stop(run.id, ANN)
+    assert [each.stop_asked for each in store.renew("w1", [run], NOW + 2 * HOUR)] == [True]
+
+
+def test_a_run_that_waits_is_stopped_at_once_and_one_that_has_ended_is_not(
+    store: JobStore,
+) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0), hour(1)], ANN)
+    assert store.ask_to_stop(waiting(store)[0].id, ANN).state is RunState.STOPPED
+    ended = finish(store, taken(store))
+    with pytest.raises(JobChangedError):
+        store.ask_to_stop(ended.id, ANN)
+    with pytest.raises(RunNotFoundError):
+        store.ask_to_stop(999, ANN)
+
+
+def test_a_retry_keeps_what_the_tasks_of_a_run_know_and_a_new_beginning_does_not(
+    store: JobStore,
+) -> None:
+    tasks = Store(store.database)
+    create(store)
+    store.add_runs("orders", [hour(0)], ANN)
+    run = taken(store)
+    task = TaskId(run.task_name, 0)
+    tasks.register(task.connector)
+    lease = tasks.lease(task, "w1", NOW, HOUR)
+    tasks.set_position(task, lease.epoch, Position.of({}, {"n": 7}))
+    finish(store, run, RunState.FAILED)
+
+    again = store.run_again(run.id, ANN, from_beginning=False)
+    assert (again.task_name, again.state) == (run.task_name, RunState.QUEUED)
+    assert tasks.position(task) == Position.of({}, {"n": 7})
+
+    finish(store, taken(store))
+    anew = store.run_again(run.id, ANN, from_beginning=True)
+    assert anew.task_name != run.task_name
+    assert anew.counts == Counts()
+    assert tasks.position(task) == Position()
+
+
+def test_the_success_of_a_run_makes_one_of_each_job_after_it(store: JobStore) -> None:
+    create(store)
+    create(store, "after", after="orders")
+    store.add_runs("orders", [hour(0), hour(1)], ANN)
+    finish(store, taken(store), RunState.FAILED)
+    assert not store.runs("after")
+    done = finish(store, taken(store))
+    (followed,) = store.runs("after")
+    assert (followed.boundaries, followed.trigger) == (done.boundaries, Trigger.AFTER)
+
+
+def test_a_job_is_finished_with_the_last_run_of_a_schedule_that_has_ended(
+    store: JobStore,
+) -> None:
+    seen = create(store)
+    store.add_runs("orders", [hour(0), hour(1)], ANN)
+    store.change(JobChange(seen=seen, wanted=replace(seen, cursor=None, due=None)), ANN)
+    finish(store, taken(store))
+    assert store.job("orders").state is JobState.RUNNING
+    finish(store, taken(store), RunState.FAILED)
+    assert store.job("orders").state is JobState.FINISHED
+
+
+def test_a_suspended_job_starts_no_run(store: JobStore) -> None:
+    seen = create(store)
+    store.add_runs("orders", [hour(0)], ANN)
+    (run,) = waiting(store)
+    store.change(JobChange(seen=seen, wanted=replace(seen, state=JobState.SUSPENDED)), ANN)
+    assert not waiting(store)
+    assert take(store, run) is None
+
+
+def test_a_job_is_deleted_with_its_runs_but_not_while_one_runs(store: JobStore) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0), hour(1)], ANN)
+    run = taken(store)
+    with pytest.raises(JobChangedError):
+        store.delete("orders", ANN)
+    finish(store, run)
+    store.delete("orders", ANN)
+    assert not store.jobs()
+    assert not store.runs("orders")
+
+
+def test_a_backfill_is_stopped_as_a_whole(store: JobStore) -> None:
+    create(store)
+    store.add_runs("orders", [hour(n, backfill="b") for n in range(3)] + [hour(5)], ANN)
+    running = taken(store)
+    assert store.stop_backfill("orders", "b", ANN) == 3
+    assert store.counts("orders", "b") == {RunState.RUNNING: 1, RunState.STOPPED: 2}
+    assert store.run(running.id).stop_asked
+    assert [run.backfill for run in waiting(store)] == [None]

@@ -1,0 +1,199 @@
+"""What is done with jobs keeps their windows whole, and runs no document unapproved."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.unit.control.offline_jobs import bound_files, document, execute
+
+from headrace.control import Jobs, NotApproverError
+from headrace.model import JobState, Run, RunState
+from headrace.plugins import Registry
+from headrace.scheduler import Scheduler
+from headrace.sdk import ConfigError, ConfigErrors
+from headrace.store import JobChangedError, JobStore, memory_database
+
+START = datetime(2024, 3, 30, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+class Desk:
+    """Jobs whose clock is set, and their scheduler."""
+
+    def __init__(self) -> None:
+        self.now = START + timedelta(hours=3, minutes=30)
+        store = JobStore(memory_database())
+        self.jobs = Jobs(store=store, registry=Registry(), clock=lambda: self.now)
+        self.scheduler = Scheduler(store=store, clock=lambda: self.now)
+
+    def make(self, submit: bool = True, **schedule: Any) -> None:
+        self.jobs.create(described(**schedule), "ann")
+        if submit:
+            self.jobs.submit("flights", "ann")
+
+    def edit(self, **schedule: Any) -> JobState:
+        return self.jobs.edit("flights", described(**schedule), "ann").state
+
+    def tick(self) -> None:
+        while self.scheduler.tick():
+            pass
+
+    @property
+    def state(self) -> JobState:
+        return self.jobs.store.job("flights").state
+
+    def hours(self) -> list[tuple[int, int]]:
+        """Return the windows of all runs, in hours since the start."""
+        found = [run.boundaries.times for run in self.jobs.runs("flights", limit=10_000)]
+        return sorted(
+            ((lower - START) // HOUR, (upper - START) // HOUR)
+            for lower, upper in found
+            if lower and upper
+        )
+
+
+def described(approvers: tuple[str, ...] = (), **schedule: Any) -> dict[str, Any]:
+    hourly = {"every": "1 hour", "start": "2024-03-30T00:00:00", "catchup": "latest"}
+    return document(schedule={**hourly, **schedule}, approvers=list(approvers))
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
+    bound_files(monkeypatch)
+    return Desk()
+
+
+def test_a_backfill_leaves_windows_that_are_not_past_to_the_schedule(desk: Desk) -> None:
+    """A run of the window of this moment would be held for its run, and its rest be lost."""
+    desk.make()
+    day = START + timedelta(days=1)
+    made = desk.jobs.backfill("flights", START, day, "ann", chunk=2)
+    assert (made.total, desk.hours()) == (2, [(0, 2), (2, 3)])
+    desk.now += HOUR
+    desk.tick()
+    assert desk.hours() == [(0, 2), (2, 3), (3, 4)]
+
+
+def test_a_backfill_takes_no_window_that_the_schedule_makes_a_run_of_yet(desk: Desk) -> None:
+    desk.make(catchup="all")
+    assert desk.jobs.backfill("flights", START, desk.now, "ann", chunk=3).total == 0
+    desk.tick()
+    assert desk.hours() == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_late_data_is_waited_for_by_a_backfill_too(desk: Desk) -> None:
+    desk.make(delay="1 hour", end="2024-03-30T04:00:00")
+    assert desk.jobs.backfill("flights", START, desk.now, "ann").total == 2
+
+
+def test_only_a_window_that_is_past_is_triggered(desk: Desk) -> None:
+    desk.make()
+    with pytest.raises(ConfigError, match="is not past"):
+        desk.jobs.trigger("flights", "ann", "2024-03-30T03:00:00Z", "2024-03-30T04:00:00Z")
+    desk.jobs.trigger("flights", "ann")
+    assert desk.hours() == [(2, 3)]
+
+
+def test_a_backfill_of_many_windows_around_many_runs_takes_no_minutes(desk: Desk) -> None:
+    desk.now = START + timedelta(days=3)
+    desk.make(every="10 seconds")
+    jobs = desk.jobs
+    jobs.backfill("flights", START + HOUR, START + timedelta(days=2), "ann")
+    begun = time.process_time()
+    rest = jobs.backfill("flights", START, desk.now, "ann", chunk=10_000)
+    assert time.process_time() - begun < 20
+    assert rest.total == 2
+
+
+def test_a_draft_may_be_set_to_start_earlier(desk: Desk) -> None:
+    desk.make(submit=False, start="2024-03-30T02:00:00", catchup="all")
+    assert desk.edit(start="2024-03-30T00:00:00", catchup="all") is JobState.DRAFT
+    desk.jobs.submit("flights", "ann")
+    desk.tick()
+    assert desk.hours() == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_a_finished_job_goes_on_where_its_end_is_set_later(desk: Desk) -> None:
+    desk.make(catchup="all", end="2024-03-30T02:00:00")
+    desk.tick()
+    execute(desk.jobs)
+    assert desk.state is JobState.FINISHED
+    assert desk.edit(catchup="none", end="2024-03-30T02:00:00") is JobState.FINISHED
+    assert desk.edit(catchup="all", end="2024-03-30T03:00:00") is JobState.APPROVED
+    desk.tick()
+    assert desk.hours() == [(0, 1), (1, 2), (2, 3)]
+    execute(desk.jobs)
+    assert desk.state is JobState.FINISHED
+
+
+def test_a_job_that_has_run_goes_on_from_its_cursor_with_another_rhythm(desk: Desk) -> None:
+    desk.make(catchup="all")
+    desk.tick()
+    assert desk.edit(catchup="all", every="30 minutes") is JobState.APPROVED
+    desk.now += HOUR
+    desk.tick()
+    times = [run.boundaries.lower for run in desk.jobs.runs("flights")]
+    assert times[:3] == [f"2024-03-30T0{time}:00+00:00" for time in ("4:00", "3:30", "3:00")]
+
+
+@pytest.mark.parametrize("before", [JobState.SUSPENDED, JobState.FINISHED, JobState.RUNNING])
+def test_no_state_lets_an_edited_document_past_its_approvers(
+    desk: Desk, before: JobState
+) -> None:
+    ask = ("bob",)
+    desk.make(approvers=ask, catchup="all", end="2024-03-30T02:00:00")
+    desk.jobs.approve("flights", "bob@1", "bob")
+    desk.tick()
+    if before is not JobState.RUNNING:
+        execute(desk.jobs)
+    if before is JobState.SUSPENDED:
+        desk.edit(approvers=ask, catchup="all")
+        desk.jobs.approve("flights", "bob@1", "bob")
+        desk.jobs.suspend("flights", "ann")
+    assert desk.edit(approvers=ask, every="2 hours") is JobState.SUBMITTED
+    with pytest.raises(NotApproverError, match="ann may not"):
+        desk.jobs.approve("flights", "ann@1", "ann")
+    for act in (desk.jobs.resume, desk.jobs.trigger):
+        with pytest.raises(JobChangedError, match="is submitted"):
+            act("flights", "ann")
+    assert execute(desk.jobs) == []
+
+
+def left(desk: Desk) -> Run:
+    """Return a run that its worker has left by dying."""
+    jobs, now = desk.jobs, desk.now
+    run = jobs.trigger("flights", "ann")
+    taken = jobs.store.take(run, "dead", now, now, 1, in_order=False)
+    assert taken is not None
+    return taken
+
+
+def test_a_run_that_was_left_is_stopped_in_a_suspended_job_too(desk: Desk) -> None:
+    desk.make()
+    run = left(desk)
+    desk.jobs.suspend("flights", "ann")
+    assert desk.jobs.store.waiting(desk.now, desk.now, lambda _: False, 9) == []
+    with pytest.raises(JobChangedError, match="is running"):
+        desk.jobs.delete("flights", "ann")
+    desk.jobs.stop_run("flights", run.id, "ann")
+    [stopping] = execute(desk.jobs, RunState.STOPPED)
+    assert stopping.id == run.id
+    desk.jobs.delete("flights", "ann")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "field"),
+    [
+        ({"after": ""}, "schedule.after"),
+        ({"every": f"{'9' * 400} hours"}, "schedule.every"),
+        ({"start": "0001-01-01T00:00:00", "zone": "Asia/Kolkata"}, "schedule.start"),
+        ({"end": "9999-12-31T23:59:59"}, "schedule.end"),
+    ],
+)
+def test_what_is_beyond_all_dates_is_an_error_of_its_key(
+    desk: Desk, schedule: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ConfigErrors) as raised:
+        desk.make(**schedule)
+    assert field in {error.field for error in raised.value.errors}

@@ -1,0 +1,251 @@
+"""Runs are taken, executed, and their ends stored."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.unit.worker.scripts import until
+
+from headrace.model import (
+    Counts,
+    Job,
+    JobState,
+    Overlap,
+    Run,
+    RunPolicy,
+    RunState,
+    Stamp,
+    Trigger,
+)
+from headrace.sdk import Boundaries, ConfigError, RetriableError
+from headrace.store import JobStore, NewRun, memory_database
+from headrace.worker import RunWorker
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+ANN = Stamp(NOW, "ann")
+MOVED = Counts(read=3, written=3)
+QUICK = RunPolicy(retries=1, retry_delay=timedelta(milliseconds=50))
+
+
+@dataclass
+class Execution:
+    """Ends when it is told to, as it is told to."""
+
+    going: Run
+    ended: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+    stopped: bool = False
+
+    def run(self) -> None:
+        self.ended.wait()
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.ended.set()
+
+    def counts(self) -> Counts:
+        return MOVED
+
+
+@dataclass
+class Bench:
+    """A worker of runs over a store in memory."""
+
+    policy: RunPolicy = QUICK
+    store: JobStore = field(default_factory=lambda: JobStore(memory_database()))
+    opened: list[Execution] = field(default_factory=list)
+    fails: Callable[[Run], Exception | None] = lambda _: None
+    dead: set[str] = field(default_factory=set)
+    broken: Exception | None = None
+
+    def __post_init__(self) -> None:
+        wanted = Job(
+            name="orders",
+            uid="",
+            document={},
+            version=1,
+            state=JobState.RUNNING,
+            changed=NOW,
+            by="",
+        )
+        self.store.create(wanted, None, ANN)
+
+    def add(self, *hours: int) -> None:
+        made = [
+            NewRun(
+                boundaries=Boundaries.between(NOW + n * HOUR, NOW + (n + 1) * HOUR),
+                trigger=Trigger.MANUAL,
+                due=NOW,
+            )
+            for n in hours
+        ]
+        self.store.add_runs("orders", made, ANN)
+
+    def open(self, run: Run) -> Execution:
+        if self.broken is not None:
+            raise self.broken
+        made = Execution(run, error=self.fails(run))
+        if made.error is not None:
+            made.ended.set()
+        self.opened.append(made)
+        return made
+
+    @contextmanager
+    def working(self, owner: str = "w1") -> Iterator[RunWorker]:
+        worker = RunWorker(
+            store=self.store,
+            owner=owner,
+            is_dead=self.dead.__contains__,
+            clock=lambda: datetime.now(UTC),
+            lease_clock=lambda: datetime.now(UTC),
+            policy=lambda _: self.policy,
+            open=self.open,
+            application=lambda: "local-7",
+            lease=timedelta(milliseconds=300),
+            interval=timedelta(milliseconds=10),
+        )
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            thread.join()
+
+    def runs(self) -> list[Run]:
+        return sorted(self.store.runs("orders"), key=lambda run: run.id)
+
+    def until(self, *states: RunState) -> list[Run]:
+        until(lambda: [run.state for run in self.runs()] == list(states))
+        return self.runs()
+
+
+def test_a_run_is_executed_and_its_counts_are_stored() -> None:
+    bench = Bench()
+    bench.add(0)
+    with bench.working():
+        (run,) = bench.until(RunState.RUNNING)
+        until(lambda: bool(bench.opened))
+        bench.opened[0].ended.set()
+        (run,) = bench.until(RunState.SUCCEEDED)
+    assert run.counts == MOVED
+    assert run.application == "local-7"
+    assert run.attempt == 1
+
+
+def test_a_run_that_fails_is_tried_again_and_then_given_up() -> None:
+    bench = Bench(fails=lambda run: RetriableError(f"attempt {run.attempt}"))
+    bench.add(0)
+    with bench.working():
+        (run,) = bench.until(RunState.FAILED)
+    assert run.attempt == len(bench.opened) == 2
+    assert "attempt 2" in str(run.error)
+    assert {each.going.task_name for each in bench.opened} == {run.task_name}
+
+
+def test_what_a_retry_does_not_help_is_not_tried_again() -> None:
+    bench = Bench(fails=lambda _: ConfigError("no such table", fix="", field="table"))
+    bench.add(0)
+    with bench.working():
+        (run,) = bench.until(RunState.FAILED)
+    assert run.attempt == 1
+
+
+def test_a_run_that_is_asked_to_stop_is_stopped() -> None:
+    bench = Bench()
+    bench.add(0)
+    with bench.working():
+        (run,) = bench.until(RunState.RUNNING)
+        bench.store.ask_to_stop(run.id, ANN)
+        bench.until(RunState.STOPPED)
+    assert bench.opened[0].stopped
+
+
+def test_an_attempt_that_takes_too_long_has_failed() -> None:
+    bench = Bench(policy=RunPolicy(retries=0, timeout=timedelta(milliseconds=100)))
+    bench.add(0)
+    with bench.working():
+        (run,) = bench.until(RunState.FAILED)
+    assert "timeout" in str(run.error)
+
+
+def test_runs_of_a_job_go_on_one_by_one_or_side_by_side() -> None:
+    policy = RunPolicy(overlap=Overlap.PARALLEL, parallel=2)
+    for bench, most in ((Bench(), 1), (Bench(policy=policy), 2)):
+        bench.add(0, 1, 2)
+        with bench.working():
+            until(lambda: len(bench.opened) == most)  # noqa: B023 - used within the loop
+            time.sleep(0.1)
+            assert len(bench.opened) == most
+            bench.opened[0].ended.set()
+            until(lambda: len(bench.opened) == most + 1)  # noqa: B023 - used within the loop
+
+
+def test_a_worker_that_stops_leaves_its_run_to_the_next_one() -> None:
+    bench = Bench()
+    bench.add(0)
+    with bench.working():
+        bench.until(RunState.RUNNING)
+    bench.until(RunState.QUEUED)
+    with bench.working("w2"):
+        (run,) = bench.until(RunState.RUNNING)
+        assert run.owner == "w2"
+
+
+def test_a_run_whose_worker_has_died_is_taken_at_once() -> None:
+    bench = Bench()
+    bench.add(0)
+    (seen,) = bench.store.waiting(NOW, NOW, lambda _: False, 1)
+    far = datetime.now(UTC) + HOUR
+    bench.store.take(seen, "w0", datetime.now(UTC), far, 1, in_order=False)
+    with bench.working():
+        time.sleep(0.1)
+        assert not bench.opened
+        bench.dead.add("w0")
+        until(lambda: bool(bench.opened))
+        assert bench.opened[0].going.attempt == 2
+
+
+def test_a_run_whose_workers_die_again_and_again_is_given_up() -> None:
+    bench = Bench()
+    bench.add(0)
+    for _ in range(5):
+        (seen,) = bench.store.waiting(NOW, NOW, {"w0"}.__contains__, 1)
+        bench.store.take(seen, "w0", NOW, NOW + HOUR, 1, in_order=False)
+    bench.dead.add("w0")
+    with bench.working():
+        (run,) = bench.until(RunState.FAILED)
+    assert "died" in str(run.error)
+    assert not bench.opened
+
+
+def test_a_run_that_another_has_taken_is_left_to_it() -> None:
+    bench = Bench()
+    bench.add(0)
+    with bench.working():
+        until(lambda: bench.runs()[0].application)
+        (run,) = bench.runs()
+        taken = bench.store.take(
+            run, "w2", datetime.now(UTC), datetime.now(UTC) + HOUR, 1, in_order=False
+        )
+        assert taken is not None
+        until(lambda: bench.opened[0].stopped)
+        time.sleep(0.1)
+        (found,) = bench.runs()
+        assert (found.owner, found.state) == ("w2", RunState.RUNNING)
+
+
+@pytest.mark.parametrize("kind", [ConfigError, ValueError])
+def test_an_execution_that_cannot_be_made_fails_its_run(kind: type[Exception]) -> None:
+    bench = Bench(policy=RunPolicy(retries=0), broken=kind("Unknown plugin."))
+    bench.add(0)
+    with bench.working():
+        (run,) = bench.until(RunState.FAILED)
+    assert "Unknown plugin." in str(run.error)
