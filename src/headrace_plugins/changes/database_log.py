@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.sdk import ConfigError
 
@@ -59,6 +59,8 @@ class DatabaseLog(ABC):
     """The log of one database, and its tables. It holds no connection."""
 
     database: Database
+    keeps_start: ClassVar[bool] = False
+    """Whether ``begin`` gives the same place again until something behind it is confirmed."""
 
     @property
     @abstractmethod

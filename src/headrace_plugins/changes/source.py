@@ -156,7 +156,7 @@ class ChangeTask(StreamFrameSource):
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         try:
-            return self._latest(start, limit)
+            return self._with_tables(self._latest(start, limit))
         except DataLostError:
             if self.settings.snapshot_mode is not SnapshotMode.WHEN_NEEDED:
                 raise
@@ -177,6 +177,15 @@ class ChangeTask(StreamFrameSource):
         finally:
             self._rest()
 
+    def _with_tables(self, end: Position) -> Position:
+        """Return a position with the tables that are followed, where none of them is read.
+
+        So that another life knows them, too.
+        """
+        is_bare = self.settings.snapshot_mode is SnapshotMode.NO_DATA
+        is_begun = end.offset(self._log.partition) is not None
+        return all_read(end, self._tables) if is_bare and is_begun else end
+
     def _raise_error(self) -> None:
         """Raise what has gone wrong since the last look, if anything has."""
 
@@ -196,9 +205,9 @@ class ChangeTask(StreamFrameSource):
         place = place or self._first()
         if limit.until is None and limit.rows is None:
             return self._everything(start, place)
-        if is_first and INITIAL not in place:
+        if is_first and not (self._log.keeps_start or INITIAL in place):
             # A start is written down before anything is read; with rows of tables it is.
-            return all_read(start.moved(self._log.partition, place), self._tables)
+            return start.moved(self._log.partition, place)
         waiting = self._unread(start, limit.until)
         # A busy log is hardly ever read to its end: tables and the log take turns.
         is_turn = INITIAL in place or not self._was_table or self._is_caught_up(place)
@@ -231,11 +240,8 @@ class ChangeTask(StreamFrameSource):
         # Chosen again, they are read again: what happens meanwhile is not followed.
         gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
         end = reduce(Position.without, gone, start)
-        if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
-            # So that another life, too, knows which tables were followed.
-            is_begun = start.offset(self._log.partition) is not None
-            return all_read(end, self._tables) if is_begun else end
-        if not gone and self._unknown:
+        is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
+        if is_read and self._unknown and not gone:
             # Made anew, or left out by others: what they held by then is not in the log.
             log.warning("tables are read again", tables=self._unknown)
             self._writers.forget(self._unknown)

@@ -626,7 +626,7 @@ def test_a_followed_table_that_leaves_the_publication_is_told_of(
     texts = {"snapshot_mode": mode, "publication_autocreate_mode": "disabled"}
     following = follow(url, **texts)
     following.new()
-    run(url, "CREATE TABLE later (id int PRIMARY KEY)")
+    run(url, "CREATE TABLE later (id int PRIMARY KEY)", "UPDATE t SET v = 1")
     following.new()  # which no one has followed
     run(url, "ALTER PUBLICATION s DROP TABLE u", "INSERT INTO u VALUES (1)")
     for lost in ([], ["SELECT pg_drop_replication_slot('s')"] * (mode == "when_needed")):

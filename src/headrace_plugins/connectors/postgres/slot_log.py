@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
@@ -143,6 +143,8 @@ class SlotLog(DatabaseLog):
         warn_retained_bytes: How much of the log the slot may keep without a warning.
         max_retained_bytes: How much it may keep before it is dropped.
     """
+
+    keeps_start: ClassVar[bool] = True  # the slot does
 
     database: Postgresql
     slot: str
