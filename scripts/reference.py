@@ -20,6 +20,7 @@ import headrace_registry
 from headrace.cli.app import command_for
 from headrace.control import Connectors
 from headrace.control.connector_settings import common_def
+from headrace.control.job_definitions import JobSettings, ScheduleSettings
 from headrace.metrics import METRICS
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
@@ -68,6 +69,7 @@ def pages() -> dict[str, str]:
     made = {
         "plugins.md": plugins(),
         "connector-keys.md": connector_keys(),
+        "job-keys.md": job_keys(),
         "errors.md": errors(),
         "cli.md": command_line(),
         "settings.md": settings(),
@@ -111,6 +113,17 @@ def connector_keys() -> str:
     for title, definition in forms.items():
         parts.append(f"## {title}\n\n{_keys(common_def(definition))}")
     return _page("Keys of every connector", "\n\n".join(parts))
+
+
+def job_keys() -> str:
+    """Return the keys of an offline job beside those of its copy."""
+    about = (
+        "These keys stand at the top of a job's document, beside `source:`, `sinks:` and the "
+        "keys of every connector."
+    )
+    at_top, below = (_keys(each.config_def()) for each in (JobSettings, ScheduleSettings))
+    text = f"{about}\n\n{at_top}\n\n## Below `schedule:`\n\n{below}"
+    return _page("Keys of offline jobs", text)
 
 
 def errors() -> str:

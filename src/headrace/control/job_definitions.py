@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.control.config_keys import errors_at, unknown_keys
@@ -58,12 +57,6 @@ _ANY_START = "1970-01-01T00:00:00"
 """Of a document that is only checked: what is stored says where it starts."""
 _YEARS = range(1900, 3000)
 _MOST = 366 * 24 * 3600  # seconds; a delay or a retry that is longer is a mistake
-
-
-class Mode(Enum):
-    """How a job moves what its source has."""
-
-    OFFLINE = "offline"
 
 
 def _interval(name: str, value: object) -> Interval:
@@ -188,7 +181,6 @@ class RunSettings(Settings, group="Runs"):
 class JobSettings(RunSettings, group="Job"):
     """The keys of a job beside its copy and its schedule."""
 
-    mode: Mode = setting("Whether it runs over windows (offline).", default=Mode.OFFLINE)
     boundaries: BoundaryKind = setting(
         "What the bounds of its windows are: times, positions of the source (offset), values "
         "of a column, or versions (snapshot). Windows of a schedule are of times.",
@@ -198,10 +190,6 @@ class JobSettings(RunSettings, group="Job"):
         "Who may approve it; it does not run before. Empty where nobody is asked.",
         default=(),
         type=ConfigType.LIST,
-    )
-    engine: str = setting(
-        "The schedule engine that wakes it. The internal one needs nothing beside the server.",
-        default="internal",
     )
 
 
@@ -234,7 +222,6 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
         schedule=schedule,
         after=None if timing is None else timing.after,
         policy=_policy(settings, timing or ScheduleSettings.parsed({})),
-        engine=settings.engine,
         approvers=settings.approvers,
     )
 

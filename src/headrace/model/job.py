@@ -23,15 +23,15 @@ class JobState(StrEnum):
     SUBMITTED = "submitted"
     REJECTED = "rejected"
     APPROVED = "approved"
-    """It is to be registered with its schedule engine."""
+    """It waits for a scheduler to take it on."""
     CONFIGURED = "configured"
-    """It is registered, and has not run yet."""
+    """Its windows are run when they are due, and none has been yet."""
     RUNNING = "running"
     SUSPENDED = "suspended"
     FINISHED = "finished"
     """Its schedule has come to its end, and so have its runs."""
     FAILED = "failed"
-    """Its schedule engine refused it."""
+    """Its document cannot be read any more."""
 
 
 SCHEDULED = frozenset({JobState.CONFIGURED, JobState.RUNNING})
@@ -98,7 +98,6 @@ class JobSpec:
         kind: What the bounds of its runs are.
         schedule: When it runs; None for one that is started otherwise.
         after: The job whose successful windows it runs over, if that is its schedule.
-        engine: The schedule engine that wakes it.
         approvers: Who may approve it; empty where nobody is asked.
     """
 
@@ -107,7 +106,6 @@ class JobSpec:
     schedule: Schedule | None = None
     after: str | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
-    engine: str = "internal"
     approvers: Sequence[str] = ()
 
 
@@ -154,8 +152,6 @@ class Trigger(StrEnum):
     SCHEDULE = "schedule"
     MANUAL = "manual"
     BACKFILL = "backfill"
-    CALLBACK = "callback"
-    """A schedule engine outside."""
     AFTER = "after"
     """The success of another job."""
 

@@ -66,7 +66,8 @@ _SEEN = ("uid", "version", "state", "cursor_us")
 """What a change of a job is made of: it is refused where one of these is another by then."""
 _RUNNABLE = [state.value for state in RUNNABLE]
 _WAITING = (RunState.QUEUED.value, RunState.RUNNING.value)
-_DONE = (RunState.SUCCEEDED.value, RunState.SKIPPED.value)
+_DONE = {RunState.SUCCEEDED, RunState.SKIPPED}
+_LEFT = tuple(state.value for state in RunState if state not in _DONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +338,7 @@ class JobStore:
             if in_order:
                 lower = seen.boundaries.lower or ""
                 earlier = select(func.count()).where(
-                    others, _R.lower < lower, _R.state.not_in(_DONE)
+                    others, _R.lower < lower, _R.state.in_(_LEFT)
                 )
                 if db.execute(earlier).scalar_one():
                     return None

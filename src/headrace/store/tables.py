@@ -201,6 +201,7 @@ runs = Table(
     Column("error", Text),
     UniqueConstraint("job", "kind", "lower", "upper", name="runs_window"),
     Index("runs_due", "state", "due_us"),
+    Index("runs_of_job", "job", "state"),
     sqlite_autoincrement=True,
 )
 

@@ -56,5 +56,6 @@ def upgrade() -> None:
         sa.Column("error", sa.Text),
         sa.UniqueConstraint("job", "kind", "lower", "upper", name="runs_window"),
         sa.Index("runs_due", "state", "due_us"),
+        sa.Index("runs_of_job", "job", "state"),
         sqlite_autoincrement=True,
     )

@@ -1,0 +1,80 @@
+"""A process that makes and takes the runs of a store's jobs, by a clock that runs fast.
+
+python job_server.py STORE NAME START SPEED FILE: the clock showed START, in seconds since 1970,
+when the process of this machine whose name is NAME began to run, SPEED times as fast as it is.
+Each window that it has run is a line of FILE.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TextIO
+
+from headrace.control import read_job
+from headrace.model import Counts, Run, RunPolicy
+from headrace.scheduler import Scheduler
+from headrace.store import JobStore, Place, Store
+from headrace.worker import RunWorker
+
+BEGAN = time.time()
+LEASE = timedelta(seconds=3)
+
+
+@dataclass
+class Noting:
+    """An execution that only notes its window."""
+
+    going: Run
+    file: TextIO
+
+    def run(self) -> None:
+        self.file.write(f"{self.going.boundaries.lower} {self.going.epoch}\n")
+        self.file.flush()
+
+    def stop(self) -> None: ...
+
+    def counts(self) -> Counts:
+        return Counts()
+
+
+def serve(place: Place, name: str, clock: Callable[[], datetime], file: TextIO) -> None:
+    """Make and take runs for ever."""
+    store, leases = JobStore(place), Store(place)
+    policies: dict[str, RunPolicy] = {}
+
+    def policy(job: str) -> RunPolicy:
+        if job not in policies:
+            policies[job] = read_job(store.job(job).document).policy
+        return policies[job]
+
+    worker = RunWorker(
+        store=store,
+        owner=name,
+        is_dead=lambda _: False,
+        clock=clock,
+        lease_clock=leases.now,
+        policy=policy,
+        open=lambda run: Noting(run, file),
+        slots=2,
+        lease=LEASE,
+        interval=timedelta(milliseconds=20),
+    )
+    interval = timedelta(milliseconds=20)
+    scheduler = Scheduler(store=store, clock=clock, made=worker.wake, interval=interval)
+    threading.Thread(target=scheduler.run, daemon=True).start()
+    worker.run()
+
+
+if __name__ == "__main__":
+    where, owner, start, speed, to = sys.argv[1:]
+
+    def fast() -> datetime:
+        seconds = float(start) + (time.time() - BEGAN) * float(speed)
+        return datetime.fromtimestamp(seconds, UTC)
+
+    with Path(to).open("a") as noted:
+        serve(where if "://" in where else Path(where), owner, fast, noted)
