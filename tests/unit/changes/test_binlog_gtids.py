@@ -51,16 +51,21 @@ def test_a_set_is_packed_with_ends_that_are_open() -> None:
 def test_a_set_has_the_numbers_of_each_tag() -> None:
     found = GtidSet(f"{ONE}:1-2:own:1-3:9,{OTHER}:7")
     found.add(f"{ONE}:own:4")
-    assert str(found) == f"{ONE}:1-2,{ONE}:own:1-4:9,{OTHER}:7"
+    assert str(found) == f"{OTHER}:7,{ONE}:1-2:own:1-4:9"
     assert found.covers(GtidSet(f"{ONE}:own:4"))
     assert not found.covers(GtidSet(f"{ONE}:3"))
     assert found.packed()[:8] == bytes([1, 3, 0, 0, 0, 0, 0, 1])
 
 
+def test_a_set_is_written_as_the_server_writes_it() -> None:
+    found = GtidSet(f"{ONE}:7,{OTHER}:own:1-2,{OTHER}:1-273,{OTHER}:a:3")
+    assert str(found) == f"{OTHER}:1-273:a:3:own:1-2,{ONE}:7"
+
+
 def test_only_a_server_s_own_gaps_are_filled() -> None:
     found = GtidSet(f"{ONE}:2-3:9:own:1:4,{OTHER}:1:3")
-    assert str(found.filled(ONE.upper())) == f"{ONE}:2-9,{ONE}:own:1-4,{OTHER}:1:3"
-    assert str(found) == f"{ONE}:2-3:9,{ONE}:own:1:4,{OTHER}:1:3"
+    assert str(found.filled(ONE.upper())) == f"{OTHER}:1:3,{ONE}:2-9:own:1-4"
+    assert str(found) == f"{OTHER}:1:3,{ONE}:2-3:9:own:1:4"
 
 
 def test_a_set_with_tags_is_unpacked() -> None:

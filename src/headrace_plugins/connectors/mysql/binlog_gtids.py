@@ -93,7 +93,7 @@ class GtidSet:
         """Return MySQL's set as the protocol has it, in the form with tags if it has any."""
         count, is_tagged = len(self._intervals), any(":" in each for each in self._intervals)
         parts = [struct.pack("<Q", count << 8 | 1 << 56 | 1 if is_tagged else count)]
-        for source, intervals in self._intervals.items():
+        for source, intervals in sorted(self._intervals.items()):
             uuid, _, tag = source.partition(":")
             head = bytes([len(tag) << 1]) + tag.encode() if is_tagged else b""
             parts += [UUID(uuid).bytes, head, struct.pack("<Q", len(intervals))]
@@ -132,10 +132,13 @@ class GtidSet:
 
     @override
     def __str__(self) -> str:
-        parts = [
-            ":".join([source, *(f"{a}-{b}" if a < b else str(a) for a, b in intervals)])
-            for source, intervals in self._intervals.items()
-        ]
+        """Write it as the server does, so that two of the same GTIDs are the same text."""
+        servers: dict[str, list[str]] = {}
+        for source, intervals in sorted(self._intervals.items()):
+            server, _, tag = source.partition(":")
+            spans = [f"{a}-{b}" if a < b else str(a) for a, b in intervals]
+            servers.setdefault(server, []).extend([tag, *spans] if tag else spans)
+        parts = [":".join([server, *each]) for server, each in servers.items()]
         return ",".join([*parts, *self._last.values()])
 
 
