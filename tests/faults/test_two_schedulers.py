@@ -77,7 +77,9 @@ class Servers:
         shown = START.timestamp() + (time.time() - self.began) * self.speed + number * 0.7
         arguments = [self.place, f"w{number}-{self.starts}", str(shown), str(self.speed)]
         file = self.folder / f"ran-{number}.txt"
-        with subprocess.Popen([sys.executable, SCRIPT, *arguments, file]) as process:
+        with subprocess.Popen(
+            [sys.executable, SCRIPT, *arguments, file], stderr=subprocess.DEVNULL
+        ) as process:
             try:
                 yield process
             finally:
