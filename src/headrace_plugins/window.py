@@ -130,7 +130,7 @@ def column_window(  # noqa: PLR0917 - what settings say, and of what
             found = None if text is None else _bound(text, schema, zone, is_time=is_time)
         except (ValueError, OverflowError, InvalidOperation) as error:
             raise ConfigError(
-                problem=f"{text!r} is no value of the column {name}.",
+                problem=f"Invalid value {text!r} for the column {name}.",
                 fix="Write it as the column has values, such as 17 or 2026-01-31.",
                 field=f"{prefix}{key}",
             ) from error
@@ -321,7 +321,7 @@ class NameTime:
         unique = len(set(fields)) == len(fields) and set(fields) <= set(_FIELDS)
         if not (is_whole and unique and "Y" in fields):
             raise ConfigError(
-                problem=f"{text!r} is no format of times in names.",
+                problem=f"Invalid format {text!r} of times in names.",
                 fix="Use %Y, %m, %d, %H, %M and %S, each once and %Y at least, as in "
                 "%Y-%m-%d or dt=%Y%m%d/hour=%H.",
                 field="window.name.format",

@@ -24,6 +24,7 @@ from headrace.model import (
     Stamp,
     TimeWindow,
     Trigger,
+    unended,
 )
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
 from headrace.sdk.errors import Category, HeadraceError
@@ -98,7 +99,7 @@ class Backfill:
     @property
     def done(self) -> bool:
         """Return whether all its runs have ended."""
-        return not any(self.runs.get(each) for each in (RunState.QUEUED, RunState.RUNNING))
+        return not unended(self.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,11 +295,10 @@ class Jobs:
         by: str,
         lower: str | None = None,
         upper: str | None = None,
-        trigger: Trigger = Trigger.MANUAL,
     ) -> Run:
         """Run a window now: between bounds, or the newest that is past by the schedule.
 
-        A window that has a run keeps it, however it is triggered: the run is returned as it is.
+        A window that has a run keeps it: the run is returned as it is.
         """
         job, now = self._in(name, *RUNNABLE), self.clock()
         spec = read_job(job.document)
@@ -312,7 +312,7 @@ class Jobs:
             raise ConfigError(problem, field="upper", fix="Wait until it is.")
         if self.store.run_of(name, boundaries) is None:
             self._check_apart(name, spec, boundaries)
-        made = NewRun(boundaries=boundaries, trigger=trigger, due=now)
+        made = NewRun(boundaries=boundaries, trigger=Trigger.MANUAL, due=now)
         self.store.add_runs(name, [made], Stamp(now, by))
         found = self.store.run_of(name, boundaries)
         assert found is not None
@@ -321,11 +321,11 @@ class Jobs:
 
     def _check_apart(self, name: str, spec: JobSpec, boundaries: Boundaries) -> None:
         """Raise ConfigError for a window that others have a part of, where that counts."""
-        lower, upper = (
-            boundaries.times if boundaries.kind is BoundaryKind.TIME else (None, None)
-        )
-        if lower is None or upper is None:
+        if boundaries.kind is not BoundaryKind.TIME or None in boundaries.times:
             return
+        lower, upper = boundaries.times
+        assert lower is not None
+        assert upper is not None
         others = self.store.windows(name, lower, upper)
         if not others or (appending := self._appending(spec)) is None:
             return

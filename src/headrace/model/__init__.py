@@ -34,6 +34,7 @@ from headrace.model.errors import (
 from headrace.model.job import (
     RUNNABLE,
     SCHEDULED,
+    UNENDED,
     CatchUp,
     Job,
     JobSpec,
@@ -44,6 +45,7 @@ from headrace.model.job import (
     RunState,
     Trigger,
     memory_name,
+    unended,
 )
 from headrace.model.rejected_records import MOST_LINES, ErrorLog, ToleranceLimits
 from headrace.model.retries import Backoff, RestartKeys, RestartPolicy
@@ -70,6 +72,7 @@ __all__ = [
     "MOST_LINES",
     "RUNNABLE",
     "SCHEDULED",
+    "UNENDED",
     "Backoff",
     "Batch",
     "BatchState",
@@ -127,4 +130,5 @@ __all__ = [
     "file_name",
     "memory_name",
     "topic_matcher",
+    "unended",
 ]

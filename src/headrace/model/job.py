@@ -146,6 +146,15 @@ class RunState(StrEnum):
     """An earlier window ran when it was due."""
 
 
+UNENDED = frozenset({RunState.QUEUED, RunState.RUNNING})
+"""The states of a run that waits or runs."""
+
+
+def unended(runs: Mapping[RunState, int]) -> int:
+    """Return how many runs wait or run, of so many in each state."""
+    return sum(runs.get(state, 0) for state in UNENDED)
+
+
 class Trigger(StrEnum):
     """What made a run."""
 

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from headrace.control import Jobs, bounded, check_job, read_job
-from headrace.model import Counts, JobState, Run, RunPolicy, RunState, TaskId, memory_name
+from headrace.model import Counts, JobState, Run, RunPolicy, TaskId, memory_name, unended
 from headrace.sdk import ConfigErrors, StateError
 from headrace.store import JobNotFoundError
 from headrace.worker import Outcome, RunWorker, Worker
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from headrace.scheduler import Scheduler
     from headrace.spark import SparkSupervisor
     from headrace.store import JobStore, Store
+
+_END_SECONDS = 30.0
+"""How long the scheduler and the runs may take to end."""
+_SHOWN = 1000
+"""How many runs are told of that one call has run."""
 
 
 @dataclass
@@ -126,16 +131,12 @@ class LocalRuns:
             self.scheduler.fire(job)
         else:
             self.jobs.trigger(name, by, lower, upper)
-        counts = self.jobs.store.counts(name)
-        if not any(counts.get(state) for state in (RunState.QUEUED, RunState.RUNNING)):
+        if not unended(self.jobs.store.counts(name)):
             return ()  # and no Spark is started for it
         with self.engine.watching(lost=self.runs.stop):
             self.runs.run()
         newest = self.jobs.store.runs(name, limit=_SHOWN)
         return [run for run in newest if run.ended is not None and run.ended >= began]
-
-
-_SHOWN = 1000
 
 
 @dataclass(kw_only=True)
@@ -168,6 +169,3 @@ class JobService:
             self.runs.stop()
             for thread in threads:
                 thread.join(_END_SECONDS)
-
-
-_END_SECONDS = 30.0

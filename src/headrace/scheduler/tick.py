@@ -22,13 +22,14 @@ from headrace.model import (
     Stamp,
     TimeWindow,
     Trigger,
+    unended,
 )
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import Boundaries, ConfigErrors
 from headrace.store import JobChange, NewRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.store import JobStore
 
@@ -99,7 +100,7 @@ class Scheduler:
         runs, section = self.store.counts(job.name), job.document.get("schedule")
         state = JobState.RUNNING if runs else JobState.CONFIGURED
         has_windows = isinstance(section, dict) and not section.get("after")
-        if has_windows and job.cursor is None and runs and not _waiting(runs):
+        if has_windows and job.cursor is None and runs and not unended(runs):
             state = JobState.FINISHED
         wanted = replace(job, state=state)
         return JobChange(seen=job, wanted=wanted, event=EventKind.JOB_REGISTERED)
@@ -116,7 +117,7 @@ class Scheduler:
         more = moved.due is not None and moved.due <= now
         wanted, missed = _wanted(spec, due, now, more=more)
         made = self._runs(job, spec, wanted, now)
-        if moved.cursor is None and not made and not _waiting(self.store.counts(job.name)):
+        if moved.cursor is None and not made and not unended(self.store.counts(job.name)):
             moved = replace(moved, state=JobState.FINISHED)
         if not missed:
             return JobChange(seen=job, wanted=moved, made=made)
@@ -129,7 +130,7 @@ class Scheduler:
         self, job: Job, spec: JobSpec, windows: Sequence[TimeWindow], now: datetime
     ) -> list[NewRun]:
         skips = spec.policy.overlap is Overlap.SKIP
-        busy = skips and _waiting(self.store.counts(job.name))
+        busy = skips and unended(self.store.counts(job.name))
         made: list[NewRun] = []
         for window in windows:
             bounds = Boundaries.between(window.lower, window.upper)
@@ -139,10 +140,6 @@ class Scheduler:
                 run = replace(run, state=RunState.SKIPPED, error=why)
             made.append(run)
         return made
-
-
-def _waiting(runs: Mapping[RunState, int]) -> bool:
-    return any(runs.get(state) for state in (RunState.QUEUED, RunState.RUNNING))
 
 
 def _due(job: Job, spec: JobSpec, now: datetime) -> tuple[list[TimeWindow], Job]:

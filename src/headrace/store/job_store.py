@@ -28,6 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from headrace.model import (
     RUNNABLE,
     SCHEDULED,
+    UNENDED,
     Counts,
     EventKind,
     Job,
@@ -65,7 +66,7 @@ _J, _R = jobs.c, runs.c
 _SEEN = ("uid", "version", "state", "cursor_us")
 """What a change of a job is made of: it is refused where one of these is another by then."""
 _RUNNABLE = [state.value for state in RUNNABLE]
-_WAITING = (RunState.QUEUED.value, RunState.RUNNING.value)
+_WAITING = tuple(state.value for state in UNENDED)
 _DONE = {RunState.SUCCEEDED, RunState.SKIPPED}
 _LEFT = tuple(state.value for state in RunState if state not in _DONE)
 
@@ -208,7 +209,9 @@ class JobStore:
         """Make runs of windows that have none; return how many. Raises JobNotFoundError."""
         with self._writer.begin() as db:
             _existing(db, job)
-            return _insert(db, job, made, stamp)
+            before = _count(db, job)
+            _insert(db, job, made, stamp)
+            return _count(db, job) - before
 
     def run(self, number: int) -> Run:
         """Return a run. Raises RunNotFoundError."""
@@ -547,10 +550,10 @@ def _window(job: str, boundaries: Boundaries) -> ColumnElement[bool]:
     )
 
 
-def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> int:
+def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> None:
     """Make runs; a window that has one keeps it, whoever made it."""
     if not made:
-        return 0
+        return
     dialect = postgresql if db.dialect.name == "postgresql" else sqlite
     rows = [
         {
@@ -571,9 +574,7 @@ def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> i
         }
         for each in made
     ]
-    before = _count(db, job)
     db.execute(dialect.insert(runs).on_conflict_do_nothing(), rows)
-    return _count(db, job) - before
 
 
 def _count(db: Connection, job: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from headrace.model import Counts, Run, RunPolicy, RunState, TooManyRejectedError
+from headrace.model import Counts, Run, RunPolicy, RunState, TooManyRejectedError, unended
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, StaleEpochError
 from headrace.store import StoreUnavailableError
@@ -102,7 +102,7 @@ class RunWorker:
         while not self._stopping:
             with errors.logged():
                 self.look()
-                if self.only is not None and self._is_done(self.only):
+                if self.only is not None and not unended(self.store.counts(self.only)):
                     self._stopping = True
                     break
             self._woken.wait(self.interval.total_seconds())
@@ -147,10 +147,6 @@ class RunWorker:
             if taken is not None:
                 free -= 1
                 self._begin(taken, policy)
-
-    def _is_done(self, job: str) -> bool:
-        counts = self.store.counts(job)
-        return not any(counts.get(state) for state in (RunState.QUEUED, RunState.RUNNING))
 
     def _is_gone(self, owner: str) -> bool:
         return owner != self.owner and self.is_dead(owner)

@@ -28,6 +28,8 @@ JobNames = Annotated[
 RunNumber = Annotated[
     int, typer.Argument(metavar="RUN", min=1, help="The run, as `headrace job runs` shows it.")
 ]
+Lower = Annotated[str | None, typer.Option(metavar="BOUND", help="The first that is read.")]
+Upper = Annotated[str | None, typer.Option(metavar="BOUND", help="The first that is not read.")]
 Timeout = Annotated[
     float | None,
     typer.Option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.invocation import Invocation, invocation_of
+from headrace.cli.job.arguments import Lower, Upper
 from headrace.cli.options import Json
 
 if TYPE_CHECKING:
@@ -22,12 +23,8 @@ def run(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The job, as JSON or YAML.", metavar="FILE")],
     *,
-    lower: Annotated[
-        str | None, typer.Option(metavar="BOUND", help="The first that is read.")
-    ] = None,
-    upper: Annotated[
-        str | None, typer.Option(metavar="BOUND", help="The first that is not read.")
-    ] = None,
+    lower: Lower = None,
+    upper: Upper = None,
     as_json: Json = False,
 ) -> int:
     """Run what is due of a job in this process, without a server, and end.
@@ -43,7 +40,9 @@ def run(
     from headrace.model import RunState
     from headrace.rest.v1.jobs import RunShown
 
-    shown = [RunShown.of(each, each.due).model_dump(mode="json") for each in ended]
+    shown = [
+        RunShown.of(each, each.ended or each.due).model_dump(mode="json") for each in ended
+    ]
     show_runs(invocation.terminal, shown, empty="nothing was due")
     good = {RunState.SUCCEEDED, RunState.SKIPPED}
     return 0 if all(each.state in good for each in ended) else 1

@@ -11,8 +11,10 @@ from headrace.cli.invocation import invocation_of
 from headrace.cli.job.arguments import (
     AwaitRuns,
     JobName,
+    Lower,
     RunNumber,
     Timeout,
+    Upper,
     bound_of,
     within,
 )
@@ -32,12 +34,8 @@ def trigger(
     context: typer.Context,
     name: JobName,
     *,
-    lower: Annotated[
-        str | None, typer.Option(metavar="BOUND", help="The first that is read.")
-    ] = None,
-    upper: Annotated[
-        str | None, typer.Option(metavar="BOUND", help="The first that is not read.")
-    ] = None,
+    lower: Lower = None,
+    upper: Upper = None,
     wait: AwaitRuns = False,
     timeout: Timeout = None,
     as_json: Json = False,

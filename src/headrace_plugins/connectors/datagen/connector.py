@@ -385,7 +385,7 @@ class DatagenSource(SourceConnector):
                 bounds.append(None if text is None else _row(boundaries.kind, text, start))
             except ValueError as error:
                 raise ConfigError(
-                    problem=f"{text!r} is no number of a row.",
+                    problem=f"Invalid number of a row {text!r}.",
                     fix="Write a whole number.",
                     field=f"boundaries.{name}",
                 ) from error

@@ -51,7 +51,6 @@ from headrace_plugins.connectors.delta.columns import (
     last_of_each_key,
 )
 from headrace_plugins.connectors.delta.commit import Destination, StagedAppend, StagedRows
-from headrace_plugins.connectors.delta.examination import table_findings
 from headrace_plugins.connectors.delta.replacement import Replacement, schemas_of
 from headrace_plugins.connectors.delta.settings import PLACEHOLDER, TABLE, TOPIC, DeltaSettings
 from headrace_plugins.connectors.delta.table import (
@@ -66,6 +65,7 @@ from headrace_plugins.connectors.delta.table import (
     open_table,
     properties_of,
     size_of,
+    table_findings,
     turns_on_features,
 )
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 
 from headrace.sdk import ConfigError, HeadraceError, Mark, RetriableError, SinkError, deltalog
 from headrace.sdk.config import invalid
+from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.delta import QUIET, newest_change, staging_folder
 from headrace.sdk.deltalog import (
     LOG,
@@ -34,11 +35,12 @@ from headrace.sdk.sink import run_in_workers
 from headrace_plugins.connectors.delta.columns import required
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from headrace_plugins.connectors.delta.columns import Fit
+    from headrace_plugins.connectors.delta.settings import DeltaSettings
 
 
 log = structlog.get_logger(__name__)
@@ -384,3 +386,41 @@ def _named_attempts(table: Location) -> Iterator[str]:
         for end, part in enumerate(parts):
             if _ATTEMPT.fullmatch(part):
                 yield "/".join(parts[: end + 1])
+
+
+def table_findings(settings: DeltaSettings) -> Iterable[Finding]:
+    """Yield what ``headrace doctor`` finds of a table that a sink is to write."""
+    requirement = f"Delta table {settings.path}"
+    try:
+        table = open_table(Location.of(settings.path))
+    except DeltaError as error:
+        yield Finding(requirement, Verdict.FAILED, str(error), "Choose another folder.")
+        return
+    if table is None:
+        yield Finding(requirement, Verdict.OK, "not there yet: the first batch makes it")
+        return
+    columns = [str(field["name"]) for field in fields_of(table)]
+    found = f"version {table.version()}, {len(columns)} columns"
+    yield Finding(requirement, Verdict.OK, found)
+    obstacle = merge_obstacle(table) if settings.upsert else append_obstacle(table)
+    if obstacle is not None:
+        yield Finding(
+            "commits without Spark",
+            Verdict.WARNING,
+            f"the table has {obstacle}",
+            "Nothing has to be done: delta-spark commits, which takes longer.",
+        )
+    divided = list(table.metadata().partition_columns)
+    if settings.partition_by and divided != list(settings.partition_by):
+        fix = "Leave partition.by out: a table that exists keeps its own."
+        yield Finding("partition.by", Verdict.FAILED, ", ".join(divided) or "no column", fix)
+    there = {name.lower() for name in columns}
+    for name in settings.key_fields if settings.upsert else ():
+        if name.lower() not in there:
+            yield Finding(
+                f"column {name} of the key",
+                Verdict.WARNING,
+                "not in the table",
+                f"ALTER TABLE delta.`{settings.path}` ADD COLUMN {name} ..., "
+                "or set schema.evolution.add=evolve.",
+            )
