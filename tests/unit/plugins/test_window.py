@@ -180,6 +180,12 @@ def parsed(connector: type[SourceConnector], props: dict[str, str]) -> Config:
         (DeltaSource, TABLE, Boundaries(VALUE, "1"), "window.column"),
         (DeltaSource, TABLE, Boundaries(SNAPSHOT, "-1"), "boundaries.lower"),
         (DeltaSource, TABLE, Boundaries(SNAPSHOT, None, "0"), "boundaries.upper"),
+        (
+            FileSource,
+            {**FILES, "schema": "id LONG, at TIMESTAMP", "window.column": "att"},
+            DAY,
+            "window.column",
+        ),
         (JdbcSource, NOWHERE, DAY, "window.column"),
         (JdbcSource, NOWHERE, Boundaries(VALUE, "1"), "window.column"),
         (

@@ -21,6 +21,7 @@ from headrace.sdk.config import (
     setting,
 )
 from headrace.sdk.location import Location
+from headrace.sdk.schema import VARIANT
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.listing import Listing, Share
@@ -236,6 +237,17 @@ class FileSourceSettings(PathAliases, TextSettings, WindowSettings, group="Readi
         by = self.window_by or ("column" if by_column else by_name)
         return "column" if self.window_kind == "value" else by
 
+    def declared_schema(self) -> Schema | None:
+        """Return the declared schema; None to infer it, a Variant where each record is one.
+
+        Raises ConfigError for one that is not valid.
+        """
+        ddl = self.schema.strip()
+        if ddl.lower() == "infer":
+            return None
+        is_variant = ddl.upper() == "VARIANT"
+        return Schema.variant(optional=True) if is_variant else parse_ddl(ddl, field="schema")
+
     def chosen(
         self, files: Iterable[FoundFile], unnamed: Callable[[str], None]
     ) -> list[FoundFile]:
@@ -360,11 +372,8 @@ class SourceSettings:
         path = configured_path(config)
         listing = Listing(Location.of(path), recursive=keys.recursive)
         format_ = _format(config, listing)
-        ddl = keys.schema.strip()
-        schema = None if ddl.lower() == "infer" else Schema.variant(optional=True)
-        if schema is not None and ddl.upper() != "VARIANT":
-            schema = parse_ddl(ddl, field="schema")
-        elif schema is not None and format_ is not Format.JSON:
+        schema = keys.declared_schema()
+        if schema is not None and schema.name == VARIANT and format_ is not Format.JSON:
             raise ConfigError(
                 problem=f"A record of {format_.value} cannot be one VARIANT.",
                 fix="Set format to json, or name columns, as in payload VARIANT.",

@@ -39,6 +39,7 @@ from headrace_plugins.connectors.file.settings import (
     FileSourceSettings,
     SourceSettings,
     TextSettings,
+    configured_path,
     follows,
 )
 from headrace_plugins.connectors.file.time_patterns import TimePattern
@@ -172,7 +173,12 @@ class FileSource(SourceConnector):
         settings = FileSourceSettings.from_config(config)
         if boundaries.kind is BoundaryKind.VALUE:
             require_column(boundaries.kind, settings.window_column)
-        return filled_in(config, boundaries)
+        filled = filled_in(config, boundaries)
+        if (schema := settings.declared_schema()) is not None and settings.way == "column":
+            FileSourceSettings.parsed(filled).column_window(
+                schema, settings.time_zone, configured_path(config)
+            )
+        return filled
 
     @override
     @classmethod
