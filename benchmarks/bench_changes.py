@@ -26,8 +26,8 @@ from debezium_rate import (
     VARIANTS,
     Prepared,
     copied_slot,
-    drop_slot,
     debezium_rate,
+    drop_slot,
     prepare_history,
 )
 from deltalake import DeltaTable
