@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from headrace.control import BALANCE, Jobs, JobView
-from headrace.model import JobState, Run, RunState, Trigger
+from headrace.model import JobState, Mode, Run, RunState, Trigger
 from headrace.rest.auth import caller, caller_name
 from headrace.rest.requests import Encoded, JsonMap, WholeText, storable
 from headrace.rest.v1.counts import RecordCounts
@@ -67,7 +67,9 @@ class RunShown(BaseModel):
     worker: str | None = Field(description="Who runs it.")
     stopping: bool = Field(description="Whether it was asked to stop.")
     application: str | None = Field(description="Spark's, of the newest attempt.")
-    error: str | None = Field(description="Why the newest attempt has failed.")
+    error: str | None = Field(
+        description="Why the newest attempt has failed, or tries again what it does."
+    )
     began: datetime | None = Field(description="When the newest attempt began.")
     ended: datetime | None
     seconds: float | None = Field(description="How long that took, or has taken so far.")
@@ -123,6 +125,10 @@ class JobSummary(BaseModel):
     name: str
     state: JobState
     why: str | None = Field(description="Why it was rejected or has failed.")
+    mode: Mode | None = Field(
+        description="Whether it reads windows or follows its source; null if its document "
+        "cannot be read."
+    )
     version: int = Field(description="The number of its document, from 1.")
     changed: datetime
     by: str = Field(description="Who has changed it last.")
@@ -147,6 +153,7 @@ class JobSummary(BaseModel):
             "name": job.name,
             "state": job.state,
             "why": job.why,
+            "mode": spec and spec.mode,
             "version": job.version,
             "changed": job.changed,
             "by": job.by,
