@@ -165,19 +165,3 @@ def test_the_changes_of_a_database_are_a_job_in_real_time(
         server.send("POST", "/flights/suspend")
         until(lambda: server.live()["state"] == "queued")
         server.send("DELETE", "/flights")
-
-
-def test_a_job_in_real_time_shows_what_it_waits_for(tmp_path: Path) -> None:
-    folder, server = tmp_path / "in", Server(tmp_path, 0)
-    folder.mkdir()
-    write(folder, "a", [1])
-    with server.serving():
-        missing = document(tmp_path, mode="realtime")
-        missing["source"]["path"] = str(tmp_path / "in" / "a.csv")
-        missing["sinks"][0]["path"] = str(tmp_path / "out")
-        (tmp_path / "out").write_text("no folder")
-        server.begin(missing)
-        until(lambda: (server.live() or {}).get("error"), server.log.read_text)
-        (tmp_path / "out").unlink()
-        server.arrives([10, 11, 12])
-        until(lambda: not server.live()["error"], server.live)

@@ -68,16 +68,19 @@ class RunExecution:
 
     def run(self) -> None:
         """Move what the run is to move. Raises why it has failed."""
-        opener, run = self.opener, self.going
-        context = StoredConnectorContext(
-            opener.state, run.task_name, self._plan_again, self._fail
-        )
-        with closing(opener.planner.open(self.definition, context)) as plan:
+        with closing(self.planning()) as plan:
             self._again = True
             while self._again and not self._stopped:
                 self._again = False
-                self._plans = opener.plans(plan, run)
+                self._plans = self.opener.plans(plan, self.going)
                 self._move()
+
+    def planning(self) -> OpenPlan:
+        """Return what plans the tasks, by where those of the attempts before it stood."""
+        context = StoredConnectorContext(
+            self.opener.state, self.going.task_name, self._plan_again, self._fail
+        )
+        return self.opener.planner.open(self.definition, context)
 
     def _move(self) -> None:
         live, opener = self.going.is_live, self.opener
@@ -179,7 +182,7 @@ class RunOpener:
                 id=TaskId(run.task_name, each.id.number),
                 memory=memory_name(run.job),  # whichever run has met them
             )
-            for each in self.planner.open_plans(plan)
+            for each in self.planner.open_plans(plan, run.task_name)
         ]
 
     def policy(self, job: str) -> RunPolicy:
