@@ -130,7 +130,7 @@ def test_an_offline_job_goes_on_in_real_time_and_loses_and_repeats_nothing(
         del behind["end"]
         server.send("PUT", "/flights", document(tmp_path, schedule=behind))
         until(lambda: server.live()["state"] == "stopped", server.log.read_text)
-        assert server.send("DELETE", "/flights") == {"name": "flights"}
+        assert server.send("DELETE", "/flights") == {"name": "flights", "left": []}
 
 
 def test_the_changes_of_a_database_are_a_job_in_real_time(
@@ -164,4 +164,5 @@ def test_the_changes_of_a_database_are_a_job_in_real_time(
         until(lambda: server.table() == [2, 3], server.log.read_text)
         server.send("POST", "/flights/suspend")
         until(lambda: server.live()["state"] == "queued")
-        server.send("DELETE", "/flights")
+        [left] = server.send("DELETE", "/flights")["left"]
+        assert "pg_drop_replication_slot('headrace_flights_1_1_" in left

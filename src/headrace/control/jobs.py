@@ -9,7 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import structlog
+
 from headrace.control.job_definitions import check_job, read_job, with_start
+from headrace.evolution import plugin_keys
 from headrace.model import (
     RUNNABLE,
     SCHEDULED,
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
     from headrace.plugins import Registry
     from headrace.store import JobStore
+
+log = structlog.get_logger(__name__)
 
 _MOST_WINDOWS = 100_000
 """How many windows a backfill has at most."""
@@ -330,9 +335,32 @@ class Jobs:
             resumed = _at_start(resumed, read_job(seen.document), self.clock(), seen.cursor)
         return self._change(seen, resumed, by, EventKind.JOB_RESUMED)
 
-    def delete(self, name: str, by: str) -> None:
+    def delete(self, name: str, by: str) -> Sequence[str]:
+        """Delete a job; return what its runs in real time leave, and how that is dropped."""
+        left = self._left_behind(name)
         self.store.delete(name, Stamp(self.clock(), by))
         self.changed()
+        for each in left:
+            log.warning("job is deleted, and leaves something", job=name, left=each)
+        return left
+
+    def _left_behind(self, name: str) -> list[str]:
+        spec, references = _spec_of(self.store.job(name)), self.registry.references
+        source = None if spec is None else spec.definition.source
+        left: list[str] = []
+        for run in self.store.live_runs(name) if source is not None else ():
+            assert source is not None
+            try:
+                plugin = self.registry.source(source.plugin)
+                props = references.resolved(plugin_keys(source.config), source.field)
+                config = plugin.config_def().parse({**props, "name": run.task_name})
+                left += [
+                    references.shown(each, source.config) for each in plugin.left_behind(config)
+                ]
+            except Exception as error:  # noqa: BLE001 - it is deleted all the same
+                why = references.secrets.redacted(str(error))
+                log.warning("what a job leaves is not known", job=name, why=why)
+        return left
 
     def trigger(
         self,

@@ -246,6 +246,12 @@ class JobStore:
             rows = db.execute(query.order_by(_R.id.desc()).limit(limit))
             return [_run(row) for row in rows]
 
+    def live_runs(self, job: str) -> Sequence[Run]:
+        """Return the runs that a job has in real time: one for each bound to begin at."""
+        query = select(runs).where(_R.job == job, _R.trigger == Trigger.REALTIME.value)
+        with self._engine.connect() as db:
+            return [_run(row) for row in db.execute(query)]
+
     def windows(self, job: str, lower: datetime, upper: datetime) -> Sequence[Boundaries]:
         """Return the windows of a job's runs that have a part in a range of time."""
         window = Boundaries.between(lower, upper)

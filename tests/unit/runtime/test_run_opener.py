@@ -39,12 +39,9 @@ class Desk:
         self.scheduler = Scheduler(store=jobs, clock=lambda: NOW)
         topics = Topics(Location.of(self.folder / "topics"))
         planner = Planner(store=self.state, registry=Registry(), topics=topics)
+        nothing: Any = None  # nothing is run
         self.opener = RunOpener(
-            jobs=jobs,
-            state=self.state,
-            planner=planner,
-            maker=None,
-            worker=None,  # type: ignore[arg-type]  # nothing is run
+            jobs=jobs, state=self.state, planner=planner, maker=nothing, worker=nothing
         )
 
     def document(self, tasks: int, **more: Any) -> dict[str, Any]:

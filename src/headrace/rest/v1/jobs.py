@@ -178,6 +178,10 @@ class JobDeleted(BaseModel):
     """A job that is gone, with its runs; what they have written stays."""
 
     name: str
+    left: list[str] = Field(
+        description="What it leaves at its source, such as a replication slot, and how that is "
+        "dropped."
+    )
 
 
 class Rejection(BaseModel):
@@ -260,8 +264,7 @@ def job_routes(jobs: Jobs) -> APIRouter:
     @router.delete("/{name}", summary="Delete a job", responses=problems(404, 409))
     def delete(name: Encoded, request: Request) -> JobDeleted:
         """Delete a job with its runs. What they have written stays."""
-        jobs.delete(name, caller(request))
-        return JobDeleted(name=name)
+        return JobDeleted(name=name, left=list(jobs.delete(name, caller(request))))
 
     @router.get("/{name}/fires", summary="Preview a job's schedule", responses=problems(404))
     def fires(name: Encoded, count: Annotated[int, Query(ge=1, le=1000)] = 10) -> FireList:
