@@ -1,4 +1,4 @@
-"""A sync job, and its runs: one execution of an offline job over one window each."""
+"""A sync job, and its runs: one for each window, or one that follows in real time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from headrace.model.connector import Definition
     from headrace.model.schedule import Schedule
     from headrace.sdk.boundaries import Boundaries, BoundaryKind
+
+
+class Mode(StrEnum):
+    """How a job reads its source."""
+
+    OFFLINE = "offline"
+    """Window by window, each a run that ends."""
+    REALTIME = "realtime"
+    """By one run that goes on with what comes until the job is suspended."""
 
 
 class JobState(StrEnum):
@@ -95,6 +104,7 @@ class JobSpec:
 
     Args:
         definition: The copy: one source and its sinks, direct.
+        mode: Whether it reads window by window, or follows its source.
         kind: What the bounds of its runs are.
         schedule: When it runs; None for one that is started otherwise.
         after: The job whose successful windows it runs over, if that is its schedule.
@@ -103,6 +113,7 @@ class JobSpec:
 
     definition: Definition
     kind: BoundaryKind
+    mode: Mode = Mode.OFFLINE
     schedule: Schedule | None = None
     after: str | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
@@ -111,13 +122,14 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An offline job as it is stored.
+    """A job as it is stored.
 
     Args:
         uid: Its identity; a job that is made again under the name has another.
         document: Its definition as it was given.
         version: The number of the document, from 1.
-        cursor: The lower bound of the next window of its schedule; None before the first.
+        cursor: The lower bound of the next window of its schedule, or from which on it reads in
+            real time; None for the very beginning.
         due: When that window is due; None where no more come.
         why: Why it was rejected, suspended or has failed.
     """
@@ -163,6 +175,8 @@ class Trigger(StrEnum):
     BACKFILL = "backfill"
     AFTER = "after"
     """The success of another job."""
+    REALTIME = "realtime"
+    """Its job reads in real time: it goes on until the job is suspended or edited."""
 
 
 def memory_name(job: str) -> str:
@@ -205,6 +219,11 @@ class Run:
     counts: Counts = field(default_factory=Counts)
     application: str | None = None
     error: str | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether it follows its source, and so has no end of its own."""
+        return self.trigger is Trigger.REALTIME
 
     @property
     def task_name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -147,7 +147,7 @@ class Runtime(Checks):
 
     @cached_property
     def jobs(self) -> Jobs:
-        """The offline jobs of the store; a server's runs look at once at what is changed."""
+        """The jobs of the store; a server's runs look at once at what is changed."""
         return Jobs(
             store=self.job_store,
             registry=self.registry,
@@ -295,8 +295,10 @@ class Runtime(Checks):
             jobs=self.job_store,
             state=self.state,
             planner=self._planner,
-            maker=replace(maker, once=True, notify=lambda _: None),
-            worker=lambda: self._new_worker(events, once=True, of_run=True),
+            maker=maker,
+            worker=lambda more, once: self._new_worker(
+                Everyone([events, *more]), once=once, of_run=True
+            ),
         )
         return RunWorker(
             store=self.job_store,
