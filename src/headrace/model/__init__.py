@@ -46,6 +46,7 @@ from headrace.model.job import (
     RunState,
     Trigger,
     memory_name,
+    task_of_job,
     unended,
 )
 from headrace.model.rejected_records import MOST_LINES, ErrorLog, ToleranceLimits
@@ -131,6 +132,7 @@ __all__ = [
     "Unit",
     "file_name",
     "memory_name",
+    "task_of_job",
     "topic_matcher",
     "unended",
 ]

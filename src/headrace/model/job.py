@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from headrace.model.batch import Counts
+from headrace.model.task import TaskId
 
 if TYPE_CHECKING:
     from headrace.model.connector import Definition
@@ -180,8 +181,17 @@ class Trigger(StrEnum):
 
 
 def memory_name(job: str) -> str:
-    """Return under which name the schemas of a job's streams are kept, for all its runs."""
+    """Return what stands for a job, for all its runs, where connectors have their names.
+
+    The schemas of its streams are kept under it, and its metrics.
+    """
     return f"{job}@"
+
+
+def task_of_job(task: TaskId) -> TaskId:
+    """Return the task of a run as that of its job."""
+    job, _, _ = task.connector.rpartition("@")
+    return TaskId(memory_name(job), task.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
