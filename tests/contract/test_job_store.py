@@ -281,7 +281,7 @@ def test_a_backfill_is_stopped_as_a_whole(store: JobStore) -> None:
     create(store)
     store.add_runs("orders", [hour(n, backfill="b") for n in range(3)] + [hour(5)], ANN)
     running = taken(store)
-    assert store.stop_backfill("orders", "b", ANN) == 3
+    assert store.backfills.stop("orders", "b", ANN) == 3
     assert store.counts("orders", "b") == {RunState.RUNNING: 1, RunState.STOPPED: 2}
     assert store.run(running.id).stop_asked
     assert [run.backfill for run in waiting(store)] == [None]

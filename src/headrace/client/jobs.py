@@ -147,6 +147,14 @@ class JobsApi:
         """Stop what has not ended of a backfill."""
         return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/stop")
 
+    def pause_backfill(self, name: str, backfill: str) -> dict[str, Any]:
+        """Begin no more runs of a backfill; those that run are finished."""
+        return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/pause")
+
+    def resume_backfill(self, name: str, backfill: str) -> dict[str, Any]:
+        """Let a backfill that is paused go on."""
+        return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/resume")
+
     def await_run(
         self,
         name: str,
@@ -190,7 +198,10 @@ class JobsApi:
         within: timedelta | None = None,
         on_look: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> dict[str, Any]:
-        """Wait until all runs of a backfill have succeeded. As ``await_run`` otherwise."""
+        """Wait until all runs of a backfill have succeeded. As ``await_run`` otherwise.
+
+        One that is paused is waited for too: ``on_look`` sees that it is.
+        """
         found = _awaited(
             lambda: self.backfill_of(name, backfill),
             lambda found: bool(found["done"]),

@@ -86,11 +86,13 @@ class Backfill:
     Args:
         id: What it is called.
         runs: How many of its runs are in each state.
+        paused: Whether those that wait do not begin until it is resumed.
     """
 
     id: str
     job: str
     runs: Mapping[RunState, int]
+    paused: bool = False
 
     @property
     def total(self) -> int:
@@ -414,12 +416,31 @@ class Jobs:
             problem = f"Job {name} has no backfill {backfill}."
             fix = f"Its runs name theirs: headrace job runs {name}."
             raise BackfillNotFoundError(problem, field="backfill", fix=fix)
-        return Backfill(id=backfill, job=name, runs=runs)
+        paused = self.store.backfills.is_paused(name, backfill)
+        return Backfill(id=backfill, job=name, runs=runs, paused=paused)
 
     def stop_backfill(self, name: str, backfill: str, by: str) -> Backfill:
         """Stop what has not ended of a backfill. Raises BackfillNotFoundError."""
+        return self._for_backfill(name, backfill, by, self.store.backfills.stop)
+
+    def pause_backfill(self, name: str, backfill: str, by: str) -> Backfill:
+        """Begin no more runs of a backfill; those that run are finished.
+
+        Its windows stay its own. Raises BackfillNotFoundError, and JobChangedError for one
+        that is paused or has ended.
+        """
+        return self._for_backfill(name, backfill, by, self.store.backfills.pause)
+
+    def resume_backfill(self, name: str, backfill: str, by: str) -> Backfill:
+        """Let a backfill that is paused go on. Raises BackfillNotFoundError, JobChangedError.
+        """
+        return self._for_backfill(name, backfill, by, self.store.backfills.resume)
+
+    def _for_backfill(
+        self, name: str, backfill: str, by: str, do: Callable[[str, str, Stamp], object]
+    ) -> Backfill:
         self.backfill_of(name, backfill)
-        self.store.stop_backfill(name, backfill, Stamp(self.clock(), by))
+        do(name, backfill, Stamp(self.clock(), by))
         self.changed()
         return self.backfill_of(name, backfill)
 

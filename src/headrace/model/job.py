@@ -183,6 +183,7 @@ class Run:
         epoch: Grows with each attempt; whoever writes about one names it (Guarantee 3).
         owner: Who runs it.
         stop_asked: Whether it is to be stopped.
+        paused: Whether its backfill is paused: it does not begin while it is.
         application: Spark's, of the newest attempt.
         error: Why the newest attempt has failed.
     """
@@ -200,6 +201,7 @@ class Run:
     epoch: int = 0
     owner: str | None = None
     stop_asked: bool = False
+    paused: bool = False
     began: datetime | None = None
     ended: datetime | None = None
     counts: Counts = field(default_factory=Counts)

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from headrace.control import Jobs, bounded, check_job, read_job
-from headrace.model import Counts, JobState, Run, RunPolicy, TaskId, memory_name, unended
+from headrace.model import Counts, JobState, Run, RunPolicy, TaskId, memory_name
 from headrace.sdk import ConfigErrors, StateError
 from headrace.store import JobNotFoundError
 from headrace.worker import Outcome, RunWorker, Worker
@@ -131,7 +131,7 @@ class LocalRuns:
             self.scheduler.fire(job)
         else:
             self.jobs.trigger(name, by, lower, upper)
-        if not unended(self.jobs.store.counts(name)):
+        if not self.jobs.store.is_busy(name):
             return ()  # and no Spark is started for it
         with self.engine.watching(lost=self.runs.stop):
             self.runs.run()

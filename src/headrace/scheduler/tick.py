@@ -130,7 +130,7 @@ class Scheduler:
         self, job: Job, spec: JobSpec, windows: Sequence[TimeWindow], now: datetime
     ) -> list[NewRun]:
         skips = spec.policy.overlap is Overlap.SKIP
-        busy = skips and unended(self.store.counts(job.name))
+        busy = skips and self.store.is_busy(job.name)
         made: list[NewRun] = []
         for window in windows:
             bounds = Boundaries.between(window.lower, window.upper)

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Row,
     and_,
     delete,
+    false,
     func,
     insert,
     or_,
@@ -41,6 +42,7 @@ from headrace.model import (
 )
 from headrace.sdk.boundaries import Boundaries, BoundaryKind
 from headrace.sdk.errors import StaleEpochError
+from headrace.store.backfills import Backfills
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, open_database
 from headrace.store.errors import (
@@ -69,6 +71,8 @@ _RUNNABLE = [state.value for state in RUNNABLE]
 _WAITING = tuple(state.value for state in UNENDED)
 _DONE = {RunState.SUCCEEDED, RunState.SKIPPED}
 _LEFT = tuple(state.value for state in RunState if state not in _DONE)
+_MAY_GO_ON = or_(_R.paused == false(), _R.state == RunState.RUNNING.value)
+"""Not held back by a pause of its backfill: what has begun is finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,7 @@ class JobStore:
     def __init__(self, place: Place) -> None:
         self._engine = open_database(place)
         self._writer = in_mode(self._engine, Mode.WRITE)
+        self.backfills = Backfills(self._writer)
 
     @property
     def database(self) -> Engine:
@@ -269,6 +274,13 @@ class JobStore:
         with self._engine.connect() as db:
             return Counter({RunState(state): count for state, count in db.execute(query)})
 
+    def is_busy(self, job: str) -> bool:
+        """Return whether a run of a job waits or runs; one whose backfill is paused does not.
+        """
+        query = select(_R.id).where(_R.job == job, _R.state.in_(_WAITING), _MAY_GO_ON)
+        with self._engine.connect() as db:
+            return db.execute(query.limit(1)).scalar() is not None
+
     def waiting(
         self,
         now: datetime,
@@ -280,7 +292,8 @@ class JobStore:
     ) -> Sequence[Run]:
         """Return runs that may be taken: due, or left by a worker that is gone.
 
-        Those of a job that may not run are taken only to be stopped.
+        Those of a job that may not run are taken only to be stopped, and of a backfill that is
+        paused only those that had begun.
 
         Args:
             now: The time of day.
@@ -293,7 +306,7 @@ class JobStore:
         held = _R.state == RunState.RUNNING.value
         active = select(_J.name).where(_J.state.in_(_RUNNABLE))
         may_begin = or_(_R.job.in_(active), _R.stop_asked)
-        query = select(runs).where(or_(queued, held), may_begin)
+        query = select(runs).where(or_(queued, held), may_begin, _MAY_GO_ON)
         found: list[Run] = []
         with self._engine.connect() as db:
             for row in db.execute(query.order_by(_R.due_us, _R.lower, _R.id)):
@@ -345,7 +358,9 @@ class JobStore:
                 )
                 if db.execute(earlier).scalar_one():
                     return None
-            same = and_(_R.id == seen.id, _R.epoch == seen.epoch, _R.state.in_(_WAITING))
+            same = and_(
+                _R.id == seen.id, _R.epoch == seen.epoch, _R.state.in_(_WAITING), _MAY_GO_ON
+            )
             taken = {
                 "state": RunState.RUNNING.value,
                 "owner": owner,
@@ -461,19 +476,6 @@ class JobStore:
             told = {"run": number, "from_beginning": from_beginning}
             add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
             return _run(_existing_run(db, number))
-
-    def stop_backfill(self, job: str, backfill: str, stamp: Stamp) -> int:
-        """Stop all runs of a backfill that have not ended; return how many."""
-        mine = and_(_R.job == job, _R.backfill == backfill)
-        stopped = {"state": RunState.STOPPED.value, "ended_us": micros(stamp.at)}
-        with self._writer.begin() as db:
-            queued = and_(mine, _R.state == RunState.QUEUED.value)
-            running = and_(mine, _R.state == RunState.RUNNING.value)
-            count = db.execute(update(runs).where(queued).values(stopped)).rowcount
-            count += db.execute(update(runs).where(running).values(stop_asked=True)).rowcount
-            told = {"backfill": backfill, "runs": count}
-            add_event(db, job, EventKind.BACKFILL_STOP, stamp, told)
-            return int(count)
 
 
 def _is(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
@@ -605,6 +607,7 @@ def _run(row: Row[Any]) -> Run:
         epoch=row.epoch,
         owner=row.owner,
         stop_asked=row.stop_asked,
+        paused=row.paused,
         began=_time(row.began_us),
         ended=_time(row.ended_us),
         counts=Counts.from_json(row.counts) if row.counts else Counts(),

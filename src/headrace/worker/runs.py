@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from headrace.model import Counts, Run, RunPolicy, RunState, TooManyRejectedError, unended
+from headrace.model import Counts, Run, RunPolicy, RunState, TooManyRejectedError
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, StaleEpochError
 from headrace.store import StoreUnavailableError
@@ -102,7 +102,7 @@ class RunWorker:
         while not self._stopping:
             with errors.logged():
                 self.look()
-                if self.only is not None and not unended(self.store.counts(self.only)):
+                if self.only is not None and not self.store.is_busy(self.only):
                     self._stopping = True
                     break
             self._woken.wait(self.interval.total_seconds())

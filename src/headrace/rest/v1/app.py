@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _OF_OPERATORS = re.compile(
     r"/v1/(bulk/(pause|resume|stop|restart)|dead-letters/[^/]+/discard"
-    r"|jobs/[^/]+/(approve|reject|suspend|resume|trigger|backfills|backfills/[^/]+/stop"
-    r"|runs/[^/]+/(stop|retry|rerun))"
+    r"|jobs/[^/]+/(approve|reject|suspend|resume|trigger|backfills"
+    r"|backfills/[^/]+/(stop|pause|resume)|runs/[^/]+/(stop|retry|rerun))"
     r"|connectors/[^/]+/(dead-letters/replay|offsets|offsets/(reset|rewind|undo)"
     r"|tasks/[^/]+/batches/[^/]+/give-up))"
 )
