@@ -155,6 +155,31 @@ class JobsApi:
         """Let a backfill that is paused go on."""
         return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/resume")
 
+    def alerts(
+        self, job: str | None = None, *, before: int | None = None, limit: int = 100
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return alerts, newest first, and the ``before`` of those that follow.
+
+        Args:
+            job: Of this job, which may be deleted; None for all jobs.
+            before: Only those before this number.
+            limit: How many at most.
+        """
+        query: dict[str, str | list[str]] = {"limit": str(limit)}
+        if job is not None:
+            query["job"] = job
+        if before is not None:
+            query["before"] = str(before)
+        page = dict(self.http.send("GET", "/v1/alerts", query=query))
+        return list(page["items"]), page["next"]
+
+    def test_alerts(self) -> list[dict[str, Any]]:
+        """Send a test alert by each channel of the server; return what became of it.
+
+        It takes as long as the slowest of them, up to 40 seconds.
+        """
+        return list(self.http.send("POST", "/v1/alerts/test"))
+
     def await_run(
         self,
         name: str,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.control.alerts import check_channels
 from headrace.control.job_definitions import check_job, read_job, with_start
 from headrace.model import (
     RUNNABLE,
@@ -114,6 +115,7 @@ class Jobs:
     Args:
         changed: Called after each change, so that the scheduler and workers look at once.
         approvers: Who may approve any job; empty where a job's own list decides alone.
+        channels: The channels by which jobs may alert.
     """
 
     store: JobStore
@@ -121,6 +123,7 @@ class Jobs:
     clock: Callable[[], datetime]
     changed: Callable[[], None] = lambda: None
     approvers: Collection[str] = field(default=())
+    channels: Collection[str] = field(default=())
 
     def views(self) -> list[JobView]:
         return [self._view(job, 1) for job in self.store.jobs()]
@@ -177,7 +180,7 @@ class Jobs:
         """Add a job as a draft. Raises JobExistsError, or what is wrong with it."""
         now = self.clock()
         written = with_start(document, now)
-        spec = check_job(written, self.registry)
+        spec = self._checked(written)
         wanted = Job(
             name=spec.definition.name,
             uid="",
@@ -202,7 +205,7 @@ class Jobs:
         if isinstance(section, dict) and isinstance(stored, dict) and "start" in stored:
             document = {**document, "schedule": {"start": stored["start"], **section}}
         written = with_start(document, now)
-        spec, before = check_job(written, self.registry), _spec_of(seen)
+        spec, before = self._checked(written), _spec_of(seen)
         if spec.definition.name != name:
             problem = f"The document is of {spec.definition.name}, not of {name}."
             raise ConfigError(problem, field="name", fix="Use one name.")
@@ -233,6 +236,11 @@ class Jobs:
             # It has come to its end: one with the same start is longer now, another is new.
             return old.local(old.end) if new is not None and new.start == old.start else None
         return seen.cursor
+
+    def _checked(self, document: Mapping[str, Any]) -> JobSpec:
+        spec = check_job(document, self.registry)
+        check_channels(spec, self.channels)
+        return spec
 
     def submit(self, name: str, by: str) -> Job:
         """Ask for a draft's approval; one that asks nobody is approved at once."""

@@ -3,6 +3,7 @@
 In it: connectors, tasks, leases, batches, counts, policies. Never: I/O, a thread, a clock.
 """
 
+from headrace.model.alert import AlertKind, AlertPolicy, DeliveryState, cause_of, figure
 from headrace.model.batch import Batch, BatchState, Counts
 from headrace.model.connector import (
     BY_ITSELF,
@@ -73,6 +74,8 @@ __all__ = [
     "RUNNABLE",
     "SCHEDULED",
     "UNENDED",
+    "AlertKind",
+    "AlertPolicy",
     "Backoff",
     "Batch",
     "BatchState",
@@ -85,6 +88,7 @@ __all__ = [
     "Counts",
     "Cron",
     "Definition",
+    "DeliveryState",
     "ErrorLog",
     "Event",
     "EventKind",
@@ -127,6 +131,9 @@ __all__ = [
     "TopicRetention",
     "Trigger",
     "Unit",
+    "cause_of",
+    "cause_of",
+    "figure",
     "file_name",
     "memory_name",
     "topic_matcher",

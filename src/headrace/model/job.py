@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.model.batch import Counts
 
 if TYPE_CHECKING:
+    from headrace.model.alert import AlertPolicy
     from headrace.model.connector import Definition
     from headrace.model.schedule import Schedule
     from headrace.sdk.boundaries import Boundaries, BoundaryKind
@@ -96,6 +97,7 @@ class JobSpec:
     Args:
         definition: The copy: one source and its sinks, direct.
         kind: What the bounds of its runs are.
+        alerts: About what it alerts people.
         schedule: When it runs; None for one that is started otherwise.
         after: The job whose successful windows it runs over, if that is its schedule.
         approvers: Who may approve it; empty where nobody is asked.
@@ -103,6 +105,7 @@ class JobSpec:
 
     definition: Definition
     kind: BoundaryKind
+    alerts: AlertPolicy
     schedule: Schedule | None = None
     after: str | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
@@ -207,6 +210,13 @@ class Run:
     counts: Counts = field(default_factory=Counts)
     application: str | None = None
     error: str | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long its newest attempt took; None until it has ended."""
+        if self.began is None or self.ended is None:
+            return None
+        return (self.ended - self.began).total_seconds()
 
     @property
     def task_name(self) -> str:

@@ -26,6 +26,7 @@ from headrace.dataplane import (
 )
 from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
 from headrace.plugins import Registry, Secrets
+from headrace.runtime.alerts import Alerting
 from headrace.runtime.giving_up import GivingUp
 from headrace.runtime.jobs import JobService, LocalRuns, RunOpener
 from headrace.runtime.mapping import SinkMapping, mappings_of
@@ -72,7 +73,7 @@ from headrace.worker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -154,6 +155,19 @@ class Runtime(Checks):
             clock=now,
             changed=self._jobs_changed,
             approvers=self.settings.job_approvers,
+            channels=list(self.alerting.configured),
+        )
+
+    @cached_property
+    def alerting(self) -> Alerting:
+        return Alerting(
+            settings=self.settings,
+            secrets=self.secrets,
+            jobs=self.job_store,
+            owner=lambda: self.owner,
+            clock=now,
+            lease_clock=lambda: self.state.now(),
+            book=lambda: self.measuring.book,
         )
 
     def _jobs_changed(self) -> None:
@@ -266,6 +280,7 @@ class Runtime(Checks):
             maintained(self.topics, now, TopicReadings(self.state)),
             self.measuring.running(self.engine, hosts, connectors),
             served,
+            self.alerting.serving(),
             service.serving(),
         ):
             # Else the first client to name a class waits until all plugins are imported. Not
@@ -281,14 +296,22 @@ class Runtime(Checks):
             maker = self._maker(hosts, self._new_worker(events, once=True), once=True)
             runs = self._runs = self._new_run_worker(events, maker)
             runs.only = job
-            scheduler = Scheduler(store=self.job_store, clock=now)
-            yield LocalRuns(jobs=self.jobs, scheduler=scheduler, runs=runs, engine=self.engine)
+            scheduler = self._new_scheduler()
+            yield LocalRuns(
+                jobs=self.jobs,
+                scheduler=scheduler,
+                runs=runs,
+                engine=self.engine,
+                alert=self.alerting.drain,
+            )
 
     def _new_job_service(self, events: Events, maker: TaskMaker) -> JobService:
         runs = self._new_run_worker(events, maker)
-        return JobService(
-            scheduler=Scheduler(store=self.job_store, clock=now, made=runs.wake), runs=runs
-        )
+        return JobService(scheduler=self._new_scheduler(runs.wake), runs=runs)
+
+    def _new_scheduler(self, made: Callable[[], None] = lambda: None) -> Scheduler:
+        alerts = self.alerting.rules.of_job
+        return Scheduler(store=self.job_store, clock=now, made=made, alerts=alerts)
 
     def _new_run_worker(self, events: Events, maker: TaskMaker) -> RunWorker:
         opener = RunOpener(
@@ -310,6 +333,7 @@ class Runtime(Checks):
             slots=self.settings.job_runs,
             lease=self.settings.lease,
             redact=self.secrets.redacted_error,
+            alerts=self.alerting.rules.of_end,
         )
 
     def progress(self, task: TaskId) -> Progress | None:

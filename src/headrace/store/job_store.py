@@ -42,6 +42,7 @@ from headrace.model import (
 )
 from headrace.sdk.boundaries import Boundaries, BoundaryKind
 from headrace.sdk.errors import StaleEpochError
+from headrace.store.alert_store import NewAlert, add_alerts
 from headrace.store.backfills import Backfills
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, open_database
@@ -98,6 +99,7 @@ class JobChange:
         after: The job whose runs make its own, where the document is another.
         made: Runs of windows; a window that has one keeps it (Guarantee 5).
         detail: What more is told.
+        alerts: What people are told.
     """
 
     seen: Job
@@ -106,6 +108,7 @@ class JobChange:
     after: str | None = None
     made: Sequence[NewRun] = ()
     detail: Mapping[str, object] | None = None
+    alerts: Sequence[NewAlert] = ()
 
 
 class JobStore:
@@ -401,6 +404,7 @@ class JobStore:
         counts: Counts,
         error: str | None = None,
         due: datetime | None = None,
+        alerts: Sequence[NewAlert] = (),
     ) -> Run:
         """End an attempt, and let the run go.
 
@@ -411,6 +415,7 @@ class JobStore:
             counts: What became of its records.
             error: Why it has failed.
             due: When the next attempt comes.
+            alerts: What people are told of it, stored in the same transaction.
 
         Raises StaleEpochError: another has taken the run (Guarantee 3).
         """
@@ -429,6 +434,7 @@ class JobStore:
             if state is RunState.SUCCEEDED:
                 _run_followers(db, run, now)
             _finish_job(db, run.job)
+            add_alerts(db, alerts)
             return _run(_existing_run(db, run.id))
 
     def ask_to_stop(self, number: int, stamp: Stamp) -> Run:
@@ -506,6 +512,7 @@ def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
     if db.execute(update(jobs).where(same).values(values)).rowcount != 1:
         return False
     _insert(db, seen.name, change.made, stamp)
+    add_alerts(db, change.alerts)
     if change.event is not None:
         told = {"state": wanted.state, "version": wanted.version, **(change.detail or {})}
         add_event(db, seen.name, change.event, stamp, told)

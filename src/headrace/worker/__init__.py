@@ -4,6 +4,7 @@ In it: which task runs when and on which thread, and what becomes of one that fa
 a definition, a row, or how a batch is moved.
 """
 
+from headrace.worker.alert_sender import AlertSender, OpenChannel, SendResult
 from headrace.worker.batch_loop import BatchLoop, BatchRunner, Reader, ToleranceGuard
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 from headrace.worker.context import (
@@ -25,6 +26,7 @@ from headrace.worker.task import BatchTask, Progress, Step, Task
 from headrace.worker.worker import Worker
 
 __all__ = [
+    "AlertSender",
     "BatchLoop",
     "BatchRunner",
     "BatchTask",
@@ -35,6 +37,7 @@ __all__ = [
     "Execution",
     "LostTasks",
     "Measures",
+    "OpenChannel",
     "Outcome",
     "Owner",
     "Planned",
@@ -44,6 +47,7 @@ __all__ = [
     "Reconciler",
     "Restarts",
     "RunWorker",
+    "SendResult",
     "Stalls",
     "Step",
     "StoredConnectorContext",

@@ -5,20 +5,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from headrace.model import Counts, Run, RunPolicy, RunState, TooManyRejectedError
+from headrace.model import (
+    Counts,
+    Run,
+    RunPolicy,
+    RunState,
+    TooManyRejectedError,
+    cause_of,
+)
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, StaleEpochError
 from headrace.store import StoreUnavailableError
 from headrace.worker.events import as_it_is, trace_of
 
 if TYPE_CHECKING:
-    from headrace.store import JobStore
+    from collections.abc import Sequence
+
+    from headrace.store import JobStore, NewAlert
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +81,7 @@ class RunWorker:
         application: Gives Spark's application.
         slots: How many runs go on at a time.
         redact: Takes secrets out of an error.
+        alerts: Gives what people are told of a run as it will have ended, and of why.
         only: The one job whose runs are taken, until none is left; None for all jobs, for ever.
     """
 
@@ -87,6 +97,7 @@ class RunWorker:
     lease: timedelta = timedelta(seconds=30)
     interval: timedelta = timedelta(seconds=1)
     redact: Callable[[Exception], Exception] = as_it_is
+    alerts: Callable[[Run, str], Sequence[NewAlert]] = lambda _run, _cause: ()
     only: str | None = None
     _active: dict[int, _Active] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -204,18 +215,23 @@ class RunWorker:
     def _store_end(self, active: _Active, error: Exception | None) -> None:
         run, now = active.run, self.clock()
         counts = active.execution.counts()
-        state, why, due = RunState.SUCCEEDED, None, None
+        state, why, due, cause = RunState.SUCCEEDED, None, None, ""
         if active.ends == _ASKED:
             state, why = RunState.STOPPED, _ASKED
         elif active.ends == _SHUT_DOWN:
             state, why, due = RunState.QUEUED, active.ends, now
         elif error is not None or active.ends is not None:
-            why = active.ends or trace_of(self.redact(error or Exception()))
+            shown = self.redact(error or Exception())
+            why = active.ends or trace_of(shown)
+            own = active.ends or (why if isinstance(error, _DiedError) else None)
+            cause = own or cause_of(shown)
             state = RunState.FAILED
             wait = active.policy.wait(run.attempt)
             if wait is not None and not isinstance(error, (*_FINAL, _DiedError)):
                 state, due = RunState.QUEUED, now + wait
-        self.store.finish(run, state, now, counts=counts, error=why, due=due)
+        ended = replace(run, state=state, ended=now, counts=counts, error=why)
+        alerts = self.alerts(ended, cause)
+        self.store.finish(run, state, now, counts=counts, error=why, due=due, alerts=alerts)
         told = log.info if state is RunState.SUCCEEDED else log.warning
         told("run ended", job=run.job, run=run.id, state=state.value, why=why)
 
