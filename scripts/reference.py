@@ -28,6 +28,7 @@ from headrace.rest import Workbench, v1_api
 from headrace.runtime.app import Runtime, now
 from headrace.sdk import HeadraceError
 from headrace.sdk.config import ConfigDef, ConfigKey
+from headrace.sdk.config import Settings as PluginSettings
 from headrace.sdk.provider import MetricKind
 from headrace.settings import PREFIX, Settings
 from headrace.store import ConnectorStore, Store
@@ -122,7 +123,10 @@ def job_keys() -> str:
         "These keys stand at the top of a job's document, beside `source:`, `sinks:` and the "
         "keys of every connector."
     )
-    sections = {"schedule": ScheduleSettings, "alerts": AlertSettings}
+    sections: dict[str, type[PluginSettings]] = {
+        "schedule": ScheduleSettings,
+        "alerts": AlertSettings,
+    }
     below = (
         f"## Below `{name}:`\n\n{_keys(each.config_def())}" for name, each in sections.items()
     )

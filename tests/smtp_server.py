@@ -8,7 +8,7 @@ import socketserver
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -59,7 +59,8 @@ class SmtpServer:
                 if outer.hangs:
                     over.wait(60)
                     return
-                _Session(outer, self.request).run()
+                with closing(_Session(outer, self.request)) as session:
+                    session.run()
 
         with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
             server.daemon_threads = True
@@ -88,11 +89,20 @@ class _Session:
     def say(self, text: str) -> None:
         self.line.sendall(f"{text}\r\n".encode())
 
+    def close(self) -> None:
+        self.file.close()
+        self.line.close()
+
     def encrypt(self) -> bool:
+        self.file.close()
+        self.line = self.server.tls().wrap_socket(
+            self.line, server_side=True, do_handshake_on_connect=False
+        )
         try:
-            self._open(self.server.tls().wrap_socket(self.line, server_side=True))
+            self.line.do_handshake()
         except OSError:
             return False  # a client that does not trust it
+        self._open(self.line)
         self.encrypted = True
         return True
 

@@ -241,7 +241,8 @@ class EmailChannel(AlertChannel):
                 with suppress(OSError, smtplib.SMTPException):  # it is sent by then, or not
                     server.quit()
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            raise RetriableError(f"{self.settings.host}: {_said(error)}") from None
+            problem = f"{self.settings.host}: {_said(error)}"
+            raise RetriableError(problem) from None
         if refused:  # some others have it: it is not sent again
             log.warning("mail was refused for some", refused=sorted(refused), alert=alert.id)
 

@@ -5,12 +5,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.contract.test_job_store import ANN, create, hour, take, taken, waiting
+from tests.contract.test_job_store import ANN, create, hour, take, taken
 from tests.unit.worker.scripts import until
 from typing_extensions import override
 
@@ -57,7 +58,9 @@ def alert(name: str = "a", *channels: str, job: str = "orders", at: datetime = N
 def claim(
     store: AlertStore, channel: str = "log", owner: str = "w1", *dead: str, at: datetime = NOW
 ) -> Delivery | None:
-    return store.claim(channel, owner, at, at, at + HOUR, dead.__contains__)
+    return store.claim(
+        channel, owner, at, lease_now=at, expires=at + HOUR, dead=dead.__contains__
+    )
 
 
 def claimed(store: AlertStore, channel: str = "log", owner: str = "w1") -> Delivery:
@@ -217,11 +220,11 @@ class Kept(AlertChannel):
 
 
 def sender(
-    place: Place, got: list[str], owner: str = "w1", dead: frozenset[str] = frozenset()
+    jobs: JobStore, got: list[str], owner: str = "w1", dead: frozenset[str] = frozenset()
 ) -> AlertSender:
-    clock = Store(place)
+    clock = Store(jobs.database)
     return AlertSender(
-        store=AlertStore(place),
+        store=AlertStore(jobs.database),
         owner=owner,
         is_dead=dead.__contains__,
         clock=lambda: datetime.now(UTC),
@@ -233,13 +236,13 @@ def sender(
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_senders_send_each_alert_once(kind: str, place_of: Callable[[str], Place]) -> None:
-    place = place_of(kind)
-    store, got = AlertStore(place), list[str]()
-    one, other = sender(place, got), sender(place, got, "w2")
-    with one.sending(), other.sending():
-        for number in range(40):
-            store.add([alert(f"{number}", "ops")])
-        until(lambda: not store.has_waiting(["ops"], datetime.now(UTC)))
+    place, got = place_of(kind), list[str]()
+    with closing(JobStore(place)) as here, closing(JobStore(place)) as there:
+        store = AlertStore(here.database)
+        with sender(here, got).sending(), sender(there, got, "w2").sending():
+            for number in range(40):
+                store.add([alert(f"{number}", "ops")])
+            until(lambda: not store.has_waiting(["ops"], datetime.now(UTC)))
     assert sorted(got, key=int) == [f"{number}" for number in range(40)]
 
 
@@ -260,7 +263,9 @@ run = taken(jobs)
 jobs.finish(run, RunState.FAILED, NOW, counts=Counts(), alerts=[alert("a", "ops")])
 if when == "while it is sent":
     far = NOW + timedelta(days=9999)
-    AlertStore(jobs.database).claim("ops", "dead", far, NOW, far, lambda _: False)
+    AlertStore(jobs.database).claim(
+        "ops", "dead", far, lease_now=NOW, expires=far, dead=lambda _: False
+    )
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -276,11 +281,11 @@ def test_an_alert_of_a_server_that_was_killed_is_sent_by_the_next(
         [sys.executable, "-c", _DIES, str(place), when], cwd=root, check=False
     )
     assert died.returncode == -9
-    jobs, got = JobStore(place), list[str]()
-    assert [run.state for run in jobs.runs("orders")] == [RunState.FAILED]
-    next_one = sender(place, got, "w2", dead=frozenset({"dead"}))
-    next_one.drain(timedelta(seconds=20))
-    assert got == ["a"]
-    [stored] = AlertStore(place).alerts()
-    assert [each.state for each in stored.deliveries] == [DeliveryState.SENT]
-    assert waiting(jobs) == []
+    with closing(JobStore(place)) as jobs:
+        assert [run.state for run in jobs.runs("orders")] == [RunState.FAILED]
+        got: list[str] = []
+        next_one = sender(jobs, got, "w2", dead=frozenset({"dead"}))
+        next_one.drain(timedelta(seconds=20))
+        assert got == ["a"]
+        [stored] = AlertStore(jobs.database).alerts()
+        assert [each.state for each in stored.deliveries] == [DeliveryState.SENT]

@@ -218,8 +218,7 @@ def trial_alert(now: datetime, by: str) -> Alert:
         at=now,
         job="",
         subject=subject,
-        text=f"{subject}, asked for by {by}. Nothing is wrong.\n\n"
-        "See: headrace job alerts\n",
+        text=f"{subject}, asked for by {by}. Nothing is wrong.\n\nSee: headrace job alerts\n",
         details={"by": by, "command": "headrace job alerts"},
     )
 
@@ -241,8 +240,10 @@ def _window(boundaries: Boundaries) -> str:
     """Return bounds in one line; times are in UTC."""
     lower, upper = boundaries.lower, boundaries.upper
     if boundaries.kind is BoundaryKind.TIME:
-        times = boundaries.times
-        lower, upper = (time and f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in times)
+        lower, upper = (
+            None if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
+            for time in boundaries.times
+        )
     return f"{lower or 'the beginning'} to {upper or 'the end'}"
 
 

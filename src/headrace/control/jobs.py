@@ -440,8 +440,7 @@ class Jobs:
         return self._for_backfill(name, backfill, by, self.store.backfills.pause)
 
     def resume_backfill(self, name: str, backfill: str, by: str) -> Backfill:
-        """Let a backfill that is paused go on. Raises BackfillNotFoundError, JobChangedError.
-        """
+        """Let a backfill that is paused go on. Raises as ``pause_backfill`` does."""
         return self._for_backfill(name, backfill, by, self.store.backfills.resume)
 
     def _for_backfill(

@@ -132,7 +132,6 @@ __all__ = [
     "Trigger",
     "Unit",
     "cause_of",
-    "cause_of",
     "figure",
     "file_name",
     "memory_name",

@@ -166,7 +166,7 @@ class Runtime(Checks):
             jobs=self.job_store,
             owner=lambda: self.owner,
             clock=now,
-            lease_clock=lambda: self.state.now(),
+            lease_clock=self.state.now,
             book=lambda: self.measuring.book,
         )
 

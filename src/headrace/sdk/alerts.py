@@ -27,7 +27,7 @@ class Alert:
             for one that somebody has asked for.
         at: When it was found; aware.
         job: The job; empty for a test.
-        run: The run; None where it is about the job itself. Of several that are late, the first.
+        run: The run; of several that are late, the first. None for the job itself.
         subject: What has happened, in one line.
         text: The same with what is known of the run, in lines of plain text.
         details: What the text says, as JSON values by their names.

@@ -1,7 +1,8 @@
 """Durable control state, in SQLite or PostgreSQL, and the only use of SQLAlchemy.
 
 `task_store.py` commits positions and takes leases, `connector_store.py` keeps connectors and
-events, `job_store.py` jobs and runs, `alert_store.py` alerts. Never: topics' data, a thread of its own, or a decision.
+events, `job_store.py` jobs and runs, `alert_store.py` alerts. Never: topics' data, a thread of
+its own, or a decision.
 """
 
 from headrace.store.alert_store import (

@@ -140,7 +140,7 @@ class AlertStore:
         if before is not None:
             query = query.where(_A.id < before)
         with self._engine.connect() as db:
-            numbers = dict(db.execute(query.limit(limit)).tuples().all())
+            numbers = {key: int(first) for key, first in db.execute(query.limit(limit))}
             of_them = select(alerts).where(_A.alert.in_(numbers)).order_by(_A.id)
             found: dict[str, list[Delivery]] = {key: [] for key in numbers}
             for row in db.execute(of_them):
@@ -156,6 +156,7 @@ class AlertStore:
         channel: str,
         owner: str,
         now: datetime,
+        *,
         lease_now: datetime,
         expires: datetime,
         dead: Callable[[str], bool],
@@ -285,9 +286,7 @@ def _is_free(row: Row[Any], lease_now: datetime, dead: Callable[[str], bool]) ->
 
 
 def _delivery(row: Row[Any], attempts: int | None = None) -> Delivery:
-    alert = Alert(
-        id=row.alert, at=time_of(row.at_us), job=row.job, **json.loads(row.content)
-    )
+    alert = Alert(id=row.alert, at=time_of(row.at_us), job=row.job, **json.loads(row.content))
     return Delivery(
         id=row.id,
         alert=alert,

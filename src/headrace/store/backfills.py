@@ -58,16 +58,17 @@ class Backfills:
                 raise JobChangedError(problem, fix="Only one that has runs left is paused.")
             if not _set_paused(db, job, backfill, paused=True):
                 fix = f"To let it go on: headrace job resume-backfill {job} {backfill}."
-                raise JobChangedError(f"Backfill {backfill} is paused.", fix=fix)
+                problem = f"Backfill {backfill} is paused."
+                raise JobChangedError(problem, fix=fix)
             add_event(db, job, EventKind.BACKFILL_PAUSE, stamp, {"backfill": backfill})
 
     def resume(self, job: str, backfill: str, stamp: Stamp) -> None:
-        """Let the runs of a backfill begin again. Raises JobChangedError if it is not paused."""
+        """Let the runs of a backfill begin again. Raises JobChangedError if they may."""
         with self._writer.begin() as db:
             lock_name(db, "job", job)
             if not _set_paused(db, job, backfill, paused=False):
-                fix = "Only one that is paused is resumed."
-                raise JobChangedError(f"Backfill {backfill} is not paused.", fix=fix)
+                problem = f"Backfill {backfill} is not paused."
+                raise JobChangedError(problem, fix="Only one that is paused is resumed.")
             add_event(db, job, EventKind.BACKFILL_RESUME, stamp, {"backfill": backfill})
 
 

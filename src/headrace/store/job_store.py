@@ -278,8 +278,7 @@ class JobStore:
             return Counter({RunState(state): count for state, count in db.execute(query)})
 
     def is_busy(self, job: str) -> bool:
-        """Return whether a run of a job waits or runs; one whose backfill is paused does not.
-        """
+        """Return whether a run of a job waits or runs, those of paused backfills left out."""
         query = select(_R.id).where(_R.job == job, _R.state.in_(_WAITING), _MAY_GO_ON)
         with self._engine.connect() as db:
             return db.execute(query.limit(1)).scalar() is not None

@@ -201,9 +201,7 @@ runs = Table(
     Column("application", String),
     Column("error", Text),
     Column("paused", Boolean, nullable=False, server_default=false(), comment="its backfill"),
-    Column(
-        "late", Boolean, nullable=False, server_default=false(), comment="an alert said so"
-    ),
+    Column("late", Boolean, nullable=False, server_default=false(), comment="an alert said so"),
     UniqueConstraint("job", "kind", "lower", "upper", name="runs_window"),
     Index("runs_due", "state", "due_us"),
     Index("runs_of_job", "job", "state"),

@@ -131,9 +131,7 @@ class AlertSender:
         """Send an alert by every channel now, whatever waits; return what became of it."""
         pending = {name: Future[None]() for name in self.channels}
         for name, future in pending.items():
-            thread = threading.Thread(
-                target=self._try, args=(name, alert, future), daemon=True
-            )
+            thread = threading.Thread(target=self._try, args=(name, alert, future), daemon=True)
             thread.start()
         until = time.monotonic() + within.total_seconds()
         return [self._result(name, future, until) for name, future in pending.items()]
@@ -172,7 +170,12 @@ class AlertSender:
     def _claim(self, name: str) -> Delivery | None:
         lease_now = self.lease_clock()
         return self.store.claim(
-            name, self.owner, self.clock(), lease_now, lease_now + self.lease, self._is_gone
+            name,
+            self.owner,
+            self.clock(),
+            lease_now=lease_now,
+            expires=lease_now + self.lease,
+            dead=self._is_gone,
         )
 
     def _is_gone(self, owner: str) -> bool:
@@ -196,7 +199,8 @@ class AlertSender:
 
     def _wait(self, attempt: int, error: Exception) -> timedelta:
         """Return the wait after an attempt, from 1, that has failed."""
-        wait = min(self.first_wait * 2 ** min(attempt - 1, _DOUBLINGS), self.longest_wait)
+        wait: timedelta = self.first_wait * 2 ** min(attempt - 1, _DOUBLINGS)
+        wait = min(wait, self.longest_wait)
         asked = error.after if isinstance(error, RetriableError) else None
         return max(wait, min(asked or timedelta(), self.give_up_after))
 

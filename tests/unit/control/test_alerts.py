@@ -15,7 +15,6 @@ from headrace.model import (
     Counts,
     Job,
     JobState,
-    Run,
     RunState,
     Stamp,
     Trigger,
@@ -266,7 +265,7 @@ def test_the_keys_of_alerts_are_checked() -> None:
     keys = {"late": "2 hours", "rows.factor": 3, "channels": ["a", "b"], "balance": False}
     policy = read_job(document(keys)).alerts
     assert (policy.late, policy.rows_factor, policy.balance) == (2 * HOUR, 3.0, False)
-    assert policy.channels == ["a", "b"]
+    assert policy.channels == ("a", "b")
     wrong = {"late": "soon", "rows.factor": 1, "duration.factor": "inf", "empti": True}
     with pytest.raises(ConfigErrors) as raised:
         read_job(document({**wrong, "channels": ["a"]}))

@@ -163,7 +163,7 @@ def test_a_channel_that_cannot_be_opened_is_tried_again() -> None:
     def opened() -> AlertChannel:
         if len(tries) == 1:
             tries.append(bench.channels["a"].open)
-            raise ConfigError("leads to no value", field="password")
+            raise ConfigError(field="password")
         return tries[0]()
 
     bench.sender.channels = {"a": opened}

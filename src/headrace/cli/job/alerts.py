@@ -75,7 +75,7 @@ def _delivery(way: Mapping[str, Any]) -> str:
     return f"{way['channel']} {state}{tried}"
 
 
-def test_alerts(context: typer.Context, as_json: Json = False) -> int:
+def try_channels(context: typer.Context, as_json: Json = False) -> int:
     """Send a test alert by each channel of the server. Exits with 1 if one did not take it."""
     invocation = invocation_of(context)
     with invocation.client(_TEST) as client:

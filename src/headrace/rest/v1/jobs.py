@@ -382,8 +382,7 @@ def _add_backfills(router: APIRouter, jobs: Jobs) -> None:
 
     @router.post(f"{one}/pause", summary="Pause a backfill", responses=problems(404, 409))
     def pause(name: Encoded, backfill: Encoded, request: Request) -> BackfillShown:
-        """Begin no more of its runs. Those that run are finished, and its windows stay its own.
-        """
+        """Begin no more of its runs. Those that run are finished; its windows stay its own."""
         return BackfillShown.of(jobs.pause_backfill(name, backfill, caller(request)))
 
     @router.post(f"{one}/resume", summary="Resume a backfill", responses=problems(404, 409))

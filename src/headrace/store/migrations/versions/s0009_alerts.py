@@ -34,6 +34,6 @@ def upgrade() -> None:
         sa.Index("alerts_due", "state", "channel", "due_us"),
         sqlite_autoincrement=True,
     )
-    for name in ("paused", "late"):
-        column = sa.Column(name, sa.Boolean, nullable=False, server_default=sa.false())
-        op.add_column("runs", column)
+    for name, comment in (("paused", "its backfill"), ("late", "an alert said so")):
+        no, about = sa.false(), {"nullable": False, "comment": comment}
+        op.add_column("runs", sa.Column(name, sa.Boolean, server_default=no, **about))
