@@ -35,5 +35,7 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     for name, comment in (("paused", "its backfill"), ("late", "an alert said so")):
-        no, about = sa.false(), {"nullable": False, "comment": comment}
-        op.add_column("runs", sa.Column(name, sa.Boolean, server_default=no, **about))
+        column = sa.Column(
+            name, sa.Boolean, nullable=False, server_default=sa.false(), comment=comment
+        )
+        op.add_column("runs", column)
