@@ -93,8 +93,7 @@ class Alerting:
 
         Raises PluginNotFoundError and ConfigErrors for settings that are not valid.
         """
-        if self.settings.alerts:  # else no plugin has to be imported for it
-            self._check()
+        self.check()
         return self._new_sender()
 
     def _new_sender(self) -> AlertSender:
@@ -116,9 +115,10 @@ class Alerting:
 
         Raises ConfigErrors for settings that are not valid.
         """
-        self.sender  # noqa: B018 - it raises for settings that are not valid
+        sender = self.sender
         thread = threading.Thread(target=self._watch, name="headrace-alerts", daemon=True)
-        with self.sender.sending():
+        self._over.clear()
+        with sender.sending():
             thread.start()
             try:
                 yield
@@ -157,10 +157,13 @@ class Alerting:
             for each in self._new_sender().try_all(alert, _TRY)
         ]
 
-    def _check(self) -> None:
-        """Raise ConfigErrors for what is wrong with the settings whatever references say."""
+    def check(self) -> None:
+        """Find what is wrong with the settings, whatever their references stand for.
+
+        Raises PluginNotFoundError and ConfigErrors.
+        """
         errors: list[ConfigError] = []
-        for name, keys in self.configured.items():
+        for name, keys in self.settings.alerts.items():
             try:
                 self._check_channel(name, keys)
             except ConfigErrors as several:

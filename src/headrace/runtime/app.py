@@ -291,6 +291,7 @@ class Runtime(Checks):
     @contextmanager
     def local_runs(self, job: str, events: Events) -> Iterator[LocalRuns]:
         """Give what runs a job in this process; ``stop`` stops it, from another thread."""
+        self.alerting.check()
         fence_dead_workers(self.owner, self.state, now())
         with closing(HostSupervisor()) as hosts:
             maker = self._maker(hosts, self._new_worker(events, once=True), once=True)

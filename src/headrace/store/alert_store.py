@@ -104,7 +104,7 @@ class AlertStore:
             _R.job == job,
             _R.kind == BoundaryKind.TIME.value,
             _R.upper != "",
-            _R.upper <= (Boundaries.between(None, until).upper or ""),
+            _R.upper <= (Boundaries.between(None, until.replace(microsecond=0)).upper or ""),
             _R.trigger.in_(_SCHEDULED),
             _R.state.in_(_NOT_DONE),
             _R.late == false(),

@@ -91,6 +91,7 @@ class AlertSender:
             )
             for name in self.channels
         ]
+        self._over.clear()
         for thread in threads:
             thread.start()
         try:
