@@ -1,6 +1,5 @@
 """The channels of alerts as settings name them."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -78,10 +77,11 @@ def test_without_settings_there_is_the_log(make: Make) -> None:
     assert (result.channel, result.type, result.error) == ("log", "log", None)
 
 
-def test_a_command_without_alerts_imports_no_channel(make: Make) -> None:
-    sys.modules.pop("headrace_plugins.alert_channels", None)
-    make().drain()
-    assert "headrace_plugins.alert_channels" not in sys.modules
+def test_a_command_without_alerts_looks_for_no_plugin(make: Make) -> None:
+    alerting = make()
+    alerting.check()
+    alerting.drain()
+    assert "registry" not in vars(alerting)
 
 
 @pytest.mark.parametrize(
