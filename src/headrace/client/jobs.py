@@ -176,7 +176,7 @@ class JobsApi:
     def test_alerts(self) -> list[dict[str, Any]]:
         """Send a test alert by each channel of the server; return what became of it.
 
-        It takes as long as the slowest of them, up to 40 seconds.
+        It takes as long as the slowest of them, up to 25 seconds.
         """
         return list(self.http.send("POST", "/v1/alerts/test"))
 

@@ -9,7 +9,6 @@ from enum import StrEnum
 from itertools import islice
 from statistics import median
 
-from headrace.model.errors import TooManyRejectedError
 from headrace.model.job import Run, RunState
 from headrace.sdk import (
     BoundaryKind,
@@ -161,7 +160,6 @@ _ABOUT_NO_RECORD = (
     RetriableError,
     SetupError,
     StateError,
-    TooManyRejectedError,
 )
 
 
@@ -169,8 +167,8 @@ def cause_of(error: Exception) -> str:
     """Return why something has failed, in one line without anything of a record.
 
     What speaks of the configuration, the machine or a system that does not answer is said in
-    its own words; what may quote a record, as errors of databases and of Spark do, only by its
-    code or class. Secrets must be out of the error already.
+    its own words; what may quote a record, as errors of databases, of Spark and of rejected
+    records do, only by its code or class. Secrets must be out of the error already.
     """
     if isinstance(error, _ABOUT_NO_RECORD):
         return str(error).strip().partition("\n")[0].rstrip(":")

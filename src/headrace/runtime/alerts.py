@@ -32,8 +32,8 @@ _LOG_ONLY: Mapping[str, Mapping[str, str]] = {"log": {"type": "log"}}
 """The channels where none is configured."""
 _LOOK_SECONDS = 10.0
 """How often runs that are late are looked for."""
-_TRY = timedelta(seconds=40)
-"""How long a trial of all channels may take; their own timeouts are shorter by default."""
+_TRY = timedelta(seconds=25)
+"""How long a trial of all channels may take: clients wait for 30 seconds."""
 _DRAIN = timedelta(seconds=20)
 """How long a command that ends waits for its alerts to be sent."""
 
@@ -146,7 +146,7 @@ class Alerting:
         return self.store.alerts(job, before=before, limit=limit)
 
     def test(self, by: str) -> list[ChannelResult]:
-        """Send a test by each channel, and return what became of it. Blocks up to 40 s."""
+        """Send a test by each channel, and return what became of it. Blocks up to 25 s."""
         alert = trial_alert(self.clock(), by)
         return [
             ChannelResult(

@@ -184,6 +184,7 @@ def test_the_order_of_runs_does_not_matter(usual, value, factor, chance) -> None
         ),
         RejectedError({0: ValueError("Jane Doe")}),
         SinkError("Key (name)=(Jane Doe) already exists."),
+        TooManyRejectedError("9 of 10 records. For example: sink ValueError: Jane Doe"),
         ValueError("could not convert string to float: 'Jane Doe'"),
     ],
 )
@@ -201,7 +202,6 @@ def test_a_cause_quotes_no_record(error: Exception) -> None:
             "[config.invalid] table: No such table. Fix: Name one.",
         ),
         (RetriableError("db1 does not respond."), "[task.retriable] db1 does not respond."),
-        (TooManyRejectedError("9 of 10."), "[record.too_many_rejected] 9 of 10."),
         (
             ConfigErrors([ConfigError("a"), ConfigError("b")]),
             "[config.several_invalid] 2 configuration values are not valid",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,9 +12,6 @@ from headrace.cli.options import Json, known_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_TEST = timedelta(seconds=60)
-"""How long the server may take to try all channels; it gives up itself before."""
 
 
 def list_alerts(
@@ -78,7 +74,7 @@ def _delivery(way: Mapping[str, Any]) -> str:
 def try_channels(context: typer.Context, as_json: Json = False) -> int:
     """Send a test alert by each channel of the server. Exits with 1 if one did not take it."""
     invocation = invocation_of(context)
-    with invocation.client(_TEST) as client:
+    with invocation.client() as client:
         found = client.jobs.test_alerts()
     results = (
         f"{each['channel']} ({each['type']}): {each['error'] or 'sent'}" for each in found

@@ -94,7 +94,7 @@ def alert_routes(bench: Workbench) -> APIRouter:
     def test(request: Request) -> list[ChannelTest]:
         """Send a test alert by each channel of the settings, and wait for what becomes of it.
 
-        It takes as long as the slowest of them, up to 40 seconds.
+        It takes as long as the slowest of them, up to 25 seconds.
         """
         return ChannelTest.all(bench.alerting.test(caller(request)))
 
