@@ -20,7 +20,7 @@ import headrace_registry
 from headrace.cli.app import command_for
 from headrace.control import Connectors
 from headrace.control.connector_settings import common_def
-from headrace.control.job_definitions import JobSettings, ScheduleSettings
+from headrace.control.job_definitions import AlertSettings, JobSettings, ScheduleSettings
 from headrace.metrics import METRICS
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
@@ -28,6 +28,7 @@ from headrace.rest import Workbench, v1_api
 from headrace.runtime.app import Runtime, now
 from headrace.sdk import HeadraceError
 from headrace.sdk.config import ConfigDef, ConfigKey
+from headrace.sdk.config import Settings as PluginSettings
 from headrace.sdk.provider import MetricKind
 from headrace.settings import PREFIX, Settings
 from headrace.store import ConnectorStore, Store
@@ -45,6 +46,7 @@ _DEFAULTS = {
     "spark_conf": "none",
     "config_providers": "none",
     "reporters": "none",
+    "alerts": "the log",
 }
 _REST = (
     "The API of a server under `/v1/`, as it describes itself at `/v1/openapi.json`.\n"
@@ -121,8 +123,14 @@ def job_keys() -> str:
         "These keys stand at the top of a job's document, beside `source:`, `sinks:` and the "
         "keys of every connector."
     )
-    at_top, below = (_keys(each.config_def()) for each in (JobSettings, ScheduleSettings))
-    text = f"{about}\n\n{at_top}\n\n## Below `schedule:`\n\n{below}"
+    sections: dict[str, type[PluginSettings]] = {
+        "schedule": ScheduleSettings,
+        "alerts": AlertSettings,
+    }
+    below = (
+        f"## Below `{name}:`\n\n{_keys(each.config_def())}" for name, each in sections.items()
+    )
+    text = "\n\n".join([about, _keys(JobSettings.config_def()), *below])
     return _page("Keys of offline jobs", text)
 
 

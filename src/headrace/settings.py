@@ -349,6 +349,13 @@ class Settings(BaseSettings):
         "In the environment "
         "it is a JSON object.",
     )
+    alerts: Mapping[str, Mapping[str, str]] = Field(
+        default_factory=dict,
+        description="Channels that alerts about jobs are sent by: under a name of your choice, "
+        "the `type` of a plugin, such as log, webhook or email, and its keys, whose values may "
+        "be references to secrets. Without any it is one, `log`. In the environment it is a "
+        "JSON object.",
+    )
     progress: Literal["auto", "always", "never"] = Field(
         default="auto", description="Progress on the terminal; auto: when there is one."
     )

@@ -1,5 +1,5 @@
 """The built-in plugins, found by entry point like anyone else's.
 
-In it: connectors, converters, transforms, predicates, providers, reporters. Never: an import of
-the kernel; they see the SDK only.
+In it: connectors, converters, transforms, predicates, providers, reporters, alert channels.
+Never: an import of the kernel; they see the SDK only.
 """

@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -18,6 +20,9 @@ from headrace.client import Client, RunFailedError
 from headrace.control import Jobs
 from headrace.model import RunState
 from headrace.rest import Listener, Role, TokenFile
+from headrace.sdk import Alert
+from headrace.settings import Settings
+from headrace.store import NewAlert
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -138,10 +143,17 @@ def test_a_window_is_triggered_by_times_of_the_jobs_zone(job: Commands, jobs: Jo
     assert f"read it again: headrace job rerun flights {run['id']}" in job.err
 
 
-def soon(jobs: Jobs, state: RunState = RunState.SUCCEEDED) -> threading.Timer:
-    timer = threading.Timer(0.3, lambda: execute(jobs, state))
-    timer.start()
-    return timer
+def soon(jobs: Jobs, state: RunState = RunState.SUCCEEDED) -> threading.Thread:
+    """End runs once there are some."""
+
+    def work() -> None:
+        end = time.monotonic() + 60
+        while not execute(jobs, state) and time.monotonic() < end:
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
 
 
 def test_runs_are_waited_for_and_their_failure_is_an_exit_code(
@@ -204,6 +216,88 @@ def test_a_backfill_is_followed_and_stopped(job: Commands, jobs: Jobs) -> None:
     assert "2 stopped" in job("stop-backfill", "flights", begun["id"])
     job("show-backfill", "flights", "nine", code=2)
     assert "Job flights has no backfill nine." in job.err
+
+
+def test_a_backfill_is_paused_and_whoever_waits_is_told(job: Commands, jobs: Jobs) -> None:
+    started(job)
+    hours = ("--lower", "2024-03-30T00:00", "--upper", "2024-03-30T02:00")
+    begun = job.json("backfill", "flights", *hours)
+    place = ("flights", begun["id"])
+    line = f"flights: backfill {begun['id']}: paused, 2 queued\n"
+    assert job("pause-backfill", *place) == line
+    assert job("show-backfill", *place) == line
+    execute(jobs)
+    run = job.json("runs", "flights")[0]["id"]
+    assert "state        queued, its backfill is paused" in job("show-run", "flights", str(run))
+    job("pause-backfill", *place, code=1)
+    assert f"headrace job resume-backfill flights {begun['id']}" in job.err
+    job("stop-run", "flights", str(run))
+    job("retry", "flights", str(run), "--wait", "--timeout", "0", code=1)
+    resuming = f"headrace job resume-backfill flights {begun['id']}"
+    assert f"run {run} is queued and paused; it begins after {resuming}" in job.err
+    assert job("resume-backfill", *place).endswith(": 2 queued\n")
+    execute(jobs)
+    assert "2 succeeded" in job("show-backfill", *place)
+
+
+def test_waiting_for_a_paused_backfill_says_so(
+    job: Commands, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(job)
+    hours = ("--lower", "2024-03-30T00:00", "--upper", "2024-03-30T02:00")
+
+    def pause() -> None:
+        [run, *_] = jobs.store.runs("flights")
+        assert run.backfill is not None
+        jobs.pause_backfill("flights", run.backfill, "bob")
+
+    def resume() -> None:
+        [run, *_] = jobs.store.runs("flights")
+        assert run.backfill is not None
+        jobs.resume_backfill("flights", run.backfill, "bob")
+        execute(jobs)
+
+    timers = [threading.Timer(0.3, pause), threading.Timer(2.0, resume)]
+    for timer in timers:
+        timer.start()
+    done = job("backfill", "flights", *hours, "--wait")
+    for timer in timers:
+        timer.join()
+    assert done.endswith(": 2 succeeded\n")
+    assert "flights: paused, 2 queued\n" in job.err
+    assert "It goes on after headrace job resume-backfill flights" in job.err
+
+
+def test_alerts_are_listed_and_their_channels_tested(
+    job: Commands, jobs: Jobs, v1: V1, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(job)
+    job("alerts")
+    assert "no alerts" in job.err
+    about: dict[str, Any] = {"job": "flights", "run": 7, "subject": "It is so.", "text": "T"}
+    made = Alert(id="a", kind="failed", at=jobs.clock(), **about)
+    v1.runtime.alerting.store.add([NewAlert(made, ["log"])])
+    listed = job.json("alerts", "flights")
+    assert [(each["subject"], each["run"]) for each in listed] == [("It is so.", 7)]
+    assert job.json("alerts", "others") == []
+    assert "log waiting" in job("alerts")
+    assert job("alerts", "--text").rstrip().endswith("T")
+    assert job("test-alerts") == "log (log): sent\n"
+    channels = {
+        "good": {"type": "log"},
+        "bad": {"type": "webhook", "url": "http://127.0.0.1:1/secret-path"},
+    }
+    settings = Settings(home=v1.home, alerts=channels)
+    monkeypatch.setattr(v1.runtime.alerting, "settings", settings)
+    found = job.json("test-alerts", code=1)
+    assert [(each["channel"], each["error"] is None) for each in found] == [
+        ("good", True),
+        ("bad", False),
+    ]
+    assert "secret-path" not in job.out
+    with Client(v1.server.url) as client:
+        page, following = client.jobs.alerts("flights", limit=1)
+    assert (len(page), following) == (1, None)
 
 
 def test_a_client_waits_for_a_backfill_that_fails(v1: V1, jobs: Jobs) -> None:

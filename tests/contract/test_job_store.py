@@ -281,7 +281,7 @@ def test_a_backfill_is_stopped_as_a_whole(store: JobStore) -> None:
     create(store)
     store.add_runs("orders", [hour(n, backfill="b") for n in range(3)] + [hour(5)], ANN)
     running = taken(store)
-    assert store.stop_backfill("orders", "b", ANN) == 3
+    assert store.backfills.stop("orders", "b", ANN) == 3
     assert store.counts("orders", "b") == {RunState.RUNNING: 1, RunState.STOPPED: 2}
     assert store.run(running.id).stop_asked
     assert [run.backfill for run in waiting(store)] == [None]
@@ -329,3 +329,85 @@ def test_a_job_in_real_time_is_finished_where_its_source_has_ended(store: JobSto
     assert store.job("orders").state is JobState.FINISHED
     with pytest.raises(StaleEpochError):
         store.progress(running, Counts(), None)
+
+
+def paused(store: JobStore, windows: int = 3) -> None:
+    create(store)
+    made = [hour(n, backfill="b") for n in range(windows)]
+    store.add_runs("orders", [*made, hour(windows + 5)], ANN)
+    store.backfills.pause("orders", "b", ANN)
+
+
+def test_runs_of_a_paused_backfill_do_not_begin_and_one_that_runs_is_finished(
+    store: JobStore,
+) -> None:
+    create(store)
+    store.add_runs("orders", [hour(n, backfill="b") for n in range(3)] + [hour(5)], ANN)
+    running = taken(store)
+    seen = waiting(store)
+    store.backfills.pause("orders", "b", ANN)
+    assert store.backfills.is_paused("orders", "b")
+    assert [run.backfill for run in waiting(store)] == [None]
+    assert take(store, next(run for run in seen if run.backfill)) is None
+    # Its worker dies: another finishes what has begun.
+    assert [run.id for run in waiting(store, "w1") if run.backfill] == [running.id]
+    again = take(store, running, "w2")
+    assert again is not None
+    assert finish(store, again).state is RunState.SUCCEEDED
+    assert store.counts("orders", "b") == {RunState.SUCCEEDED: 1, RunState.QUEUED: 2}
+    store.backfills.resume("orders", "b", ANN)
+    assert len([run for run in waiting(store) if run.backfill]) == 2
+
+
+def test_an_attempt_that_fails_while_its_backfill_is_paused_waits(store: JobStore) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0, backfill="b")], ANN)
+    running = taken(store)
+    store.backfills.pause("orders", "b", ANN)
+    finish(store, running, RunState.QUEUED)
+    assert not waiting(store)
+    assert not store.is_busy("orders")
+    store.backfills.resume("orders", "b", ANN)
+    assert store.is_busy("orders")
+    failed = finish(store, taken(store), RunState.FAILED)
+    # A retry of a run of a backfill that is paused waits with the others.
+    store.add_runs("orders", [hour(1, backfill="b")], ANN)
+    store.backfills.pause("orders", "b", ANN)
+    store.run_again(failed.id, ANN, from_beginning=False)
+    assert not waiting(store)
+
+
+def test_a_paused_backfill_keeps_its_windows_and_its_job_unfinished(store: JobStore) -> None:
+    seen = create(store)
+    store.change(JobChange(seen=seen, wanted=replace(seen, cursor=None, due=None)), ANN)
+    store.add_runs("orders", [hour(0, backfill="b"), hour(1)], ANN)
+    store.backfills.pause("orders", "b", ANN)
+    assert store.add_runs("orders", [hour(0)], ANN) == 0
+    assert len(store.windows("orders", NOW, NOW + HOUR)) == 1
+    (after,) = waiting(store)
+    assert take(store, after, in_order=True) is None  # it depends on the past
+    ended = take(store, after)
+    assert ended is not None
+    finish(store, ended)
+    assert store.job("orders").state is JobState.RUNNING
+    store.backfills.resume("orders", "b", ANN)
+    finish(store, taken(store))
+    assert store.job("orders").state is JobState.FINISHED
+
+
+def test_a_paused_backfill_is_stopped_and_deleted(store: JobStore) -> None:
+    paused(store)
+    with pytest.raises(JobChangedError, match="is paused"):
+        store.backfills.pause("orders", "b", ANN)
+    assert store.ask_to_stop(1, ANN).state is RunState.STOPPED
+    assert store.backfills.stop("orders", "b", ANN) == 2
+    assert not store.backfills.is_paused("orders", "b")
+    with pytest.raises(JobChangedError, match="not paused"):
+        store.backfills.resume("orders", "b", ANN)
+    with pytest.raises(JobChangedError, match="have ended"):
+        store.backfills.pause("orders", "b", ANN)
+    store.run_again(1, ANN, from_beginning=False)
+    assert 1 in [run.id for run in waiting(store)]
+    store.backfills.pause("orders", "b", ANN)
+    store.delete("orders", ANN)
+    assert not store.runs("orders")

@@ -1,17 +1,12 @@
 """Who the served registry lets in, over what, and with how much."""
 
-import datetime as dt
-import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from tests.registry_server import served
+from tests.self_signed import write_certificate
 
 from headrace.cli import main
 from headrace.rest import Listener, SharedToken, Tls
@@ -26,23 +21,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there, it is refused or n
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file with a certificate of this machine, signed by itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "headrace tests")])
-    now = dt.datetime.now(dt.UTC)
-    addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(addresses), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path_factory.mktemp("tls") / "both.pem"
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    private = key.private_bytes(encoding, form, serialization.NoEncryption())
-    file.write_bytes(made.public_bytes(encoding) + private)
-    return file
+    return write_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
 def client(url: str, **files: Path) -> HttpSchemaRegistry:

@@ -163,6 +163,35 @@ def test_a_backfill_is_followed_and_stopped(v1: V1) -> None:
     assert told(v1("POST", f"{path}/backfills", empty), 422)["field"] == "upper"
 
 
+def test_a_backfill_is_paused_and_resumed(v1: V1) -> None:
+    path = running(v1)
+    filled = done(v1, "POST", f"{path}/backfills", RANGE)
+    place = f"{path}/backfills/{filled['id']}"
+    assert filled["paused"] is False
+    paused = done(v1, "POST", f"{place}/pause")
+    shown = (paused["paused"], paused["done"], paused["runs"])
+    assert shown == (True, False, {"queued": 4})
+    assert done(v1, "GET", place) == paused
+    assert told(v1("POST", f"{place}/pause"), 409)["code"] == "job.changed"
+    assert execute(v1.runtime.jobs) == []
+    runs = done(v1, "GET", f"{path}/runs")["items"]
+    assert {(run["state"], run["paused"]) for run in runs} == {("queued", True)}
+    # Its windows stay its own.
+    assert done(v1, "POST", f"{path}/backfills", RANGE)["total"] == 0
+    assert done(v1, "POST", f"{path}/trigger", WINDOW)["backfill"] == filled["id"]
+    assert done(v1, "POST", f"{place}/resume")["paused"] is False
+    assert told(v1("POST", f"{place}/resume"), 409)["code"] == "job.changed"
+    assert len(execute(v1.runtime.jobs)) == 4
+    assert told(v1("POST", f"{place}/pause"), 409)["code"] == "job.changed"
+    for action in ("pause", "resume"):
+        missing = v1("POST", f"{path}/backfills/x/{action}")
+        assert told(missing, 404)["code"] == "backfill.not_found"
+    kinds = [
+        e["kind"] for e in done(v1, "GET", "/events?connector=flights&limit=1000")["items"]
+    ]
+    assert kinds[-2:] == ["backfill.pause", "backfill.resume"]
+
+
 def test_a_run_is_stopped_retried_and_run_again(
     v1: V1, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +237,8 @@ def test_a_run_of_another_job_is_not_there(v1: V1) -> None:
             ("POST", f"/a%2Fb/{action}", Role.OPERATOR)
             for action in (
                 *("approve", "reject", "suspend", "resume", "trigger", "backfills"),
-                *("backfills/b/stop", "runs/1/stop", "runs/1/retry", "runs/1/rerun"),
+                *("backfills/b/stop", "backfills/b/pause", "backfills/b/resume"),
+                *("runs/1/stop", "runs/1/retry", "runs/1/rerun"),
             )
         ],
         ("POST", "/a/suspend%2Fx", Role.ADMIN),

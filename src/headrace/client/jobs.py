@@ -151,6 +151,39 @@ class JobsApi:
         """Stop what has not ended of a backfill."""
         return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/stop")
 
+    def pause_backfill(self, name: str, backfill: str) -> dict[str, Any]:
+        """Begin no more runs of a backfill; those that run are finished."""
+        return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/pause")
+
+    def resume_backfill(self, name: str, backfill: str) -> dict[str, Any]:
+        """Let a backfill that is paused go on."""
+        return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/resume")
+
+    def alerts(
+        self, job: str | None = None, *, before: int | None = None, limit: int = 100
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return alerts, newest first, and the ``before`` of those that follow.
+
+        Args:
+            job: Of this job, which may be deleted; None for all jobs.
+            before: Only those before this number.
+            limit: How many at most.
+        """
+        query: dict[str, str | list[str]] = {"limit": str(limit)}
+        if job is not None:
+            query["job"] = job
+        if before is not None:
+            query["before"] = str(before)
+        page = dict(self.http.send("GET", "/v1/alerts", query=query))
+        return list(page["items"]), page["next"]
+
+    def test_alerts(self) -> list[dict[str, Any]]:
+        """Send a test alert by each channel of the server; return what became of it.
+
+        It takes as long as the slowest of them, up to 25 seconds.
+        """
+        return list(self.http.send("POST", "/v1/alerts/test"))
+
     def await_run(
         self,
         name: str,
@@ -194,7 +227,10 @@ class JobsApi:
         within: timedelta | None = None,
         on_look: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> dict[str, Any]:
-        """Wait until all runs of a backfill have succeeded. As ``await_run`` otherwise."""
+        """Wait until all runs of a backfill have succeeded. As ``await_run`` otherwise.
+
+        One that is paused is waited for too: ``on_look`` sees that it is.
+        """
         found = _awaited(
             lambda: self.backfill_of(name, backfill),
             lambda found: bool(found["done"]),

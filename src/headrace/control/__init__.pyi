@@ -1,10 +1,11 @@
+from .alerts import AlertRules, check_channels, trial_alert
 from .config_infos import (
     config_infos,
     definition_of,
     plugin_keys_of,
     secrets_of,
 )
-from .config_keys import errors_at
+from .config_keys import errors_at, unknown_keys
 from .connector_settings import parse_common
 from .connectors import (
     Bulk,
@@ -66,6 +67,7 @@ from .validation import Findings, check_definition
 __all__ = [
     "BALANCE",
     "REPLAYS",
+    "AlertRules",
     "Backfill",
     "BackfillNotFoundError",
     "BatchTargets",
@@ -104,6 +106,7 @@ __all__ = [
     "TaskView",
     "UnfinishedBatches",
     "bounded",
+    "check_channels",
     "check_definition",
     "check_job",
     "check_names",
@@ -132,5 +135,7 @@ __all__ = [
     "served",
     "target_state",
     "to_rocketmq",
+    "trial_alert",
     "try_transforms",
+    "unknown_keys",
 ]

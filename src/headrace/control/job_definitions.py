@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from headrace.control.config_keys import errors_at, unknown_keys
 from headrace.control.definition_forms import flat, from_sections
 from headrace.control.validation import check_definition, key_values
 from headrace.model import (
+    AlertPolicy,
     CatchUp,
     Cron,
     Definition,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from headrace.sdk.config import Config
 
 _Read = TypeVar("_Read")
+_Section = TypeVar("_Section", bound=Settings)
 _INTERVAL = re.compile(r"(\d{1,8})\s*([a-z]+?)s?")
 _SHORT = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
 _LENGTHS = {
@@ -180,6 +183,53 @@ class RunSettings(Settings, group="Runs"):
     )
 
 
+def _factor(name: str, value: object) -> None:
+    if value is not None and not 1 < float(str(value)) < math.inf:
+        raise invalid(name, value, "Must be more than 1")
+
+
+_FACTOR = Lambda(_factor, "more than 1")
+
+
+class AlertSettings(Settings, group="Alerts"):
+    """About what a job alerts people, and by which channels."""
+
+    channels: tuple[str, ...] | None = setting(
+        "The names of the channels, of those that the server's setting `alerts` has. Null for "
+        "all of them, empty for none.",
+        default=None,
+        type=ConfigType.LIST,
+    )
+    failed: bool = setting(
+        "Whether a run that has failed alerts, once it is not tried again.", default=True
+    )
+    late: str | None = setting(
+        "How long after its window was due a run of the schedule may not have succeeded; then "
+        "it alerts, once. Null for as long as it likes.",
+        default=None,
+        validator=_DURATION,
+    )
+    empty: bool = setting("Whether a run that finds no records alerts.", default=False)
+    balance: bool = setting(
+        "Whether a run alerts of whose records some are unaccounted for: those that were read "
+        "are not as many as were written, filtered and rejected.",
+        default=True,
+    )
+    duration_factor: float | None = setting(
+        "A run alerts that takes more than so many times the usual time, or less than that "
+        "part of it: the median of the last 20 runs that succeeded over a window of about that "
+        "length, once there are 5. Null for any time.",
+        default=None,
+        validator=_FACTOR,
+    )
+    rows_factor: float | None = setting(
+        "The same for the records that a run reads; where the usual number is 0 none is "
+        "unusual. Null for any number.",
+        default=None,
+        validator=_FACTOR,
+    )
+
+
 class JobSettings(RunSettings, group="Job"):
     """The keys of a job beside its copy and its schedule."""
 
@@ -202,19 +252,25 @@ class JobSettings(RunSettings, group="Job"):
 
 
 _KEYS = {*JobSettings.config_def().keys}
+_SECTIONS = ("schedule", "alerts")
+"""What has keys of its own below it."""
 
 
 def read_job(document: Mapping[str, Any]) -> JobSpec:
     """Return what a job's document says. Raises ConfigErrors with all that is wrong."""
     errors: list[ConfigError] = []
-    copy = {k: v for k, v in document.items() if k not in _KEYS and k != "schedule"}
+    copy = {k: v for k, v in document.items() if k not in {*_KEYS, *_SECTIONS}}
     own = flat({k: v for k, v in document.items() if k in _KEYS})
     definition = _gathered(errors, lambda: _copy(copy))
     settings = _gathered(errors, lambda: JobSettings.parsed(own))
     section = document.get("schedule")
     timing = None
     if section is not None:
-        timing = _gathered(errors, lambda: _schedule_settings(section))
+        timing = _gathered(errors, lambda: _section(ScheduleSettings, "schedule", section))
+    about = document.get("alerts")
+    alerts = _gathered(
+        errors, lambda: _section(AlertSettings, "alerts", {} if about is None else about)
+    )
     schedule = None
     if timing is not None and timing.after is None:
         schedule = _gathered(errors, lambda: _schedule(timing))
@@ -226,6 +282,7 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
         raise ConfigErrors(errors)
     assert definition is not None
     assert settings is not None
+    assert alerts is not None
     return JobSpec(
         definition=definition,
         kind=settings.boundaries,
@@ -234,6 +291,7 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
         after=None if timing is None else timing.after,
         policy=_policy(settings, timing or ScheduleSettings.parsed({})),
         approvers=settings.approvers,
+        alerts=_alert_policy(alerts),
     )
 
 
@@ -259,20 +317,19 @@ def _copy(document: Mapping[str, Any]) -> Definition:
     return first
 
 
-def _schedule_settings(section: object) -> ScheduleSettings:
+def _section(kind: type[_Section], name: str, section: object) -> _Section:
+    """Return the settings of a section. Raises ConfigErrors with the full names of its keys."""
+    keys = kind.config_def()
     if not isinstance(section, dict):
-        raise ConfigError(
-            problem="Expected a section of keys.",
-            fix="Write every:, cron:, once: or after: below it.",
-            field="schedule",
-        )
-    keys, props = ScheduleSettings.config_def(), flat(section)
-    if unknown := list(unknown_keys(keys, props, "schedule")):
+        fix = f"Write some of these below it: {', '.join(keys.keys)}."
+        raise ConfigError(problem="Expected a section of keys.", fix=fix, field=name)
+    props = flat(section)
+    if unknown := list(unknown_keys(keys, props, name)):
         raise ConfigErrors(unknown)
     try:
-        return ScheduleSettings.parsed(props)
+        return kind.parsed(props)
     except ConfigErrors as several:
-        raise errors_at(several.errors, "schedule") from several
+        raise errors_at(several.errors, name) from several
 
 
 def _schedule(timing: ScheduleSettings) -> Schedule:
@@ -334,6 +391,18 @@ def _policy(settings: JobSettings, timing: ScheduleSettings) -> RunPolicy:
         retries=settings.retries,
         retry_delay=_duration("retry.delay", settings.retry_delay),
         timeout=None if settings.timeout is None else _duration("timeout", settings.timeout),
+    )
+
+
+def _alert_policy(settings: AlertSettings) -> AlertPolicy:
+    return AlertPolicy(
+        channels=settings.channels,
+        failed=settings.failed,
+        late=None if settings.late is None else _duration("alerts.late", settings.late),
+        empty=settings.empty,
+        balance=settings.balance,
+        duration_factor=settings.duration_factor,
+        rows_factor=settings.rows_factor,
     )
 
 

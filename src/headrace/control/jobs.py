@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 
+from headrace.control.alerts import check_channels
 from headrace.control.job_definitions import check_job, read_job, with_start
 from headrace.evolution import plugin_keys
 from headrace.model import (
@@ -92,11 +93,13 @@ class Backfill:
     Args:
         id: What it is called.
         runs: How many of its runs are in each state.
+        paused: Whether those that wait do not begin until it is resumed.
     """
 
     id: str
     job: str
     runs: Mapping[RunState, int]
+    paused: bool = False
 
     @property
     def total(self) -> int:
@@ -118,6 +121,7 @@ class Jobs:
     Args:
         changed: Called after each change, so that the scheduler and workers look at once.
         approvers: Who may approve any job; empty where a job's own list decides alone.
+        channels: The channels by which jobs may alert.
     """
 
     store: JobStore
@@ -125,6 +129,7 @@ class Jobs:
     clock: Callable[[], datetime]
     changed: Callable[[], None] = lambda: None
     approvers: Collection[str] = field(default=())
+    channels: Collection[str] = field(default=())
 
     def views(self) -> list[JobView]:
         return [self._view(job, 1) for job in self.store.jobs()]
@@ -181,7 +186,7 @@ class Jobs:
         """Add a job as a draft. Raises JobExistsError, or what is wrong with it."""
         now = self.clock()
         written = with_start(document, now)
-        spec = check_job(written, self.registry)
+        spec = self._checked(written)
         wanted = Job(
             name=spec.definition.name,
             uid="",
@@ -207,7 +212,7 @@ class Jobs:
             document = {**document, "schedule": {"start": stored["start"], **section}}
         written, before = with_start(document, now), _spec_of(seen)
         since = self._passed(seen, before)
-        spec = check_job(written, self.registry, since)
+        spec = self._checked(written, since)
         if spec.definition.name != name:
             problem = f"The document is of {spec.definition.name}, not of {name}."
             raise ConfigError(problem, field="name", fix="Use one name.")
@@ -281,6 +286,11 @@ class Jobs:
             # It has come to its end: one with the same start is longer now, another is new.
             return old.local(old.end) if new is not None and new.start == old.start else None
         return seen.cursor
+
+    def _checked(self, document: Mapping[str, Any], since: datetime | None = None) -> JobSpec:
+        spec = check_job(document, self.registry, since)
+        check_channels(spec, self.channels)
+        return spec
 
     def submit(self, name: str, by: str) -> Job:
         """Ask for a draft's approval; one that asks nobody is approved at once."""
@@ -487,12 +497,30 @@ class Jobs:
             problem = f"Job {name} has no backfill {backfill}."
             fix = f"Its runs name theirs: headrace job runs {name}."
             raise BackfillNotFoundError(problem, field="backfill", fix=fix)
-        return Backfill(id=backfill, job=name, runs=runs)
+        paused = self.store.backfills.is_paused(name, backfill)
+        return Backfill(id=backfill, job=name, runs=runs, paused=paused)
 
     def stop_backfill(self, name: str, backfill: str, by: str) -> Backfill:
         """Stop what has not ended of a backfill. Raises BackfillNotFoundError."""
+        return self._for_backfill(name, backfill, by, self.store.backfills.stop)
+
+    def pause_backfill(self, name: str, backfill: str, by: str) -> Backfill:
+        """Begin no more runs of a backfill; those that run are finished.
+
+        Its windows stay its own. Raises BackfillNotFoundError, and JobChangedError for one
+        that is paused or has ended.
+        """
+        return self._for_backfill(name, backfill, by, self.store.backfills.pause)
+
+    def resume_backfill(self, name: str, backfill: str, by: str) -> Backfill:
+        """Let a backfill that is paused go on. Raises as ``pause_backfill`` does."""
+        return self._for_backfill(name, backfill, by, self.store.backfills.resume)
+
+    def _for_backfill(
+        self, name: str, backfill: str, by: str, do: Callable[[str, str, Stamp], object]
+    ) -> Backfill:
         self.backfill_of(name, backfill)
-        self.store.stop_backfill(name, backfill, Stamp(self.clock(), by))
+        do(name, backfill, Stamp(self.clock(), by))
         self.changed()
         return self.backfill_of(name, backfill)
 

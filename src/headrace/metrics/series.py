@@ -234,6 +234,16 @@ REPORTER_FAILURES = _counter(
     "Calls of a reporter that raised an error.",
     "reporter",
 )
+ALERTS = _counter(
+    "job_alerts",
+    "Alerts about jobs that this server has made, by what they are about.",
+    "kind",
+)
+ALERT_FAILURES = _counter(
+    "alert_channel_failures",
+    "Attempts to send an alert that failed, by channel.",
+    "channel",
+)
 PROCESSES = _gauge(
     "worker_processes",
     "Processes of this server by what they are: driver, jvm, host (of captures), python "

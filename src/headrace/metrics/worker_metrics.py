@@ -15,7 +15,15 @@ from prometheus_client.utils import floatToGoString
 from typing_extensions import override
 
 from headrace.metrics import series
-from headrace.model import Batch, Connector, ConnectorState, TaskId, TaskState, task_of_job
+from headrace.model import (
+    AlertKind,
+    Batch,
+    Connector,
+    ConnectorState,
+    TaskId,
+    TaskState,
+    task_of_job,
+)
 from headrace.sdk.provider import Metric, MetricSample
 
 if TYPE_CHECKING:
@@ -133,6 +141,8 @@ class WorkerMetrics:
         for metric in (series.CONNECTOR_STARTUPS, series.TASK_STARTUPS):
             for outcome in series.STARTUPS:
                 self._own.add(metric, 0, outcome=outcome)
+        for kind in AlertKind:
+            self._own.add(series.ALERTS, 0, kind=kind)
 
     def measure_lags(self, lags: Callable[[], Mapping[TaskId, Lag | None]]) -> None:
         """Ask this, at each look at the book, how far the running tasks are behind."""
@@ -234,6 +244,16 @@ class WorkerMetrics:
             for task, _ in list(self._tasks_of(name)):
                 del self._tasks[task]
                 self._lettered.discard(task)
+
+    def alert_made(self, kind: AlertKind) -> None:
+        """Count an alert about a job."""
+        with self._lock:
+            self._own.add(series.ALERTS, kind=kind)
+
+    def alert_failed(self, channel: str) -> None:
+        """Count an attempt to send an alert that has failed."""
+        with self._lock:
+            self._own.add(series.ALERT_FAILURES, channel=channel)
 
     def samples(self) -> list[MetricSample]:
         """Return all values; those of a metric follow each other."""

@@ -3,6 +3,7 @@
 In it: connectors, tasks, leases, batches, counts, policies. Never: I/O, a thread, a clock.
 """
 
+from headrace.model.alert import AlertKind, AlertPolicy, DeliveryState, cause_of, figure
 from headrace.model.batch import Batch, BatchState, Counts
 from headrace.model.connector import (
     BY_ITSELF,
@@ -75,6 +76,8 @@ __all__ = [
     "RUNNABLE",
     "SCHEDULED",
     "UNENDED",
+    "AlertKind",
+    "AlertPolicy",
     "Backoff",
     "Batch",
     "BatchState",
@@ -87,6 +90,7 @@ __all__ = [
     "Counts",
     "Cron",
     "Definition",
+    "DeliveryState",
     "ErrorLog",
     "Event",
     "EventKind",
@@ -130,6 +134,8 @@ __all__ = [
     "TopicRetention",
     "Trigger",
     "Unit",
+    "cause_of",
+    "figure",
     "file_name",
     "memory_name",
     "task_of_job",

@@ -131,6 +131,8 @@ class EventKind(StrEnum):
     RUN_STOP = "run.stop"
     RUN_AGAIN = "run.again"
     BACKFILL_STOP = "backfill.stop"
+    BACKFILL_PAUSE = "backfill.pause"
+    BACKFILL_RESUME = "backfill.resume"
 
 
 BY_ITSELF = frozenset(

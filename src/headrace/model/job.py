@@ -12,6 +12,7 @@ from headrace.model.batch import Counts
 from headrace.model.task import TaskId
 
 if TYPE_CHECKING:
+    from headrace.model.alert import AlertPolicy
     from headrace.model.connector import Definition
     from headrace.model.schedule import Schedule
     from headrace.sdk.boundaries import Boundaries, BoundaryKind
@@ -107,6 +108,7 @@ class JobSpec:
         definition: The copy: one source and its sinks, direct.
         mode: Whether it reads window by window, or follows its source.
         kind: What the bounds of its runs are.
+        alerts: About what it alerts people.
         schedule: When it runs; None for one that is started otherwise.
         after: The job whose successful windows it runs over, if that is its schedule.
         approvers: Who may approve it; empty where nobody is asked.
@@ -114,6 +116,7 @@ class JobSpec:
 
     definition: Definition
     kind: BoundaryKind
+    alerts: AlertPolicy
     mode: Mode = Mode.OFFLINE
     schedule: Schedule | None = None
     after: str | None = None
@@ -207,6 +210,7 @@ class Run:
         epoch: Grows with each attempt; whoever writes about one names it (Guarantee 3).
         owner: Who runs it.
         stop_asked: Whether it is to be stopped.
+        paused: Whether its backfill is paused: it does not begin while it is.
         application: Spark's, of the newest attempt.
         error: Why the newest attempt has failed.
     """
@@ -224,6 +228,7 @@ class Run:
     epoch: int = 0
     owner: str | None = None
     stop_asked: bool = False
+    paused: bool = False
     began: datetime | None = None
     ended: datetime | None = None
     counts: Counts = field(default_factory=Counts)
@@ -234,6 +239,13 @@ class Run:
     def is_live(self) -> bool:
         """Return whether it follows its source, and so has no end of its own."""
         return self.trigger is Trigger.REALTIME
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long its newest attempt took; None until it has ended."""
+        if self.began is None or self.ended is None:
+            return None
+        return (self.ended - self.began).total_seconds()
 
     @property
     def task_name(self) -> str:

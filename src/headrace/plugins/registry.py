@@ -20,6 +20,7 @@ from headrace.model import PluginNotFoundError
 from headrace.plugins.access import Access
 from headrace.plugins.references import ProviderSettings, References
 from headrace.sdk import (
+    AlertChannel,
     ConfigError,
     ConfigProvider,
     Connector,
@@ -59,6 +60,7 @@ class PluginKind(StrEnum):
     CONVERTER = "converter"
     PROVIDER = "provider"
     REPORTER = "reporter"
+    ALERT_CHANNEL = "alert_channel"
 
     @property
     def group(self) -> str:
@@ -73,6 +75,7 @@ _BASES: dict[PluginKind, type] = {
     PluginKind.CONVERTER: Converter,
     PluginKind.PROVIDER: ConfigProvider,
     PluginKind.REPORTER: MetricsReporter,
+    PluginKind.ALERT_CHANNEL: AlertChannel,
 }
 
 
@@ -160,6 +163,10 @@ class Registry:
 
     def reporter(self, name: str, *, field: str | None = None) -> type[MetricsReporter]:
         plugin: type[MetricsReporter] = self._find(PluginKind.REPORTER, name, field).plugin
+        return plugin
+
+    def alert_channel(self, name: str, *, field: str | None = None) -> type[AlertChannel]:
+        plugin: type[AlertChannel] = self._find(PluginKind.ALERT_CHANNEL, name, field).plugin
         return plugin
 
     def connector_kind(self, name: str, *, field: str | None = None) -> PluginKind:

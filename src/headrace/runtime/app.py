@@ -35,6 +35,7 @@ from headrace.model import (
     task_of_job,
 )
 from headrace.plugins import Registry, Secrets
+from headrace.runtime.alerts import Alerting
 from headrace.runtime.giving_up import GivingUp
 from headrace.runtime.jobs import JobService, LocalRuns, RunOpener
 from headrace.runtime.mapping import SinkMapping, mappings_of
@@ -81,7 +82,7 @@ from headrace.worker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -165,6 +166,19 @@ class Runtime(Checks):
             clock=now,
             changed=self._jobs_changed,
             approvers=self.settings.job_approvers,
+            channels=list(self.alerting.configured),
+        )
+
+    @cached_property
+    def alerting(self) -> Alerting:
+        return Alerting(
+            settings=self.settings,
+            secrets=self.secrets,
+            jobs=self.job_store,
+            owner=lambda: self.owner,
+            clock=now,
+            lease_clock=self.state.now,
+            book=lambda: self.measuring.book,
         )
 
     def _jobs_changed(self) -> None:
@@ -277,6 +291,7 @@ class Runtime(Checks):
             maintained(self.topics, now, TopicReadings(self.state)),
             self.measuring.running(self.engine, hosts, connectors),
             served,
+            self.alerting.serving(),
             service.serving(),
         ):
             # Else the first client to name a class waits until all plugins are imported. Not
@@ -287,19 +302,28 @@ class Runtime(Checks):
     @contextmanager
     def local_runs(self, job: str, events: Events) -> Iterator[LocalRuns]:
         """Give what runs a job in this process; ``stop`` stops it, from another thread."""
+        self.alerting.check()
         fence_dead_workers(self.owner, self.state, now())
         with closing(HostSupervisor()) as hosts:
             maker = self._maker(hosts, self._new_worker(events, once=True), once=True)
             runs = self._runs = self._new_run_worker(events, maker)
             runs.only = job
-            scheduler = Scheduler(store=self.job_store, clock=now)
-            yield LocalRuns(jobs=self.jobs, scheduler=scheduler, runs=runs, engine=self.engine)
+            scheduler = self._new_scheduler()
+            yield LocalRuns(
+                jobs=self.jobs,
+                scheduler=scheduler,
+                runs=runs,
+                engine=self.engine,
+                alert=self.alerting.drain,
+            )
 
     def _new_job_service(self, events: Events, maker: TaskMaker) -> JobService:
         runs = self._new_run_worker(events, maker)
-        return JobService(
-            scheduler=Scheduler(store=self.job_store, clock=now, made=runs.wake), runs=runs
-        )
+        return JobService(scheduler=self._new_scheduler(runs.wake), runs=runs)
+
+    def _new_scheduler(self, made: Callable[[], None] = lambda: None) -> Scheduler:
+        alerts = self.alerting.rules.of_job
+        return Scheduler(store=self.job_store, clock=now, made=made, alerts=alerts)
 
     def _new_run_worker(self, events: Events, maker: TaskMaker) -> RunWorker:
         opener = RunOpener(
@@ -323,6 +347,7 @@ class Runtime(Checks):
             slots=self.settings.job_runs,
             lease=self.settings.lease,
             redact=self.secrets.redacted_error,
+            alerts=self.alerting.rules.of_end,
         )
 
     def progress(self, task: TaskId) -> Progress | None:

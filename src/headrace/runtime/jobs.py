@@ -19,7 +19,6 @@ from headrace.model import (
     TaskId,
     TaskState,
     memory_name,
-    unended,
 )
 from headrace.sdk import ConfigErrors, StateError
 from headrace.store import JobNotFoundError
@@ -204,6 +203,8 @@ class LocalRuns:
     scheduler: Scheduler
     runs: RunWorker
     engine: SparkSupervisor
+    alert: Callable[[], None] = lambda: None
+    """Sends the alerts that are due."""
 
     def run(
         self, document: Mapping[str, Any], by: str, lower: str | None, upper: str | None
@@ -231,10 +232,12 @@ class LocalRuns:
             self.scheduler.fire(job)
         else:
             self.jobs.trigger(name, by, lower, upper)
-        if not unended(self.jobs.store.counts(name)):
+        if not self.jobs.store.is_busy(name):
+            self.alert()
             return ()  # and no Spark is started for it
         with self.engine.watching(lost=self.runs.stop):
             self.runs.run()
+        self.alert()
         newest = self.jobs.store.runs(name, limit=_SHOWN)
         return [run for run in newest if run.ended is not None and run.ended >= began]
 

@@ -32,7 +32,7 @@ from headrace.store import JobChange, NewRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.store import JobStore
+    from headrace.store import JobStore, NewAlert
 
 log = structlog.get_logger(__name__)
 
@@ -52,12 +52,14 @@ class Scheduler:
     Args:
         made: Called after a tick that made runs, so that workers look at once.
         interval: The longest wait between two ticks.
+        alerts: Gives what people are told of a job that has failed, and of why.
     """
 
     store: JobStore
     clock: Callable[[], datetime]
     made: Callable[[], None] = lambda: None
     interval: timedelta = timedelta(seconds=1)
+    alerts: Callable[[Job, str], Sequence[NewAlert]] = lambda _job, _why: ()
     _woken: threading.Event = field(default_factory=threading.Event)
     _stopping: bool = False
 
@@ -120,7 +122,12 @@ class Scheduler:
             spec = read_job(job.document)
         except ConfigErrors as errors:  # it was written by another version
             failed = replace(job, state=JobState.FAILED, why=str(errors), due=None)
-            return JobChange(seen=job, wanted=failed, event=EventKind.JOB_FAILED)
+            return JobChange(
+                seen=job,
+                wanted=failed,
+                event=EventKind.JOB_FAILED,
+                alerts=self.alerts(failed, str(errors)),
+            )
         if spec.schedule is None or job.cursor is None:
             return JobChange(seen=job, wanted=replace(job, due=None))
         due, moved = _due(job, spec, now)
@@ -140,7 +147,7 @@ class Scheduler:
         self, job: Job, spec: JobSpec, windows: Sequence[TimeWindow], now: datetime
     ) -> list[NewRun]:
         skips = spec.policy.overlap is Overlap.SKIP
-        busy = skips and unended(self.store.counts(job.name))
+        busy = skips and self.store.is_busy(job.name)
         made: list[NewRun] = []
         for window in windows:
             bounds = Boundaries.between(window.lower, window.upper)

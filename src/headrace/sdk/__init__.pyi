@@ -1,3 +1,4 @@
+from .alerts import Alert as Alert, AlertChannel as AlertChannel
 from .boundaries import Boundaries as Boundaries, BoundaryKind as BoundaryKind
 from .connector import (
     Connector as Connector,

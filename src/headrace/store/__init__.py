@@ -1,9 +1,17 @@
 """Durable control state, in SQLite or PostgreSQL, and the only use of SQLAlchemy.
 
 `task_store.py` commits positions and takes leases, `connector_store.py` keeps connectors and
-events, `job_store.py` jobs and runs. Never: topics' data, a thread of its own, or a decision.
+events, `job_store.py` jobs and runs, `alert_store.py` alerts. Never: topics' data, a thread of
+its own, or a decision.
 """
 
+from headrace.store.alert_store import (
+    AlertStore,
+    Delivery,
+    LateRun,
+    NewAlert,
+    StoredAlert,
+)
 from headrace.store.backups import (
     BackupNotSupportedError,
     back_up,
@@ -36,18 +44,22 @@ from headrace.store.tables import Name
 from headrace.store.task_store import Store
 
 __all__ = [
+    "AlertStore",
     "BackupNotSupportedError",
     "ConnectorChangedError",
     "ConnectorExistsError",
     "ConnectorNotFoundError",
     "ConnectorStore",
+    "Delivery",
     "JobChange",
     "JobChangedError",
     "JobExistsError",
     "JobNotFoundError",
     "JobStore",
+    "LateRun",
     "Mode",
     "Name",
+    "NewAlert",
     "NewRun",
     "Place",
     "RunNotFoundError",
@@ -56,6 +68,7 @@ __all__ = [
     "StoreDamagedError",
     "StoreMissingError",
     "StoreUnavailableError",
+    "StoredAlert",
     "TaskNotFoundError",
     "TaskRemovedError",
     "back_up",

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Row,
     and_,
     delete,
+    false,
     func,
     insert,
     or_,
@@ -41,6 +42,8 @@ from headrace.model import (
 )
 from headrace.sdk.boundaries import Boundaries, BoundaryKind
 from headrace.sdk.errors import StaleEpochError
+from headrace.store.alert_store import NewAlert, add_alerts
+from headrace.store.backfills import Backfills
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, open_database
 from headrace.store.errors import (
@@ -69,6 +72,8 @@ _RUNNABLE = [state.value for state in RUNNABLE]
 _WAITING = tuple(state.value for state in UNENDED)
 _DONE = {RunState.SUCCEEDED, RunState.SKIPPED}
 _LEFT = tuple(state.value for state in RunState if state not in _DONE)
+_MAY_GO_ON = or_(_R.paused == false(), _R.state == RunState.RUNNING.value)
+"""Not held back by a pause of its backfill: what has begun is finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,7 @@ class JobChange:
         after: The job whose runs make its own, where the document is another.
         made: Runs of windows; a window that has one keeps it (Guarantee 5).
         detail: What more is told.
+        alerts: What people are told.
     """
 
     seen: Job
@@ -102,6 +108,7 @@ class JobChange:
     after: str | None = None
     made: Sequence[NewRun] = ()
     detail: Mapping[str, object] | None = None
+    alerts: Sequence[NewAlert] = ()
 
 
 class JobStore:
@@ -114,6 +121,7 @@ class JobStore:
     def __init__(self, place: Place) -> None:
         self._engine = open_database(place)
         self._writer = in_mode(self._engine, Mode.WRITE)
+        self.backfills = Backfills(self._writer)
 
     @property
     def database(self) -> Engine:
@@ -275,6 +283,12 @@ class JobStore:
         with self._engine.connect() as db:
             return Counter({RunState(state): count for state, count in db.execute(query)})
 
+    def is_busy(self, job: str) -> bool:
+        """Return whether a run of a job waits or runs, those of paused backfills left out."""
+        query = select(_R.id).where(_R.job == job, _R.state.in_(_WAITING), _MAY_GO_ON)
+        with self._engine.connect() as db:
+            return db.execute(query.limit(1)).scalar() is not None
+
     def waiting(
         self,
         now: datetime,
@@ -286,7 +300,8 @@ class JobStore:
     ) -> Sequence[Run]:
         """Return runs that may be taken: due, or left by a worker that is gone.
 
-        Those of a job that may not run are taken only to be stopped.
+        Those of a job that may not run are taken only to be stopped, and of a backfill that is
+        paused only those that had begun.
 
         Args:
             now: The time of day.
@@ -299,7 +314,7 @@ class JobStore:
         held = _R.state == RunState.RUNNING.value
         active = select(_J.name).where(_J.state.in_(_RUNNABLE))
         may_begin = or_(_R.job.in_(active), _R.stop_asked)
-        query = select(runs).where(or_(queued, held), may_begin)
+        query = select(runs).where(or_(queued, held), may_begin, _MAY_GO_ON)
         found: list[Run] = []
         with self._engine.connect() as db:
             for row in db.execute(query.order_by(_R.due_us, _R.lower, _R.id)):
@@ -339,7 +354,8 @@ class JobStore:
             others = and_(_R.job == seen.job, _R.id != seen.id)
             if seen.is_live:
                 # What windows have left to do comes first: a later row is not overwritten.
-                left = select(_R.id).where(others, _R.state.in_(_WAITING)).limit(1)
+                waits = and_(others, _R.state.in_(_WAITING), _MAY_GO_ON)
+                left = select(_R.id).where(waits).limit(1)
                 if db.execute(left).scalar() is not None:
                     return None
             running = select(func.count()).where(
@@ -357,7 +373,9 @@ class JobStore:
                 )
                 if db.execute(earlier).scalar_one():
                     return None
-            same = and_(_R.id == seen.id, _R.epoch == seen.epoch, _R.state.in_(_WAITING))
+            same = and_(
+                _R.id == seen.id, _R.epoch == seen.epoch, _R.state.in_(_WAITING), _MAY_GO_ON
+            )
             taken = {
                 "state": RunState.RUNNING.value,
                 "owner": owner,
@@ -406,6 +424,7 @@ class JobStore:
         counts: Counts,
         error: str | None = None,
         due: datetime | None = None,
+        alerts: Sequence[NewAlert] = (),
     ) -> Run:
         """End an attempt, and let the run go.
 
@@ -416,6 +435,7 @@ class JobStore:
             counts: What became of its records.
             error: Why it has failed.
             due: When the next attempt comes.
+            alerts: What people are told of it, stored in the same transaction.
 
         Raises StaleEpochError: another has taken the run (Guarantee 3).
         """
@@ -437,6 +457,7 @@ class JobStore:
             elif state is RunState.SUCCEEDED:
                 _run_followers(db, run, now)
             _finish_job(db, run.job)
+            add_alerts(db, alerts)
             return _run(_existing_run(db, run.id))
 
     def ask_to_stop(self, number: int, stamp: Stamp) -> Run:
@@ -485,19 +506,6 @@ class JobStore:
             add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
             return _run(_existing_run(db, number))
 
-    def stop_backfill(self, job: str, backfill: str, stamp: Stamp) -> int:
-        """Stop all runs of a backfill that have not ended; return how many."""
-        mine = and_(_R.job == job, _R.backfill == backfill)
-        stopped = {"state": RunState.STOPPED.value, "ended_us": micros(stamp.at)}
-        with self._writer.begin() as db:
-            queued = and_(mine, _R.state == RunState.QUEUED.value)
-            running = and_(mine, _R.state == RunState.RUNNING.value)
-            count = db.execute(update(runs).where(queued).values(stopped)).rowcount
-            count += db.execute(update(runs).where(running).values(stop_asked=True)).rowcount
-            told = {"backfill": backfill, "runs": count}
-            add_event(db, job, EventKind.BACKFILL_STOP, stamp, told)
-            return int(count)
-
 
 def _is(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
     return column.is_(None) if value is None else column == value
@@ -527,6 +535,7 @@ def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
     if db.execute(update(jobs).where(same).values(values)).rowcount != 1:
         return False
     _insert(db, seen.name, change.made, stamp)
+    add_alerts(db, change.alerts)
     if change.event is not None:
         told = {"state": wanted.state, "version": wanted.version, **(change.detail or {})}
         add_event(db, seen.name, change.event, stamp, told)
@@ -634,6 +643,7 @@ def _run(row: Row[Any]) -> Run:
         epoch=row.epoch,
         owner=row.owner,
         stop_asked=row.stop_asked,
+        paused=row.paused,
         began=_time(row.began_us),
         ended=_time(row.ended_us),
         counts=Counts.from_json(row.counts) if row.counts else Counts(),

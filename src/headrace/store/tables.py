@@ -18,6 +18,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     delete,
+    false,
     insert,
     select,
 )
@@ -199,9 +200,32 @@ runs = Table(
     Column("counts", Text),
     Column("application", String),
     Column("error", Text),
+    Column("paused", Boolean, nullable=False, server_default=false(), comment="its backfill"),
+    Column("late", Boolean, nullable=False, server_default=false(), comment="an alert said so"),
     UniqueConstraint("job", "kind", "lower", "upper", name="runs_window"),
     Index("runs_due", "state", "due_us"),
     Index("runs_of_job", "job", "state"),
+    sqlite_autoincrement=True,
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("alert", String, nullable=False, comment="the same in all channels"),
+    Column("channel", Name, nullable=False),
+    Column("job", Name, nullable=False, index=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("content", Text, nullable=False, comment="JSON"),
+    Column("state", String, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due_us", BigInteger, nullable=False, comment="of the next attempt"),
+    Column("owner", Name),
+    Column("expires_us", BigInteger, comment="lease end, microseconds since 1970 UTC"),
+    Column("ended_us", BigInteger),
+    Column("error", Text),
+    UniqueConstraint("alert", "channel", name="alerts_once"),
+    Index("alerts_due", "state", "channel", "due_us"),
     sqlite_autoincrement=True,
 )
 

@@ -4,6 +4,7 @@ In it: which task runs when and on which thread, and what becomes of one that fa
 a definition, a row, or how a batch is moved.
 """
 
+from headrace.worker.alert_sender import AlertSender, OpenChannel, SendResult
 from headrace.worker.batch_loop import BatchLoop, BatchRunner, Reader, ToleranceGuard
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 from headrace.worker.context import (
@@ -25,6 +26,7 @@ from headrace.worker.task import BatchTask, Progress, Step, Task
 from headrace.worker.worker import Worker
 
 __all__ = [
+    "AlertSender",
     "BatchLoop",
     "BatchRunner",
     "BatchTask",
@@ -36,6 +38,7 @@ __all__ = [
     "LostTasks",
     "Measures",
     "NotWantedError",
+    "OpenChannel",
     "Outcome",
     "Owner",
     "Planned",
@@ -45,6 +48,7 @@ __all__ = [
     "Reconciler",
     "Restarts",
     "RunWorker",
+    "SendResult",
     "Stalls",
     "Step",
     "StoredConnectorContext",

@@ -6,20 +6,29 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from headrace.model import Counts, Run, RunPolicy, RunState, TooManyRejectedError, unended
+from headrace.model import (
+    Counts,
+    Run,
+    RunPolicy,
+    RunState,
+    TooManyRejectedError,
+    cause_of,
+)
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, StaleEpochError
 from headrace.store import StoreUnavailableError
 from headrace.worker.events import as_it_is, trace_of
 
 if TYPE_CHECKING:
-    from headrace.store import JobStore
+    from collections.abc import Sequence
+
+    from headrace.store import JobStore, NewAlert
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +105,7 @@ class RunWorker:
         application: Gives Spark's application.
         slots: How many runs go on at a time, beside those in real time.
         redact: Takes secrets out of an error.
+        alerts: Gives what people are told of a run as it will have ended, and of why.
         only: The one job whose runs are taken, until none is left; None for all jobs, for ever.
     """
 
@@ -111,6 +121,7 @@ class RunWorker:
     lease: timedelta = timedelta(seconds=30)
     interval: timedelta = timedelta(seconds=1)
     redact: Callable[[Exception], Exception] = as_it_is
+    alerts: Callable[[Run, str], Sequence[NewAlert]] = lambda _run, _cause: ()
     only: str | None = None
     _active: dict[int, _Active] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -126,7 +137,7 @@ class RunWorker:
         while not self._stopping:
             with errors.logged():
                 self.look()
-                if self.only is not None and not unended(self.store.counts(self.only)):
+                if self.only is not None and not self.store.is_busy(self.only):
                     self._stopping = True
                     break
             self._woken.wait(self.interval.total_seconds())
@@ -228,21 +239,25 @@ class RunWorker:
     def _store_end(self, active: _Active, error: Exception | None) -> None:
         run, now = active.run, self.clock()
         counts = active.execution.counts()
-        state, why, due = RunState.SUCCEEDED, None, None
+        state, why, due, cause = RunState.SUCCEEDED, None, None, ""
         if isinstance(error, NotWantedError):
             state, why = RunState.STOPPED, str(error)
         elif active.ends is not None and active.ends.state is not None:
             state, why = active.ends.state, active.ends.why
             due = now if state is RunState.QUEUED else None
         elif error is not None or active.ends is not None:
-            why = trace_of(self.redact(error or Exception()))
-            why = why if active.ends is None else active.ends.why
+            shown, ends = self.redact(error or Exception()), active.ends
+            why = trace_of(shown) if ends is None else ends.why
+            is_own = ends is not None or isinstance(error, _DiedError)
+            cause = why if is_own else cause_of(shown)
             state = RunState.FAILED
             # What is to go on for ever is tried for ever.
             wait = active.policy.retry_delay if run.is_live else active.policy.wait(run.attempt)
             if wait is not None and not isinstance(error, (*_FINAL, _DiedError)):
                 state, due = RunState.QUEUED, now + wait
-        self.store.finish(run, state, now, counts=counts, error=why, due=due)
+        ended = replace(run, state=state, ended=now, counts=counts, error=why)
+        alerts = self.alerts(ended, cause)
+        self.store.finish(run, state, now, counts=counts, error=why, due=due, alerts=alerts)
         told = log.info if state is RunState.SUCCEEDED else log.warning
         told("run ended", job=run.job, run=run.id, state=state.value, why=why)
 

@@ -18,6 +18,8 @@ from headrace.sdk import ConfigError, ConfigErrors, ProviderContext
 from headrace.sdk.config import ConfigDef, ConfigType, Meaning
 
 SECRET = "hunter2-of-the-tests"  # noqa: S105 - no secret
+OF_SETTINGS = {PluginKind.PROVIDER, PluginKind.REPORTER, PluginKind.ALERT_CHANNEL}
+"""What is configured by who runs a server alone."""
 
 
 @pytest.fixture
@@ -313,7 +315,7 @@ def test_keys_that_name_paths_say_so() -> None:
         for kind in PluginKind
         for plugin in Registry().all_of(kind)
         if plugin.plugin.__module__.startswith("headrace_plugins.")
-        and plugin.kind not in {PluginKind.PROVIDER, PluginKind.REPORTER}
+        and plugin.kind not in OF_SETTINGS
         for key in plugin.config_def().keys.values()
         if key.means is Meaning.PATH and key.meaning is None
     }

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from headrace.control import read_job
-from headrace.model import Counts, Job, JobState, Run, RunState, Stamp
+from headrace.control import AlertRules, read_job
+from headrace.model import Counts, Job, JobState, Run, RunState, Stamp, Trigger
 from headrace.scheduler import Scheduler
-from headrace.store import JobChange, JobStore, memory_database
+from headrace.sdk import Boundaries
+from headrace.store import AlertStore, JobChange, JobStore, NewRun, memory_database
 
 START = datetime(2024, 3, 30, tzinfo=UTC)
 ANN = Stamp(START, "ann")
@@ -184,6 +185,41 @@ def test_a_window_that_overlaps_is_skipped_and_says_why() -> None:
     clock.now += timedelta(hours=1)
     scheduler.tick()
     assert len(windows(store, RunState.QUEUED)) == 1
+
+
+def test_a_backfill_that_is_paused_lets_no_window_be_skipped() -> None:
+    clock, store = Clock(), JobStore(memory_database())
+    store.create(job(overlap="skip"), None, ANN)
+    scheduler = Scheduler(store=store, clock=clock)
+    scheduler.tick()
+    earlier = Boundaries.between(START - timedelta(hours=1), START)
+    run = NewRun(boundaries=earlier, trigger=Trigger.BACKFILL, due=START, backfill="b")
+    store.add_runs("flights", [run], ANN)
+    store.backfills.pause("flights", "b", ANN)
+    clock.now += timedelta(hours=1)
+    scheduler.tick()
+    assert len(windows(store, RunState.QUEUED)) == 2
+    store.backfills.resume("flights", "b", ANN)
+    clock.now += timedelta(hours=1)
+    scheduler.tick()
+    assert len(windows(store, RunState.SKIPPED)) == 1
+
+
+def test_a_job_whose_document_cannot_be_read_alerts_with_its_failure() -> None:
+    clock, store = Clock(), JobStore(memory_database())
+    alerts = AlertStore(store.database)
+    rules = AlertRules(jobs=store, alerts=alerts, channels=["log"], clock=clock)
+    made = store.create(job(), None, ANN)
+    scheduler = Scheduler(store=store, clock=clock, alerts=rules.of_job)
+    scheduler.tick()
+    seen = store.job("flights")
+    broken = replace(seen, document={"name": "flights"}, version=made.version + 1)
+    store.change(JobChange(seen=seen, wanted=broken), ANN)
+    clock.now += timedelta(hours=1)
+    scheduler.tick()
+    scheduler.tick()
+    [stored] = alerts.alerts("flights")
+    assert (stored.alert.kind, stored.alert.subject) == ("failed", "Job flights has failed")
 
 
 def test_a_schedule_that_has_ended_finishes_its_job_with_its_last_run() -> None:

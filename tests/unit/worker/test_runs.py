@@ -21,8 +21,8 @@ from headrace.model import (
     Stamp,
     Trigger,
 )
-from headrace.sdk import Boundaries, ConfigError, RetriableError
-from headrace.store import JobChange, JobStore, NewRun, memory_database
+from headrace.sdk import Alert, Boundaries, ConfigError, RetriableError
+from headrace.store import AlertStore, JobChange, JobStore, NewAlert, NewRun, memory_database
 from headrace.worker import NotWantedError, RunWorker
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,6 +71,7 @@ class Bench:
     fails: Callable[[Run], Exception | None] = lambda _: None
     dead: set[str] = field(default_factory=set)
     broken: Exception | None = None
+    causes: list[tuple[RunState, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         wanted = Job(
@@ -110,6 +111,14 @@ class Bench:
         self.opened.append(made)
         return made
 
+    def alerts(self, run: Run, cause: str) -> list[NewAlert]:
+        self.causes.append((run.state, cause))
+        assert run.ended is not None
+        made = Alert(
+            id=f"{run.id}-{run.epoch}", kind="failed", at=NOW, job="orders", subject="", text=""
+        )
+        return [NewAlert(made, ["log"])] if run.state is RunState.FAILED else []
+
     @contextmanager
     def working(self, owner: str = "w1") -> Iterator[RunWorker]:
         worker = RunWorker(
@@ -123,6 +132,7 @@ class Bench:
             application=lambda: "local-7",
             lease=timedelta(milliseconds=300),
             interval=timedelta(milliseconds=10),
+            alerts=self.alerts,
         )
         thread = threading.Thread(target=worker.run)
         thread.start()
@@ -161,6 +171,39 @@ def test_a_run_that_fails_is_tried_again_and_then_given_up() -> None:
     assert run.attempt == len(bench.opened) == 2
     assert "attempt 2" in str(run.error)
     assert {each.going.task_name for each in bench.opened} == {run.task_name}
+
+
+def test_the_end_of_a_run_is_stored_with_its_alerts_which_quote_no_record() -> None:
+    bench = Bench(fails=lambda run: ValueError(f"Jane Doe {run.attempt}"))
+    bench.add(0)
+    with bench.working():
+        (run,) = bench.until(RunState.FAILED)
+    assert "Jane Doe 2" in str(run.error)
+    assert bench.causes == [(RunState.QUEUED, "ValueError"), (RunState.FAILED, "ValueError")]
+    stored = AlertStore(bench.store.database).alerts()
+    assert [each.alert.id for each in stored] == [f"{run.id}-2"]
+    late = Bench(policy=RunPolicy(retries=0, timeout=timedelta(milliseconds=50)))
+    late.add(0)
+    with late.working():
+        late.until(RunState.FAILED)
+    [(_, cause)] = late.causes
+    assert cause.startswith("It took longer than its timeout")
+
+
+def test_a_worker_of_one_job_ends_though_a_backfill_is_paused() -> None:
+    bench = Bench()
+    made = NewRun(
+        boundaries=Boundaries.between(NOW, NOW + HOUR),
+        trigger=Trigger.BACKFILL,
+        due=NOW,
+        backfill="b",
+    )
+    bench.store.add_runs("orders", [made], ANN)
+    bench.store.backfills.pause("orders", "b", ANN)
+    with bench.working() as worker:
+        worker.only = "orders"
+        until(lambda: worker._stopping)
+    assert not bench.opened
 
 
 def test_what_a_retry_does_not_help_is_not_tried_again() -> None:

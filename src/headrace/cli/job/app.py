@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli.job import backfills, definitions, lifecycle, local, runs, show
+from headrace.cli.job import alerts, backfills, definitions, lifecycle, local, runs, show
 
 app = typer.Typer(
     help="Work with the offline jobs of a server: copies that run over windows, by a schedule "
@@ -29,6 +29,10 @@ app.command("show-run")(runs.show_run)
 app.command("stop-run")(runs.stop_run)
 app.command("retry")(runs.retry)
 app.command("rerun")(runs.rerun)
+app.command("alerts")(alerts.list_alerts)
+app.command("test-alerts")(alerts.try_channels)
 app.command("backfill")(backfills.backfill)
 app.command("show-backfill")(backfills.show_backfill)
 app.command("stop-backfill")(backfills.stop_backfill)
+app.command("pause-backfill")(backfills.pause_backfill)
+app.command("resume-backfill")(backfills.resume_backfill)

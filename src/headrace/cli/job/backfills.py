@@ -1,4 +1,4 @@
-"""Backfills of jobs: begun, followed and stopped."""
+"""Backfills of jobs: begun, followed, paused and stopped."""
 
 from __future__ import annotations
 
@@ -77,10 +77,35 @@ def stop_backfill(
         _tell(context, client.jobs.stop_backfill(name, backfill))
 
 
+def pause_backfill(
+    context: typer.Context, name: JobName, backfill: BackfillId, as_json: Json = False
+) -> None:
+    """Begin no more runs of a backfill; those that run are finished. See resume-backfill."""
+    with invocation_of(context).client() as client:
+        _tell(context, client.jobs.pause_backfill(name, backfill))
+
+
+def resume_backfill(
+    context: typer.Context, name: JobName, backfill: BackfillId, as_json: Json = False
+) -> None:
+    """Let a backfill go on that is paused."""
+    with invocation_of(context).client() as client:
+        _tell(context, client.jobs.resume_backfill(name, backfill))
+
+
 def _tell(context: typer.Context, found: Mapping[str, Any]) -> None:
-    states = states_text(found["runs"]) or "no runs"
-    line = f"{found['job']}: backfill {found['id']}: {states}"
+    line = f"{found['job']}: backfill {found['id']}: {_states(found) or 'no runs'}"
     invocation_of(context).terminal.show(found, line)
+
+
+def _states(found: Mapping[str, Any]) -> str:
+    """Return how far a backfill is: ``paused, 3 succeeded, 1 queued``."""
+    states = states_text(found["runs"])
+    return f"paused, {states}" if found.get("paused") else states  # an older server has none
+
+
+def _resuming(found: Mapping[str, Any]) -> str:
+    return f"headrace job resume-backfill {found['job']} {found['id']}"
 
 
 @contextmanager
@@ -92,10 +117,12 @@ def _progress(
         seen: list[str] = []
 
         def note(found: Mapping[str, Any]) -> None:
-            states = states_text(found["runs"])
+            states = _states(found)
             if [states] != seen[-1:]:
                 seen.append(states)
                 terminal.note(f"{found['job']}: {states}")
+                if found.get("paused") and not found["done"]:
+                    terminal.note(f"It goes on after {_resuming(found)}")
 
         yield note
         return
@@ -115,6 +142,7 @@ def _progress(
 
         def draw(found: Mapping[str, Any]) -> None:
             done = sum(found["runs"].get(state, 0) for state in _OVER)
-            bar.update(task, completed=done, states=states_text(found["runs"]))
+            hint = f"; see {_resuming(found)}" if found.get("paused") else ""
+            bar.update(task, completed=done, states=_states(found) + hint)
 
         yield draw

@@ -135,6 +135,7 @@ def show_run(
     figures = [f"{count(counts[figure])} {figure}" for figure in _FIGURES]
     began, ended = (moment(found[key] or "") for key in ("began", "ended"))
     asked = ", asked to stop" if found["stopping"] else ""
+    asked = ", its backfill is paused" if found.get("paused") else asked
     facts = {
         "run": f"{found['id']} of {found['job']}",
         "state": f"{found['state']}{asked}",
@@ -209,9 +210,13 @@ def _tell(
     seen = [""]
 
     def changed(run: Mapping[str, Any]) -> None:
-        if run["state"] != seen[-1]:
-            seen.append(run["state"])
-            terminal.note(f"{run['job']}: run {run['id']} is {run['state']}")
+        state = run["state"]
+        if run.get("paused"):  # an older server has none that is
+            resuming = f"headrace job resume-backfill {run['job']} {run['backfill']}"
+            state = f"{state} and paused; it begins after {resuming}"
+        if state != seen[-1]:
+            seen.append(state)
+            terminal.note(f"{run['job']}: run {run['id']} is {state}")
 
     if wait:
         longest = within(timeout)

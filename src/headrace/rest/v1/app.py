@@ -15,6 +15,7 @@ from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener
 from headrace.rest.tokens import Role
+from headrace.rest.v1.alerts import alert_routes
 from headrace.rest.v1.connectors import bulk_routes, connector_routes
 from headrace.rest.v1.counts import count_routes
 from headrace.rest.v1.dead_letters import letter_routes
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 
 _OF_OPERATORS = re.compile(
-    r"/v1/(bulk/(pause|resume|stop|restart)|dead-letters/[^/]+/discard"
-    r"|jobs/[^/]+/(approve|reject|suspend|resume|trigger|backfills|backfills/[^/]+/stop"
-    r"|runs/[^/]+/(stop|retry|rerun))"
+    r"/v1/(bulk/(pause|resume|stop|restart)|dead-letters/[^/]+/discard|alerts/test"
+    r"|jobs/[^/]+/(approve|reject|suspend|resume|trigger|backfills"
+    r"|backfills/[^/]+/(stop|pause|resume)|runs/[^/]+/(stop|retry|rerun))"
     r"|connectors/[^/]+/(dead-letters/replay|offsets|offsets/(reset|rewind|undo)"
     r"|tasks/[^/]+/batches/[^/]+/give-up))"
 )
@@ -114,6 +115,7 @@ def v1_api(connectors: Connectors, jobs: Jobs, bench: Workbench) -> V1:
         offset_routes(connectors),
         unfinished_routes(connectors, bench),
         job_routes(jobs),
+        alert_routes(bench),
         event_routes(connectors),
         log_routes(bench),
         schema_routes(connectors, bench),

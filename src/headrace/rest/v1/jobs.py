@@ -66,6 +66,7 @@ class RunShown(BaseModel):
     balance: str = Field(default=BALANCE, description="The equation that is to hold.")
     worker: str | None = Field(description="Who runs it.")
     stopping: bool = Field(description="Whether it was asked to stop.")
+    paused: bool = Field(description="Whether it waits for its backfill to be resumed.")
     application: str | None = Field(description="Spark's, of the newest attempt.")
     error: str | None = Field(
         description="Why the newest attempt has failed, or tries again what it does."
@@ -91,6 +92,7 @@ class RunShown(BaseModel):
             counts=RecordCounts.of(run.counts),
             worker=run.owner,
             stopping=run.stop_asked and run.state is RunState.RUNNING,
+            paused=run.paused and run.state is RunState.QUEUED,
             application=run.application,
             error=run.error,
             began=run.began,
@@ -227,6 +229,7 @@ class BackfillShown(Shown):
     runs: dict[RunState, int] = Field(description="How many of its runs are in each state.")
     total: int = Field(description="How many it has; one without any is not kept.")
     done: bool = Field(description="Whether all of them have ended.")
+    paused: bool = Field(description="Whether those that wait do not begin until it resumes.")
 
 
 class FireList(BaseModel):
@@ -386,3 +389,13 @@ def _add_backfills(router: APIRouter, jobs: Jobs) -> None:
     def stop(name: Encoded, backfill: Encoded, request: Request) -> BackfillShown:
         """Stop those of its runs that have not ended."""
         return BackfillShown.of(jobs.stop_backfill(name, backfill, caller(request)))
+
+    @router.post(f"{one}/pause", summary="Pause a backfill", responses=problems(404, 409))
+    def pause(name: Encoded, backfill: Encoded, request: Request) -> BackfillShown:
+        """Begin no more of its runs. Those that run are finished; its windows stay its own."""
+        return BackfillShown.of(jobs.pause_backfill(name, backfill, caller(request)))
+
+    @router.post(f"{one}/resume", summary="Resume a backfill", responses=problems(404, 409))
+    def resume(name: Encoded, backfill: Encoded, request: Request) -> BackfillShown:
+        """Let those of its runs begin that wait."""
+        return BackfillShown.of(jobs.resume_backfill(name, backfill, caller(request)))
