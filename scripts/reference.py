@@ -45,6 +45,7 @@ _DEFAULTS = {
     "spark_conf": "none",
     "config_providers": "none",
     "reporters": "none",
+    "schedule_engines": "none",
 }
 _REST = (
     "The API of a server under `/v1/`, as it describes itself at `/v1/openapi.json`.\n"

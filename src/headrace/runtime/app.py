@@ -26,6 +26,7 @@ from headrace.dataplane import (
 )
 from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
 from headrace.plugins import Registry, Secrets
+from headrace.runtime.engines import Engines
 from headrace.runtime.giving_up import GivingUp
 from headrace.runtime.jobs import JobService, LocalRuns, RunOpener
 from headrace.runtime.mapping import SinkMapping, mappings_of
@@ -42,7 +43,7 @@ from headrace.runtime.server import (
 )
 from headrace.runtime.tasks import Assembler, Parts, Planner, TaskMaker, check_topics
 from headrace.runtime.verification import RepairOptions, Verifier, VerifyReport
-from headrace.scheduler import Scheduler
+from headrace.scheduler import Callbacks, Scheduler
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability
 from headrace.sdk.jdbc import DriverLoader, set_driver_loader
@@ -50,6 +51,7 @@ from headrace.spark import DeathLimit, Drivers, SparkSupervisor, open_session
 from headrace.store import (
     ConnectorStore,
     JobStore,
+    RegistrationStore,
     Store,
     StoreMissingError,
     check_not_lost,
@@ -154,7 +156,25 @@ class Runtime(Checks):
             clock=now,
             changed=self._jobs_changed,
             approvers=self.settings.job_approvers,
+            check_engine=self.engines.check,
+            registrations=self.registrations,
         )
+
+    @cached_property
+    def engines(self) -> Engines:
+        """Return the outside schedulers of the settings."""
+        return Engines(self.settings.schedule_engines, self.registry.references)
+
+    @cached_property
+    def registrations(self) -> RegistrationStore:
+        return RegistrationStore(self.state.database)
+
+    @cached_property
+    def callbacks(self) -> Callbacks:
+        """Return what outside schedulers may ask for."""
+        scheduler = Scheduler(store=self.job_store, clock=now)
+        secret = self.registrations.secret()
+        return Callbacks(jobs=self.jobs, scheduler=scheduler, secret=secret)
 
     def _jobs_changed(self) -> None:
         if self._job_service is not None:
@@ -286,9 +306,9 @@ class Runtime(Checks):
 
     def _new_job_service(self, events: Events, maker: TaskMaker) -> JobService:
         runs = self._new_run_worker(events, maker)
-        return JobService(
-            scheduler=Scheduler(store=self.job_store, clock=now, made=runs.wake), runs=runs
-        )
+        scheduler = Scheduler(store=self.job_store, clock=now, made=runs.wake)
+        registrars = self.engines.registrars(self.registrations, self.callbacks, now)
+        return JobService(scheduler=scheduler, runs=runs, registrars=registrars)
 
     def _new_run_worker(self, events: Events, maker: TaskMaker) -> RunWorker:
         opener = RunOpener(

@@ -1,7 +1,8 @@
 """Durable control state, in SQLite or PostgreSQL, and the only use of SQLAlchemy.
 
 `task_store.py` commits positions and takes leases, `connector_store.py` keeps connectors and
-events, `job_store.py` jobs and runs. Never: topics' data, a thread of its own, or a decision.
+events, `job_store.py` jobs and runs, `registrations.py` what outside schedulers have of
+them. Never: topics' data, a thread of its own, or a decision.
 """
 
 from headrace.store.backups import (
@@ -31,6 +32,7 @@ from headrace.store.errors import (
 )
 from headrace.store.job_store import JobChange, JobStore, NewRun
 from headrace.store.leases import ServerPlaces
+from headrace.store.registrations import RegistrationStore
 from headrace.store.rules import existing
 from headrace.store.tables import Name
 from headrace.store.task_store import Store
@@ -50,6 +52,7 @@ __all__ = [
     "Name",
     "NewRun",
     "Place",
+    "RegistrationStore",
     "RunNotFoundError",
     "ServerPlaces",
     "Store",
