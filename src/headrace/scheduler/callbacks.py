@@ -138,8 +138,8 @@ class Callbacks:
             fix = "Headrace gives the engine another one as it registers the job."
             raise CallbackTokenError(problem, fix=fix)
         if job.state not in RUNNABLE:
-            fix = "It is woken again once it may run."
-            raise JobChangedError(f"Job {name} is {job.state}.", field="state", fix=fix)
+            problem, fix = f"Job {name} is {job.state}.", "It is woken once it may run."
+            raise JobChangedError(problem, field="state", fix=fix)
         return job
 
     def _fire(self, job: Job) -> None:
