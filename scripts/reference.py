@@ -26,6 +26,7 @@ from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest import Workbench, v1_api
 from headrace.runtime.app import Runtime, now
+from headrace.scheduler import ENGINES
 from headrace.sdk import HeadraceError
 from headrace.sdk.config import ConfigDef, ConfigKey
 from headrace.sdk.provider import MetricKind
@@ -117,13 +118,16 @@ def connector_keys() -> str:
 
 
 def job_keys() -> str:
-    """Return the keys of an offline job beside those of its copy."""
+    """Return the keys of an offline job beside those of its copy, and of what may wake it."""
     about = (
         "These keys stand at the top of a job's document, beside `source:`, `sinks:` and the "
         "keys of every connector."
     )
     at_top, below = (_keys(each.config_def()) for each in (JobSettings, ScheduleSettings))
     text = f"{about}\n\n{at_top}\n\n## Below `schedule:`\n\n{below}"
+    for kind, engine in ENGINES.items():
+        title = f'## In the settings below `schedule_engines.NAME`, with `type = "{kind}"`'
+        text += f"\n\n{title}\n\n{_keys(engine.config_def())}"
     return _page("Keys of offline jobs", text)
 
 

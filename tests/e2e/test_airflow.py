@@ -122,6 +122,7 @@ def document(folder: Path, name: str, file: str) -> dict[str, Any]:
         "retries": 0,
         "schedule": {
             "every": "1 minute",
+            "delay": "10 seconds",  # for which Airflow's task has to wait
             "start": start.replace(tzinfo=None).isoformat(),
             "engine": "airflow",
         },

@@ -119,7 +119,7 @@ class Callbacks:
             problem = f"The windows of job {name} are of kind {spec.kind}, by its schedule."
             raise NotAWindowError(problem, field="kind", fix="Leave it out.")
         window = _window(spec.schedule, asked, self.jobs.clock())
-        self._fire(job)
+        self._fire(job, by)
         bounds = Boundaries.between(window.lower, window.upper)
         return self.jobs.trigger(name, by, bounds.lower, bounds.upper, Trigger.CALLBACK)
 
@@ -142,10 +142,10 @@ class Callbacks:
             raise JobChangedError(problem, field="state", fix=fix)
         return job
 
-    def _fire(self, job: Job) -> None:
+    def _fire(self, job: Job, by: str) -> None:
         for _ in range(_RACES):
             try:
-                self.scheduler.fire(job, Trigger.CALLBACK)
+                self.scheduler.fire(job, Trigger.CALLBACK, by)
             except JobChangedError:  # by another callback, or a worker that has begun a run
                 job = self.jobs.store.job(job.name)
                 if job.state not in RUNNABLE:

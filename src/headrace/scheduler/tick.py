@@ -95,7 +95,7 @@ class Scheduler:
         """Let an approved job be at work, as an outside scheduler wakes it from now on."""
         self.store.change_all([self._registered(job)], Stamp(self.clock(), _BY))
 
-    def fire(self, job: Job, trigger: Trigger = Trigger.SCHEDULE) -> None:
+    def fire(self, job: Job, trigger: Trigger = Trigger.SCHEDULE, by: str = _BY) -> None:
         """Make runs of all windows of a job that are due, whatever its state.
 
         Raises JobChangedError where somebody else was faster.
@@ -104,10 +104,11 @@ class Scheduler:
             job: As it is stored.
             trigger: What makes the runs. One that wakes us is never on time to the minute: the
                 newest window is not missed then.
+            by: Who makes them, for the record.
         """
         now = self.clock()
         while job.due is not None and job.due <= now:
-            job = self.store.change(self._fired(job, now, trigger), Stamp(now, _BY))
+            job = self.store.change(self._fired(job, now, trigger), Stamp(now, by))
 
     def _registered(self, job: Job) -> JobChange:
         runs, section = self.store.counts(job.name), job.document.get("schedule")

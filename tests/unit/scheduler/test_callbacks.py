@@ -46,7 +46,8 @@ def test_all_windows_that_are_due_get_runs_and_the_newest_is_answered(world: Wor
     assert run.boundaries.times == hour(2)
     assert (run.state, run.trigger) == (RunState.QUEUED, Trigger.CALLBACK)
     assert windows(world) == [hour(0), hour(1), hour(2)]
-    assert {run.trigger for run in world.store.runs("flights")} == {Trigger.CALLBACK}
+    made = {(run.trigger, run.by) for run in world.store.runs("flights")}
+    assert made == {(Trigger.CALLBACK, "noting@here")}
     assert wake(world) == run
     # Callbacks that were lost leave no gap.
     world.after(hours=4)
