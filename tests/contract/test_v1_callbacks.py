@@ -244,5 +244,13 @@ def test_settings_of_an_engine_are_checked(v1: V1, monkeypatch: pytest.MonkeyPat
         assert "of ann" not in str(raised.value)
 
 
+def test_the_path_takes_no_other_method(v1: V1) -> None:
+    token = made(v1)
+    refused = v1("GET", "/jobs/flights/callback")
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "POST")
+    shown = {"Authorization": f"Bearer {token}"}
+    assert v1("GET", "/jobs/flights/callback", headers=shown).status_code in {401, 405}
+
+
 def test_whoever_shows_the_token_has_the_role_that_it_takes() -> None:
     assert needed_role("POST", "/v1/jobs/a%2Fb/callback") is Role.OPERATOR

@@ -40,13 +40,9 @@ def installed(cache: Path) -> Path:
         if not (folder / "made").exists():
             shutil.rmtree(folder, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-            install = [
-                folder / "bin" / "pip",
-                "install",
-                "--quiet",
-                f"apache-airflow=={VERSION}",
-            ]
-            subprocess.run([*install, "--constraint", CONSTRAINTS], check=True)
+            pip = str(folder / "bin" / "pip")
+            words = ["install", "--quiet", f"apache-airflow=={VERSION}", "--constraint"]
+            subprocess.run([pip, *words, str(CONSTRAINTS)], check=True)
             (folder / "made").touch()
     return folder / "bin"
 

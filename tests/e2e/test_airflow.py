@@ -141,10 +141,9 @@ def test_airflow_wakes_a_job_and_knows_how_its_runs_end(
     with server.serving():
         server.make(document(tmp_path, "minutes", "good.csv"))
         server.make(document(tmp_path, "broken", "bad.csv"))
-        for name in ("minutes", "broken"):
-            server.until(
-                lambda name=name: server.ask(f"/jobs/{name}")["registration"]["registered"]
-            )  # type: ignore[misc]
+        server.until(
+            lambda: all(job["registration"]["registered"] for job in server.ask("/jobs"))
+        )
 
         # Airflow fires, and each of its runs ends as ours.
         server.until(lambda: [run["state"] for run in airflow.runs(DAG)].count("success") > 1)

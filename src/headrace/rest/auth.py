@@ -34,11 +34,11 @@ class SignedPaths(Protocol):
     each request, and does not wait for anything.
     """
 
-    def has(self, path: str) -> bool:
-        """Return whether a path, as it was sent, is one of its own."""
+    def has(self, method: str, path: str) -> bool:
+        """Return whether a request is one of its own, by its path as it was sent."""
 
     def principal(self, path: str, token: str) -> Principal | None:
-        """Return who may send a request to a path of its own; None for nobody."""
+        """Return who may send a request of its own; None for nobody."""
 
 
 audit = structlog.get_logger("headrace.audit")
@@ -217,7 +217,7 @@ class _Guard:
 
     def _known(self, scope: Scope) -> Principal | None:
         headers, path = Headers(scope=scope), scope["path"]
-        if self._signed is not None and self._signed.has(path):
+        if self._signed is not None and self._signed.has(scope["method"], path):
             return self._signed.principal(path, shown_token(headers.get("authorization")))
         if self._door.is_strange(headers):
             return None

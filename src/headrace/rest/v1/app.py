@@ -15,7 +15,7 @@ from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener
 from headrace.rest.tokens import Role
-from headrace.rest.v1.callbacks import CALLBACK, CallbackTokens, callback_routes
+from headrace.rest.v1.callbacks import CallbackTokens, callback_routes, is_callback
 from headrace.rest.v1.connectors import bulk_routes, connector_routes
 from headrace.rest.v1.counts import count_routes
 from headrace.rest.v1.dead_letters import letter_routes
@@ -50,7 +50,7 @@ A preview and a trial run code of the configuration that they are given, which i
 
 def needed_role(method: str, path: str) -> Role:
     """Return the role that a request needs, by its method and its path as it was sent."""
-    if CALLBACK.fullmatch(path):
+    if is_callback(method, path):
         return Role.OPERATOR  # which whoever shows a token for it has
     needed = needs_admin_to_change(method, path)
     operates = needed is Role.ADMIN and _OF_OPERATORS.fullmatch(path)
@@ -82,7 +82,7 @@ def add_security(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
         for method, operation in operations.items():
             role = needed_role(method.upper(), path).value
             clients = [{scheme: [role]} for scheme in SCHEMES if scheme != "callback"]
-            signed = CALLBACK.fullmatch(path) is not None
+            signed = is_callback(method.upper(), path)
             operation["security"] = [{"callback": []}] if signed else clients
 
 

@@ -26,8 +26,7 @@ from headrace.sdk import BoundaryKind
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-CALLBACK = re.compile(r"/v1/jobs/([^/]+)/callback")
-"""The paths of this route, as they are sent."""
+_PATH = re.compile(r"/v1/jobs/([^/]+)/callback")
 _WAIT = re.compile(r"\bwait=(\d{1,6})\b")
 _LONGEST_SECONDS = 86_400
 _LOOK_SECONDS = 1.0
@@ -38,18 +37,23 @@ _JSON = "application/json"
 Bound: TypeAlias = Annotated[WholeText | None, AfterValidator(storable)]
 
 
+def is_callback(method: str, path: str) -> bool:
+    """Return whether a request goes to the route of callbacks, by its path as it was sent."""
+    return method == "POST" and _PATH.fullmatch(path) is not None
+
+
 class CallbackTokens:
     """Knows engines by the tokens that they were given. Any thread may ask."""
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
 
-    def has(self, path: str) -> bool:
-        return CALLBACK.fullmatch(path) is not None
+    def has(self, method: str, path: str) -> bool:
+        return is_callback(method, path)
 
     def principal(self, path: str, token: str) -> Principal | None:
         """Return the engine. Whether its job is there still, the route finds out."""
-        found, known = CALLBACK.fullmatch(path), self._bench.runtime.callbacks.caller(token)
+        found, known = _PATH.fullmatch(path), self._bench.runtime.callbacks.caller(token)
         if found is None or known is None or unquote(found[1]) != known.job:
             return None
         return Principal(known.engine, Role.OPERATOR)
