@@ -231,6 +231,7 @@ def test_settings_of_an_engine_are_checked(v1: V1, monkeypatch: pytest.MonkeyPat
         "type": {**ENGINES["dolphin"], "type": "cron"},
         "token": {**ENGINES["dolphin"], "token": "of ann"},
         "url": {**ENGINES["dolphin"], "url": "localhost"},
+        "prefix": {**ENGINES["dolphin"], "prefix": "../x"},
         "tokn": {**ENGINES["dolphin"], "tokn": "x"},
     }
     runtime = v1.runtime

@@ -33,8 +33,9 @@ _NO_END = timedelta(days=36525)
 _ANSWER_MS = 60_000
 """How long its task waits for a part of the answer; a server that waits sends one each 5 s."""
 _WAIT_SECONDS = 86400
-_RETRIES = 10
-"""How often its task asks again, a minute after the other, when it had no answer."""
+_RETRIES = 5
+"""How often its task asks again, a minute after the other, when it had no answer, or another
+than that the run has succeeded: it cannot tell these apart."""
 
 
 class Definitions(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,7 +20,7 @@ from headrace.control import read_job
 from headrace.model import RUNNABLE, Backoff, Job, JobState, Registration
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, RetriableError
-from headrace.sdk.config import Configured, Lambda, Settings, invalid, setting
+from headrace.sdk.config import Configured, Lambda, Range, Settings, invalid, setting
 from headrace.sdk.errors import Category, HeadraceError
 
 if TYPE_CHECKING:
@@ -57,7 +58,16 @@ def _url(name: str, value: object) -> None:
         raise invalid(name, value, "Must begin with http:// or https://")
 
 
+def _prefix(name: str, value: object) -> None:
+    if not _PREFIX.fullmatch(str(value)):
+        raise invalid(
+            name, value, "Must be ASCII letters, digits, dots, dashes and underscores"
+        )
+
+
 URL = Lambda(_url, "An address that begins with http:// or https://")
+_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}")
+"""It becomes a part of the names of files."""
 
 
 class EngineSettings(Settings):
@@ -73,9 +83,13 @@ class EngineSettings(Settings):
         "What the names begin with of all that is made there; each server that uses the same "
         "scheduler needs one of its own.",
         default="headrace",
+        validator=Lambda(_prefix, "ASCII letters, digits, dots, dashes and underscores"),
     )
     timeout: int = setting(
-        "How many seconds it may take to answer.", default=10, key="timeout_seconds"
+        "How many seconds it may take to answer.",
+        default=10,
+        key="timeout_seconds",
+        validator=Range(1, 600),
     )
 
 
