@@ -26,6 +26,7 @@ from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest import Workbench, v1_api
 from headrace.runtime.app import Runtime, now
+from headrace.scheduler import ENGINES
 from headrace.sdk import HeadraceError
 from headrace.sdk.config import ConfigDef, ConfigKey
 from headrace.sdk.config import Settings as PluginSettings
@@ -47,6 +48,7 @@ _DEFAULTS = {
     "config_providers": "none",
     "reporters": "none",
     "alerts": "the log",
+    "schedule_engines": "none",
 }
 _REST = (
     "The API of a server under `/v1/`, as it describes itself at `/v1/openapi.json`.\n"
@@ -118,7 +120,7 @@ def connector_keys() -> str:
 
 
 def job_keys() -> str:
-    """Return the keys of an offline job beside those of its copy."""
+    """Return the keys of an offline job beside those of its copy, and of what may wake it."""
     about = (
         "These keys stand at the top of a job's document, beside `source:`, `sinks:` and the "
         "keys of every connector."
@@ -131,6 +133,9 @@ def job_keys() -> str:
         f"## Below `{name}:`\n\n{_keys(each.config_def())}" for name, each in sections.items()
     )
     text = "\n\n".join([about, _keys(JobSettings.config_def()), *below])
+    for kind, engine in ENGINES.items():
+        title = f'## In the settings below `schedule_engines.NAME`, with `type = "{kind}"`'
+        text += f"\n\n{title}\n\n{_keys(engine.config_def())}"
     return _page("Keys of offline jobs", text)
 
 

@@ -356,6 +356,13 @@ class Settings(BaseSettings):
         "be references to secrets. Without any it is one, `log`. In the environment it is a "
         "JSON object.",
     )
+    schedule_engines: Mapping[str, Mapping[str, str]] = Field(
+        default_factory=dict,
+        description="Schedulers that may wake jobs, whose key `schedule.engine` names one: "
+        "under a name of your choice, the `type` (airflow or dolphinscheduler), and its keys. "
+        "What is secret among them has to be a reference. In the environment it is a JSON "
+        "object.",
+    )
     progress: Literal["auto", "always", "never"] = Field(
         default="auto", description="Progress on the terminal; auto: when there is one."
     )

@@ -47,6 +47,7 @@ def test_it_says_what_clients_have_to_show(v1: V1, tmp_path: Path) -> None:
     assert {name: each["scheme"] for name, each in schemes.items()} == {
         "bearer": "bearer",
         "basic": "basic",
+        "callback": "bearer",
     }
     assert "security" not in described["paths"]["/v1/connectors"]["get"]
     listener = Listener(port=0, keys=SharedToken("secret"))
@@ -60,6 +61,7 @@ def test_it_says_what_clients_have_to_show(v1: V1, tmp_path: Path) -> None:
     assert roles["get", "/v1/events"] == [{"bearer": ["viewer"]}, {"basic": ["viewer"]}]
     assert roles["post", "/v1/connectors/{name}/offsets/reset"][0] == {"bearer": ["operator"]}
     assert roles["post", "/v1/preview"][0] == {"bearer": ["admin"]}
+    assert roles["post", "/v1/jobs/{name}/callback"] == [{"callback": []}]
 
 
 def test_patterns_of_names_are_few_and_short(v1: V1) -> None:

@@ -33,6 +33,7 @@ def test_each_action_of_both_apis_is_listed_once() -> None:
     wanted = {f"{method.upper()} {path}" for path, each in paths.items() for method in each}
     wanted |= set(_ACTION.findall((DOCS / "reference" / "rest-v1.md").read_text()))
     wanted.add("GET /metrics")
+    wanted.remove("POST /v1/jobs/{name}/callback")  # which has tokens that no person has
     assert sorted(action for action, _, _ in rows()) == sorted(wanted)
 
 

@@ -163,6 +163,12 @@ class ScheduleSettings(Settings, group="Schedule"):
     depends_on_past: bool = setting(
         "Whether a window waits until all windows before it have succeeded.", default=False
     )
+    engine: str | None = setting(
+        "The outside scheduler that wakes the job when windows are due, by its name in the "
+        "setting `schedule_engines`. Null for Headrace itself.",
+        default=None,
+        validator=NullOr(NonEmptyString()),
+    )
 
 
 class RunSettings(Settings, group="Runs"):
@@ -289,6 +295,7 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
         mode=settings.mode,
         schedule=schedule,
         after=None if timing is None else timing.after,
+        engine=None if timing is None else timing.engine,
         policy=_policy(settings, timing or ScheduleSettings.parsed({})),
         approvers=settings.approvers,
         alerts=_alert_policy(alerts),
@@ -359,6 +366,9 @@ def _unfit(timing: ScheduleSettings, kind: BoundaryKind) -> Iterator[ConfigError
     if timing.after is not None and (timing.every or timing.cron or timing.once):
         fix = "Leave out every, cron and once."
         yield ConfigError("It has the windows of another job.", fix=fix, field="schedule.after")
+    if timing.after is not None and timing.engine is not None:
+        problem = "The success of another job makes its runs, so that nothing has to wake it."
+        yield ConfigError(problem, fix="Leave out engine.", field="schedule.engine")
     if timing.after is None and kind is not BoundaryKind.TIME:
         yield ConfigError(
             problem=f"The windows of a schedule are of times, not of kind {kind}.",

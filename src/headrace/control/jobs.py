@@ -24,6 +24,7 @@ from headrace.model import (
     JobState,
     Mode,
     PluginSpec,
+    Registration,
     Run,
     RunState,
     Stamp,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.plugins import Registry
-    from headrace.store import JobStore
+    from headrace.store import JobStore, RegistrationStore
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +77,7 @@ class JobView:
         approvers: Who may approve it.
         runs: How many runs it has in each state.
         fires: When its next windows are due; none while its schedule makes no runs.
+        registration: What the outside scheduler has of it that is to wake it, if there is one.
     """
 
     job: Job
@@ -84,6 +86,7 @@ class JobView:
     runs: Mapping[RunState, int]
     newest: Run | None
     fires: Sequence[datetime]
+    registration: Registration | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +125,8 @@ class Jobs:
         changed: Called after each change, so that the scheduler and workers look at once.
         approvers: Who may approve any job; empty where a job's own list decides alone.
         channels: The channels by which jobs may alert.
+        check_engine: Raises ConfigError for a job that its outside scheduler cannot wake.
+        registrations: What outside schedulers have of jobs.
     """
 
     store: JobStore
@@ -130,6 +135,8 @@ class Jobs:
     changed: Callable[[], None] = lambda: None
     approvers: Collection[str] = field(default=())
     channels: Collection[str] = field(default=())
+    check_engine: Callable[[JobSpec], None] = lambda _: None
+    registrations: RegistrationStore | None = None
 
     def views(self) -> list[JobView]:
         return [self._view(job, 1) for job in self.store.jobs()]
@@ -141,6 +148,9 @@ class Jobs:
         spec = _spec_of(job)
         newest = self.store.runs(job.name, limit=1)
         comes = spec is not None and job.state in _MAY_FIRE
+        registration = None
+        if job.engine is not None and self.registrations is not None:
+            registration = self.registrations.of_job(job.engine, job.name)
         return JobView(
             job=job,
             spec=spec,
@@ -148,6 +158,7 @@ class Jobs:
             runs=self.store.counts(job.name),
             newest=newest[0] if newest else None,
             fires=self._fires(spec, fires) if spec is not None and comes else [],
+            registration=registration,
         )
 
     def fires(self, name: str, amount: int) -> list[datetime]:
@@ -187,12 +198,14 @@ class Jobs:
         now = self.clock()
         written = with_start(document, now)
         spec = self._checked(written)
+        self.check_engine(spec)
         wanted = Job(
             name=spec.definition.name,
             uid="",
             document=written,
             version=1,
             state=JobState.DRAFT,
+            engine=spec.engine,
             changed=now,
             by=by,
         )
@@ -218,7 +231,8 @@ class Jobs:
             raise ConfigError(problem, field="name", fix="Use one name.")
         if written == seen.document:
             return seen
-        wanted = replace(seen, document=written, version=seen.version + 1)
+        self.check_engine(spec)
+        wanted = replace(seen, document=written, version=seen.version + 1, engine=spec.engine)
         if spec.mode is Mode.REALTIME:
             self._check_known(name, before, spec, since)
             wanted = replace(wanted, cursor=since, due=None)
@@ -378,10 +392,18 @@ class Jobs:
         by: str,
         lower: str | None = None,
         upper: str | None = None,
+        trigger: Trigger = Trigger.MANUAL,
     ) -> Run:
         """Run a window now: between bounds, or the newest that is past by the schedule.
 
         A window that has a run keeps it: the run is returned as it is.
+
+        Args:
+            name: The job.
+            by: Who asks.
+            lower: Where the window begins.
+            upper: Where it ends; a time must be past.
+            trigger: What is kept as the reason of a run that is made.
         """
         job, now = self._in(name, *RUNNABLE), self.clock()
         spec = _offline(read_job(job.document))
@@ -395,7 +417,7 @@ class Jobs:
             raise ConfigError(problem, field="upper", fix="Wait until it is.")
         if self.store.run_of(name, boundaries) is None:
             self._check_apart(name, spec, boundaries)
-        made = NewRun(boundaries=boundaries, trigger=Trigger.MANUAL, due=now)
+        made = NewRun(boundaries=boundaries, trigger=trigger, due=now)
         self.store.add_runs(name, [made], Stamp(now, by))
         found = self.store.run_of(name, boundaries)
         assert found is not None

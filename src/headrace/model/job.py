@@ -111,6 +111,7 @@ class JobSpec:
         alerts: About what it alerts people.
         schedule: When it runs; None for one that is started otherwise.
         after: The job whose successful windows it runs over, if that is its schedule.
+        engine: The outside scheduler that wakes it; None for our own.
         approvers: Who may approve it; empty where nobody is asked.
     """
 
@@ -120,6 +121,7 @@ class JobSpec:
     mode: Mode = Mode.OFFLINE
     schedule: Schedule | None = None
     after: str | None = None
+    engine: str | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
     approvers: Sequence[str] = ()
 
@@ -136,6 +138,7 @@ class Job:
             real time; None for the very beginning.
         due: When that window is due; None where no more come.
         why: Why it was rejected, suspended or has failed.
+        engine: The outside scheduler that wakes it; None for our own.
     """
 
     name: str
@@ -146,6 +149,7 @@ class Job:
     cursor: datetime | None = None
     due: datetime | None = None
     why: str | None = None
+    engine: str | None = None
     changed: datetime
     by: str
 
@@ -181,6 +185,57 @@ class Trigger(StrEnum):
     """The success of another job."""
     REALTIME = "realtime"
     """Its job reads in real time: it goes on until the job is suspended or edited."""
+    CALLBACK = "callback"
+    """An outside scheduler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """That an outside scheduler wakes a job, or is to, as it is stored.
+
+    It outlives its job, until the engine knows nothing of it any more.
+
+    Args:
+        uid: The identity of the job that was registered.
+        version: The document of the job that was registered.
+        active: Whether the engine wakes it; it is paused while the job may not run.
+        registered: Whether the engine has it like this.
+        error: Why it has not, or not yet.
+    """
+
+    engine: str
+    job: str
+    uid: str
+    version: int
+    active: bool
+    registered: bool
+    error: str | None = None
+    changed: datetime
+
+    def is_of(self, job: Job) -> bool:
+        """Return whether the engine has a job as it is now."""
+        wanted = (job.uid, job.version, job.state in RUNNABLE)
+        return self.registered and (self.uid, self.version, self.active) == wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineJobRequest:
+    """What an outside scheduler asks for when it wakes a job.
+
+    Args:
+        job: The job.
+        stream: InLong's name of the copy in a job: a job has one, with its own name.
+        kind: What the bounds are.
+        lower: Where the window begins; with it, the bounds must be those of a window.
+        upper: Where it ends. Without ``lower``, the newest window that ends by then is meant;
+            without both, the newest that is due.
+    """
+
+    job: str | None = None
+    stream: str | None = None
+    kind: BoundaryKind | None = None
+    lower: str | None = None
+    upper: str | None = None
 
 
 def memory_name(job: str) -> str:

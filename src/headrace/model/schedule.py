@@ -85,10 +85,15 @@ class Interval(Rhythm):
                 field="schedule.interval",
             )
 
+    @property
+    def length(self) -> timedelta | None:
+        """Return how long each is; None for those of the calendar."""
+        length = _LENGTHS.get(self.unit)
+        return None if length is None else self.amount * length
+
     @override
     def ticks(self, start: datetime, after: datetime) -> Iterator[datetime]:
-        if (length := _LENGTHS.get(self.unit)) is not None:
-            step = self.amount * length
+        if (step := self.length) is not None:
             first = (after - start) // step + 1
             yield from _within(lambda number: start.astimezone(UTC) + number * step, first)
             return

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from headrace.rest.listener import ANYONE, Listener, RawPath
+from headrace.rest.listener import ANYONE, Listener, RawPath, shown_token
 from headrace.rest.requests import BodyLimit, is_cross_site
 from headrace.rest.tokens import Principal, Role
 
@@ -26,6 +26,21 @@ path, the status, what is to be said, and headers."""
 Needs: TypeAlias = Callable[[str, str], Role]
 """Gives the role that a request needs, from its method and its path as it was sent."""
 
+
+class SignedPaths(Protocol):
+    """Knows who may send what goes to paths of its own, by tokens that are signed for them.
+
+    No token of a client will do there, and it is asked for on every server. It is called for
+    each request, and does not wait for anything.
+    """
+
+    def has(self, method: str, path: str) -> bool:
+        """Return whether a request is one of its own, by its path as it was sent."""
+
+    def principal(self, path: str, token: str) -> Principal | None:
+        """Return who may send a request of its own; None for nobody."""
+
+
 audit = structlog.get_logger("headrace.audit")
 _PRINCIPAL = "headrace.principal"
 _READS = {"GET", "HEAD", "OPTIONS"}
@@ -38,7 +53,13 @@ _REFUSED = "refused"
 
 
 def behind(
-    app: ASGIApp, listener: Listener, refuse: Refuse, needs: Needs, *, gets_change: bool = False
+    app: ASGIApp,
+    listener: Listener,
+    refuse: Refuse,
+    needs: Needs,
+    *,
+    gets_change: bool = False,
+    signed: SignedPaths | None = None,
 ) -> ASGIApp:
     """Return an application behind a listener's checks.
 
@@ -48,10 +69,12 @@ def behind(
     Where ``gets_change``, as a GET may change something, browsers are not asked for a password,
     which they would keep and send along: they send a GET to any server for any page, some
     without a word of the page. Clients may show one all the same.
+
+    ``signed`` has paths for which other tokens are than those of clients.
     """
     limited = BodyLimit(app, listener.body_bytes, listener.body_seconds, refuse)
     challenge = "Bearer" if gets_change else 'Bearer, Basic realm="headrace"'
-    return RawPath(_Guard(limited, listener, refuse, needs, challenge))
+    return RawPath(_Guard(limited, listener, refuse, needs, challenge, signed=signed))
 
 
 def needs_admin_to_change(method: str, path: str) -> Role:
@@ -128,13 +151,21 @@ class _Guard:
     """Answers 401, 403 and 429 to requests that do not come in."""
 
     def __init__(
-        self, app: ASGIApp, listener: Listener, refuse: Refuse, needs: Needs, challenge: str
+        self,
+        app: ASGIApp,
+        listener: Listener,
+        refuse: Refuse,
+        needs: Needs,
+        challenge: str,
+        *,
+        signed: SignedPaths | None = None,
     ) -> None:
         self._app = app
         self._door = listener
         self._refuse = refuse
         self._needs = needs
         self._challenge = challenge
+        self._signed = signed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -185,7 +216,9 @@ class _Guard:
         return self._refuse(path, 429, "Too many requests: wait a while.", headers)
 
     def _known(self, scope: Scope) -> Principal | None:
-        headers = Headers(scope=scope)
+        headers, path = Headers(scope=scope), scope["path"]
+        if self._signed is not None and self._signed.has(scope["method"], path):
+            return self._signed.principal(path, shown_token(headers.get("authorization")))
         if self._door.is_strange(headers):
             return None
         return self._door.admits(headers.get("authorization"))

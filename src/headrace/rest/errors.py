@@ -14,6 +14,7 @@ from headrace.control import (
     NotApproverError,
 )
 from headrace.model import PluginNotFoundError, TopicNotFoundError
+from headrace.scheduler import CallbackTokenError, NotAWindowError, WindowNotDueError
 from headrace.sdk import (
     ConfigError,
     HeadraceError,
@@ -70,6 +71,9 @@ _STATUSES: dict[type[HeadraceError], Statuses] = {
     JobExistsError: Statuses(409, 409, 500),
     JobChangedError: Statuses(409, 409, 500),
     NotApproverError: Statuses(403, 403, 403),
+    CallbackTokenError: Statuses(401, 401, 401),
+    NotAWindowError: Statuses(400, 400, 400),
+    WindowNotDueError: Statuses(409, 409, 500),
     BackupNotSupportedError: Statuses(409, 500, 500),
     StaleEpochError: Statuses(409, 500, 500),
     StateError: Statuses(409, 400, 400),

@@ -207,7 +207,7 @@ class Listener:
         """Return whom an Authorization header shows; None if it shows no token of a client."""
         if self.keys is None:
             return ANYONE
-        shown = _shown(authorization or "")
+        shown = shown_token(authorization)
         return self.keys.principal(shown) if shown else None
 
     def is_strange(self, headers: Headers) -> bool:
@@ -236,8 +236,9 @@ class RawPath:
         await self._app(scope, receive, send)
 
 
-def _shown(authorization: str) -> str:
-    kind, _, value = authorization.partition(" ")
+def shown_token(authorization: str | None) -> str:
+    """Return the token that an Authorization header shows; empty for none."""
+    kind, _, value = (authorization or "").partition(" ")
     if kind.lower() == "bearer":
         return value.strip()
     if kind.lower() != "basic":

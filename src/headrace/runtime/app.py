@@ -36,6 +36,7 @@ from headrace.model import (
 )
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.alerts import Alerting
+from headrace.runtime.engines import Engines
 from headrace.runtime.giving_up import GivingUp
 from headrace.runtime.jobs import JobService, LocalRuns, RunOpener
 from headrace.runtime.mapping import SinkMapping, mappings_of
@@ -52,7 +53,7 @@ from headrace.runtime.server import (
 )
 from headrace.runtime.tasks import Assembler, Parts, Planner, TaskMaker, check_topics
 from headrace.runtime.verification import RepairOptions, Verifier, VerifyReport
-from headrace.scheduler import Scheduler
+from headrace.scheduler import Callbacks, Scheduler
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability
 from headrace.sdk.jdbc import DriverLoader, set_driver_loader
@@ -60,6 +61,7 @@ from headrace.spark import DeathLimit, Drivers, SparkSupervisor, open_session
 from headrace.store import (
     ConnectorStore,
     JobStore,
+    RegistrationStore,
     Store,
     StoreMissingError,
     check_not_lost,
@@ -167,6 +169,8 @@ class Runtime(Checks):
             changed=self._jobs_changed,
             approvers=self.settings.job_approvers,
             channels=list(self.alerting.configured),
+            check_engine=self.engines.check,
+            registrations=self.registrations,
         )
 
     @cached_property
@@ -180,6 +184,22 @@ class Runtime(Checks):
             lease_clock=self.state.now,
             book=lambda: self.measuring.book,
         )
+
+    @cached_property
+    def engines(self) -> Engines:
+        """Return the outside schedulers of the settings."""
+        return Engines(self.settings.schedule_engines, self.registry.references)
+
+    @cached_property
+    def registrations(self) -> RegistrationStore:
+        return RegistrationStore(self.state.database)
+
+    @cached_property
+    def callbacks(self) -> Callbacks:
+        """Return what outside schedulers may ask for."""
+        scheduler = Scheduler(store=self.job_store, clock=now)
+        secret = self.registrations.secret()
+        return Callbacks(jobs=self.jobs, scheduler=scheduler, secret=secret)
 
     def _jobs_changed(self) -> None:
         if self._job_service is not None:
@@ -319,7 +339,11 @@ class Runtime(Checks):
 
     def _new_job_service(self, events: Events, maker: TaskMaker) -> JobService:
         runs = self._new_run_worker(events, maker)
-        return JobService(scheduler=self._new_scheduler(runs.wake), runs=runs)
+        runs = self._new_run_worker(events, maker)
+        registrars = self.engines.registrars(self.registrations, self.callbacks, now)
+        return JobService(
+            scheduler=self._new_scheduler(runs.wake), runs=runs, registrars=registrars
+        )
 
     def _new_scheduler(self, made: Callable[[], None] = lambda: None) -> Scheduler:
         alerts = self.alerting.rules.of_job

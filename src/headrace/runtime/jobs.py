@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.control import OpenPlan, TaskPlan
     from headrace.model import Batch, Definition
     from headrace.runtime.tasks import Planner, TaskMaker
-    from headrace.scheduler import Scheduler
+    from headrace.scheduler import Registrar, Scheduler
     from headrace.spark import SparkSupervisor
     from headrace.store import JobStore, Store
     from headrace.worker import Events
@@ -248,17 +248,21 @@ class JobService:
 
     scheduler: Scheduler
     runs: RunWorker
+    registrars: Sequence[Registrar] = ()
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def wake(self) -> None:
         """Look soon at what is due. Any thread may call it."""
         self.scheduler.wake()
         self.runs.wake()
+        for registrar in self.registrars:
+            registrar.wake()
 
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Make and execute runs for as long as this lasts; what is moving is finished."""
         work = {"scheduler": self.scheduler.run, "runs": self.runs.run}
+        work |= {f"engine-{each.name}": each.run for each in self.registrars}
         threads = [
             threading.Thread(target=run, name=f"headrace-{name}", daemon=True)
             for name, run in work.items()
@@ -270,5 +274,7 @@ class JobService:
         finally:
             self.scheduler.stop()
             self.runs.stop()
+            for registrar in self.registrars:
+                registrar.stop()
             for thread in threads:
                 thread.join(_END_SECONDS)

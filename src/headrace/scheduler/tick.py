@@ -87,17 +87,31 @@ class Scheduler:
         now = self.clock()
         stamp = Stamp(now, _BY)
         approved = self.store.in_states([JobState.APPROVED])
-        self.store.change_all([self._registered(job, now) for job in approved], stamp)
+        mine = [job for job in approved if job.engine is None]
+        self.store.change_all([self._registered(job, now) for job in mine], stamp)
         due = self.store.due(now, _JOBS)
         # One transaction for all: each is a write to the disk. Of two servers one makes a run.
         done = self.store.change_all([self._fired(job, now) for job in due], stamp)
         return sum(len(change.made) for change in done)
 
-    def fire(self, job: Job) -> None:
-        """Make runs of all windows of a job that are due, whatever its state."""
+    def take_on(self, job: Job) -> None:
+        """Let an approved job be at work, as an outside scheduler wakes it from now on."""
+        self.store.change_all([self._registered(job, self.clock())], Stamp(self.clock(), _BY))
+
+    def fire(self, job: Job, trigger: Trigger = Trigger.SCHEDULE, by: str = _BY) -> None:
+        """Make runs of all windows of a job that are due, whatever its state.
+
+        Raises JobChangedError where somebody else was faster.
+
+        Args:
+            job: As it is stored.
+            trigger: What makes the runs. One that wakes us is never on time to the minute: the
+                newest window is not missed then.
+            by: Who makes them, for the record.
+        """
         now = self.clock()
         while job.due is not None and job.due <= now:
-            job = self.store.change(self._fired(job, now), Stamp(now, _BY))
+            job = self.store.change(self._fired(job, now, trigger), Stamp(now, by))
 
     def _registered(self, job: Job, now: datetime) -> JobChange:
         if job.document.get("mode") == Mode.REALTIME:
@@ -117,7 +131,7 @@ class Scheduler:
         wanted = replace(job, state=JobState.RUNNING)
         return JobChange(seen=job, wanted=wanted, event=EventKind.JOB_REGISTERED, made=[run])
 
-    def _fired(self, job: Job, now: datetime) -> JobChange:
+    def _fired(self, job: Job, now: datetime, trigger: Trigger = Trigger.SCHEDULE) -> JobChange:
         try:
             spec = read_job(job.document)
         except ConfigErrors as errors:  # it was written by another version
@@ -132,8 +146,11 @@ class Scheduler:
             return JobChange(seen=job, wanted=replace(job, due=None))
         due, moved = _due(job, spec, now)
         more = moved.due is not None and moved.due <= now
-        wanted, missed = _wanted(spec, due, now, more=more)
-        made = self._runs(job, spec, wanted, now)
+        catch_up = spec.policy.catch_up
+        if trigger is Trigger.CALLBACK and catch_up is CatchUp.NONE:
+            catch_up = CatchUp.LATEST
+        wanted, missed = _wanted(spec, due, now, catch_up, more=more)
+        made = self._runs(job, spec, wanted, now, trigger)
         if moved.cursor is None and not made and not unended(self.store.counts(job.name)):
             moved = replace(moved, state=JobState.FINISHED)
         if not missed:
@@ -144,14 +161,19 @@ class Scheduler:
         )
 
     def _runs(
-        self, job: Job, spec: JobSpec, windows: Sequence[TimeWindow], now: datetime
+        self,
+        job: Job,
+        spec: JobSpec,
+        windows: Sequence[TimeWindow],
+        now: datetime,
+        trigger: Trigger,
     ) -> list[NewRun]:
         skips = spec.policy.overlap is Overlap.SKIP
         busy = skips and self.store.is_busy(job.name)
         made: list[NewRun] = []
         for window in windows:
             bounds = Boundaries.between(window.lower, window.upper)
-            run = NewRun(boundaries=bounds, trigger=Trigger.SCHEDULE, due=now)
+            run = NewRun(boundaries=bounds, trigger=trigger, due=now)
             if busy or (skips and made):
                 why = "An earlier window was running when this one was due."
                 run = replace(run, state=RunState.SKIPPED, error=why)
@@ -173,13 +195,18 @@ def _due(job: Job, spec: JobSpec, now: datetime) -> tuple[list[TimeWindow], Job]
 
 
 def _wanted(
-    spec: JobSpec, due: Sequence[TimeWindow], now: datetime, *, more: bool
+    spec: JobSpec,
+    due: Sequence[TimeWindow],
+    now: datetime,
+    catch_up: CatchUp,
+    *,
+    more: bool,
 ) -> tuple[Sequence[TimeWindow], Sequence[TimeWindow]]:
     """Return which windows that are due are run, and which were missed.
 
     ``more`` says that later ones are due too, which the next tick looks at.
     """
-    match spec.policy.catch_up:
+    match catch_up:
         case CatchUp.ALL:
             return due, ()
         case CatchUp.LATEST:

@@ -1,8 +1,8 @@
 """Durable control state, in SQLite or PostgreSQL, and the only use of SQLAlchemy.
 
 `task_store.py` commits positions and takes leases, `connector_store.py` keeps connectors and
-events, `job_store.py` jobs and runs, `alert_store.py` alerts. Never: topics' data, a thread of
-its own, or a decision.
+events, `job_store.py` jobs and runs, `alert_store.py` alerts, `registrations.py` what outside
+schedulers have of jobs. Never: topics' data, a thread of its own, or a decision.
 """
 
 from headrace.store.alert_store import (
@@ -39,6 +39,7 @@ from headrace.store.errors import (
 )
 from headrace.store.job_store import JobChange, JobStore, NewRun
 from headrace.store.leases import ServerPlaces
+from headrace.store.registrations import RegistrationStore
 from headrace.store.rules import existing
 from headrace.store.tables import Name
 from headrace.store.task_store import Store
@@ -62,6 +63,7 @@ __all__ = [
     "NewAlert",
     "NewRun",
     "Place",
+    "RegistrationStore",
     "RunNotFoundError",
     "ServerPlaces",
     "Store",

@@ -150,25 +150,30 @@ class JobStore:
     def job(self, name: str) -> Job:
         """Return a job. Raises JobNotFoundError."""
         with self._engine.connect() as db:
-            return _job(_existing(db, name))
+            return job_of(_existing(db, name))
 
     def jobs(self) -> Sequence[Job]:
         """Return all jobs, by name."""
         with self._engine.connect() as db:
-            return [_job(row) for row in db.execute(select(jobs).order_by(_J.name))]
+            return [job_of(row) for row in db.execute(select(jobs).order_by(_J.name))]
 
     def due(self, now: datetime, limit: int) -> Sequence[Job]:
-        """Return scheduled jobs with a window that is due, the longest due first."""
-        scheduled = _J.state.in_([state.value for state in SCHEDULED])
+        """Return scheduled jobs with a window that is due, the longest due first.
+
+        Those that an outside scheduler wakes are not among them.
+        """
+        scheduled = and_(
+            _J.state.in_([state.value for state in SCHEDULED]), _J.engine.is_(None)
+        )
         query = select(jobs).where(_J.due_us <= micros(now), scheduled)
         with self._engine.connect() as db:
-            return [_job(row) for row in db.execute(query.order_by(_J.due_us).limit(limit))]
+            return [job_of(row) for row in db.execute(query.order_by(_J.due_us).limit(limit))]
 
     def in_states(self, states: Collection[JobState]) -> Sequence[Job]:
         """Return the jobs that are in one of the states, by name."""
         query = select(jobs).where(_J.state.in_([state.value for state in states]))
         with self._engine.connect() as db:
-            return [_job(row) for row in db.execute(query.order_by(_J.name))]
+            return [job_of(row) for row in db.execute(query.order_by(_J.name))]
 
     def change(self, change: JobChange, stamp: Stamp) -> Job:
         """Make another of a job that was seen, and runs with it, in one transaction.
@@ -519,6 +524,7 @@ def _values(job: Job, stamp: Stamp) -> dict[str, object]:
         "cursor_us": None if job.cursor is None else micros(job.cursor),
         "due_us": None if job.due is None else micros(job.due),
         "why": job.why,
+        "engine": job.engine,
         "changed_us": micros(stamp.at),
         "by": stamp.by,
     }
@@ -554,7 +560,8 @@ def _existing(db: Connection, name: str) -> Row[Any]:
     return row
 
 
-def _job(row: Row[Any]) -> Job:
+def job_of(row: Row[Any]) -> Job:
+    """Return the job of a row."""
     return Job(
         name=row.name,
         uid=row.uid,
@@ -564,6 +571,7 @@ def _job(row: Row[Any]) -> Job:
         cursor=_time(row.cursor_us),
         due=_time(row.due_us),
         why=row.why,
+        engine=row.engine,
         changed=time_of(row.changed_us),
         by=row.by,
     )

@@ -171,8 +171,22 @@ jobs = Table(
     Column("cursor_us", BigInteger, comment="where its next window begins"),
     Column("due_us", BigInteger, index=True, comment="when that window is due"),
     Column("why", Text),
+    Column("engine", String, index=True, comment="the outside scheduler that wakes it"),
     Column("changed_us", BigInteger, nullable=False),
     Column("by", String, nullable=False),
+)
+
+registrations = Table(
+    "registrations",
+    metadata,
+    Column("engine", String, primary_key=True, comment="an outside scheduler"),
+    Column("job", Name, primary_key=True),
+    Column("uid", String, nullable=False, comment="of the job that was registered"),
+    Column("version", Integer, nullable=False, comment="of its document"),
+    Column("active", Boolean, nullable=False, comment="whether the engine wakes it"),
+    Column("registered", Boolean, nullable=False, comment="whether the engine has it so"),
+    Column("error", Text),
+    Column("changed_us", BigInteger, nullable=False),
 )
 
 runs = Table(

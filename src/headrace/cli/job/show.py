@@ -69,6 +69,17 @@ def schedule_text(job: Mapping[str, Any]) -> str:
     return "once" if section.get("once") else "by hand"
 
 
+def engine_text(job: Mapping[str, Any]) -> str:
+    """Return what wakes a job, and whether it knows of it; empty for our own schedule."""
+    if job["engine"] is None:
+        return ""
+    found = job["registration"]
+    state = "registered" if found["active"] else "registered, paused"
+    if not found["registered"]:
+        state = "not registered yet"
+    return f"{job['engine']}, {state}" + (f": {found['error']}" if found["error"] else "")
+
+
 def list_jobs(
     context: typer.Context,
     state: Annotated[
@@ -123,6 +134,7 @@ def show(
         "version": job["version"],
         "changed": f"{moment(job['changed'])} by {job['by']}",
         "schedule": schedule_text(job),
+        "woken by": engine_text(job),
         "boundaries": job["boundaries"] or "",
         "approvers": ", ".join(job["approvers"]) or "nobody is asked",
         "runs": states_text(job["runs"]) or "none",

@@ -16,6 +16,7 @@ from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener
 from headrace.rest.tokens import Role
 from headrace.rest.v1.alerts import alert_routes
+from headrace.rest.v1.callbacks import CallbackTokens, callback_routes, is_callback
 from headrace.rest.v1.connectors import bulk_routes, connector_routes
 from headrace.rest.v1.counts import count_routes
 from headrace.rest.v1.dead_letters import letter_routes
@@ -50,6 +51,8 @@ A preview and a trial run code of the configuration that they are given, which i
 
 def needed_role(method: str, path: str) -> Role:
     """Return the role that a request needs, by its method and its path as it was sent."""
+    if is_callback(method, path):
+        return Role.OPERATOR  # which whoever shows a token for it has
     needed = needs_admin_to_change(method, path)
     operates = needed is Role.ADMIN and _OF_OPERATORS.fullmatch(path)
     return Role.OPERATOR if operates else needed
@@ -66,6 +69,11 @@ SCHEMES: Mapping[str, Any] = {
         "scheme": "basic",
         "description": "The token as the password of any user.",
     },
+    "callback": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The token that a server has given to a job's schedule engine.",
+    },
 }
 
 
@@ -74,7 +82,9 @@ def add_security(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
     for path, operations in paths.items():
         for method, operation in operations.items():
             role = needed_role(method.upper(), path).value
-            operation["security"] = [{scheme: [role]} for scheme in SCHEMES]
+            clients = [{scheme: [role]} for scheme in SCHEMES if scheme != "callback"]
+            signed = is_callback(method.upper(), path)
+            operation["security"] = [{"callback": []}] if signed else clients
 
 
 _ABOUT = (
@@ -91,7 +101,7 @@ def v1_app(connectors: Connectors, jobs: Jobs, bench: Workbench, listener: Liste
     """Return the API over an installation, behind a listener's checks."""
     app = v1_api(connectors, jobs, bench)
     app.asks_who = listener.keys is not None
-    return behind(app, listener, refusal, needed_role)
+    return behind(app, listener, refusal, needed_role, signed=CallbackTokens(bench))
 
 
 def v1_api(connectors: Connectors, jobs: Jobs, bench: Workbench) -> V1:
@@ -116,6 +126,7 @@ def v1_api(connectors: Connectors, jobs: Jobs, bench: Workbench) -> V1:
         unfinished_routes(connectors, bench),
         job_routes(jobs),
         alert_routes(bench),
+        callback_routes(bench),
         event_routes(connectors),
         log_routes(bench),
         schema_routes(connectors, bench),

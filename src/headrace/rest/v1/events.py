@@ -7,19 +7,16 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
-from starlette.types import Receive, Scope, Send
-from typing_extensions import override
 
 from headrace.control import Connectors
 from headrace.model import BY_ITSELF, EventKind
 from headrace.rest.auth import caller
 from headrace.rest.requests import storable
 from headrace.rest.v1.problems import Shown
-from headrace.rest.v1.requests import QuerySwitch, Streams
+from headrace.rest.v1.requests import ClosedStream, QuerySwitch, Streams
 from headrace.store import ConnectorStore
 
 Storable = Annotated[str, AfterValidator(storable)]
@@ -44,23 +41,14 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 """The description in OpenAPI of a stream, event by event."""
 
 
-class EventStream(StreamingResponse):
+class EventStream(ClosedStream):
     """Server-sent events.
 
     FastAPI's own answer of this kind fails loudly when a client goes while it is sent.
     """
 
     def __init__(self, events: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(events, media_type=_STREAM, headers=headers)
-        self._closed = closed
-
-    @override
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._closed()
+        super().__init__(events, _STREAM, closed)
 
 
 class EventShown(Shown):

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from headrace.control import BALANCE, Jobs, JobView
-from headrace.model import JobState, Mode, Run, RunState, Trigger
+from headrace.model import JobState, Mode, Registration, Run, RunState, Trigger
 from headrace.rest.auth import caller, caller_name
 from headrace.rest.requests import Encoded, JsonMap, WholeText, storable
 from headrace.rest.v1.counts import RecordCounts
@@ -121,6 +121,26 @@ class RunQuery(BaseModel):
     limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
 
 
+class RegistrationShown(BaseModel):
+    """What the outside scheduler that is to wake a job has of it."""
+
+    registered: bool = Field(description="Whether it has the job as it is now.")
+    active: bool = Field(description="Whether it wakes it; else it is paused there.")
+    error: str | None = Field(description="Why it has not, or not yet. It is tried again.")
+    changed: datetime | None = Field(description="Since when; null before the first attempt.")
+
+    @classmethod
+    def of(cls, found: Registration | None) -> Self:
+        if found is None:
+            return cls(registered=False, active=False, error=None, changed=None)
+        return cls(
+            registered=found.registered,
+            active=found.active,
+            error=found.error,
+            changed=found.changed,
+        )
+
+
 class JobSummary(BaseModel):
     """A job, and how it is."""
 
@@ -141,6 +161,10 @@ class JobSummary(BaseModel):
         description="That section of its document; null for a job that is triggered only."
     )
     zone: str | None = Field(description="The time zone of its schedule.")
+    engine: str | None = Field(description="What wakes it; null for Headrace's own schedule.")
+    registration: RegistrationShown | None = Field(
+        description="What that engine has of it; null where there is no other engine."
+    )
     approvers: list[str] = Field(description="Who may approve it.")
     runs: dict[RunState, int] = Field(description="How many runs it has in each state.")
     newest: RunShown | None = Field(description="Its newest run.")
@@ -162,6 +186,8 @@ class JobSummary(BaseModel):
             "boundaries": spec and spec.kind,
             "schedule": job.document.get("schedule"),
             "zone": spec.schedule.zone if spec and spec.schedule else None,
+            "engine": job.engine,
+            "registration": job.engine and RegistrationShown.of(view.registration),
             "approvers": view.approvers,
             "runs": dict(view.runs),
             "newest": view.newest and RunShown.of(view.newest, now),

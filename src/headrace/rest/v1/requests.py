@@ -9,7 +9,10 @@ from typing import Annotated, Any, ClassVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StrictBool
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
 from headrace.sdk import RetriableError
 from headrace.sdk.errors import Category
@@ -116,6 +119,24 @@ class Slots:
             yield
         finally:
             self._free.release()
+
+
+class ClosedStream(StreamingResponse):
+    """An answer in parts, after which ``closed`` is called, though its client may have gone."""
+
+    def __init__(
+        self, parts: AsyncIterator[bytes], media_type: str, closed: Callable[[], None]
+    ) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(parts, media_type=media_type, headers=headers)
+        self._closed = closed
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._closed()
 
 
 class Streams:

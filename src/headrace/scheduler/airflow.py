@@ -1,0 +1,329 @@
+"""Airflow 3 as the scheduler: a generated DAG for each job, and Airflow's REST API."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from datetime import UTC
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from headrace.model import Interval, Once
+from headrace.scheduler.cron_fields import cron_of
+from headrace.scheduler.engine_http import EngineHttp, json_of
+from headrace.scheduler.engines import (
+    EngineRefusedError,
+    EngineSettings,
+    RegistrationPendingError,
+    ScheduleEngine,
+    WakeUp,
+)
+from headrace.sdk import ConfigError
+from headrace.sdk.config import Password, setting
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from headrace.model import Schedule
+
+_LONGEST_NAME = 150
+_GONE = {HTTPStatus.NOT_FOUND}
+_MARK = '"""Made by Headrace, which replaces and deletes this file: do not edit it."""\n'
+
+
+class AirflowSettings(EngineSettings):
+    """What there is to know of an Airflow."""
+
+    username: str = setting("A user that may edit DAGs and connections.")
+    password: Password = setting("The user's password.")
+    dags_folder: str = setting(
+        "The folder of Airflow's DAGs, as this server sees it. It may be shared, or copied to "
+        "Airflow's machines by any means; it holds no secret.",
+        key="dags_folder",
+    )
+
+
+class Airflow(ScheduleEngine):
+    """A DAG wakes a job at the end of each of its windows, and waits for the run's end.
+
+    What there is of a job: the file of its DAG, with no secret in it; a connection, which has
+    the address and the token; and what Airflow keeps of a DAG.
+    """
+
+    settings: AirflowSettings
+
+    def __init__(self, settings: AirflowSettings) -> None:
+        super().__init__(settings)
+        self._http = EngineHttp(settings.url, settings.timeout)
+        self._token: str | None = None
+
+    @override
+    @classmethod
+    def check(cls, schedule: Schedule) -> None:
+        _timing(schedule)
+
+    @override
+    def start(self) -> None:
+        self._log_in()
+
+    @override
+    def register(self, wake: WakeUp) -> None:
+        self._write(wake)
+        self._connect(wake)
+        self._await_dag(wake)
+
+    @override
+    def update(self, wake: WakeUp) -> None:
+        self.register(wake)
+        paused = {"is_paused": not wake.active}
+        # One that is not there yet begins as its file says.
+        self._send("PATCH", f"/dags/{self._id(wake.job)}", accepted=_GONE, json=paused)
+
+    @override
+    def unregister(self, job: str) -> None:
+        id_ = self._id(job)
+        # First, or Airflow reads it again.
+        if self._is_mine(file := self._file(job)):
+            file.unlink(missing_ok=True)
+        self._send("DELETE", f"/dags/{id_}", accepted=_GONE)
+        self._send("DELETE", f"/connections/{id_}", accepted=_GONE)
+
+    @override
+    def stop(self) -> None:
+        self._http.close()
+
+    def _id(self, job: str) -> str:
+        """Return what the DAG and the connection of a job are called."""
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", job)
+        if name != job or len(name) > _LONGEST_NAME:
+            digest = hashlib.sha256(job.encode()).hexdigest()[:8]
+            name = f"{name[:_LONGEST_NAME]}-{digest}"
+        return f"{self.settings.prefix}.{name}"
+
+    def _file(self, job: str) -> Path:
+        return Path(self.settings.dags_folder) / f"{self._id(job)}.py"
+
+    def _is_mine(self, file: Path) -> bool:
+        """Return whether we may write a file: there is none, or we have made it."""
+        try:
+            return file.read_text(encoding="utf-8").startswith(_MARK)
+        except FileNotFoundError:
+            return True
+        except (OSError, ValueError) as error:
+            raise _unusable(file, error) from None
+
+    def _write(self, wake: WakeUp) -> None:
+        text, file = dag_file(self._id(wake.job), wake), self._file(wake.job)
+        if not self._is_mine(file):
+            problem = f"{file} was not made by Headrace."
+            raise EngineRefusedError(problem, fix="Move it away, or set another prefix.")
+        new = file.with_name(f".{file.name}.{os.getpid()}.new")
+        try:
+            if file.exists() and file.read_text(encoding="utf-8") == text:
+                return
+            new.write_text(text, encoding="utf-8")
+            new.replace(file)  # Airflow sees the one or the other
+        except OSError as error:
+            raise _unusable(file, error) from None
+
+    def _connect(self, wake: WakeUp) -> None:
+        id_ = self._id(wake.job)
+        body = {
+            "connection_id": id_,
+            "conn_type": "http",
+            "description": f"Wakes job {wake.job} of Headrace.",
+            "host": self.settings.callback_url.rstrip("/"),
+            "password": wake.token,
+        }
+        place = f"/connections/{id_}"
+        answer = self._send("PATCH", place, accepted=_GONE, json=body)
+        if answer.status_code in _GONE:  # another server may make it just now
+            conflict = {HTTPStatus.CONFLICT}
+            self._send("POST", "/connections", accepted=conflict, json=body)
+
+    def _await_dag(self, wake: WakeUp) -> None:
+        answer = self._send("GET", f"/dags/{self._id(wake.job)}", accepted=_GONE)
+        if answer.is_success and not json_of(answer).get("is_stale"):
+            return
+        if not wake.active:
+            return  # it begins paused
+        file = self._file(wake.job).name
+        found = self._send("GET", "/importErrors", params={"filename_pattern": file})
+        for each in json_of(found).get("import_errors", ()):
+            *_, last = str(each.get("stack_trace", "")).strip().splitlines() or [""]
+            problem = f"Airflow cannot read {file}: {last}"
+            raise EngineRefusedError(problem, fix="See Airflow's list of import errors.")
+        problem = f"Airflow has not read {file} yet."
+        fix = "It looks for new files every [dag_processor] refresh_interval seconds."
+        raise RegistrationPendingError(problem, fix=fix)
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
+        denied, accepted = {HTTPStatus.UNAUTHORIZED}, request.pop("accepted", frozenset())
+
+        def sent(accepted: set[HTTPStatus]) -> httpx2.Response:
+            token = self._token or self._log_in()
+            headers = {"Authorization": f"Bearer {token}"}
+            path_ = f"/api/v2{path}"
+            return self._http.send(method, path_, accepted=accepted, headers=headers, **request)
+
+        answer = sent(accepted | denied)
+        if answer.status_code not in denied:
+            return answer
+        self._token = None  # it has expired
+        return sent(accepted)
+
+    def _log_in(self) -> str:
+        user = {"username": self.settings.username, "password": self.settings.password.value}
+        answer = json_of(self._http.send("POST", "/auth/token", json=user))
+        token = answer.get("access_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str):
+            problem = f"{self.settings.url}/auth/token gave no token."
+            raise EngineRefusedError(problem, fix="Correct url: it is that of Airflow 3.")
+        self._token = token
+        return token
+
+
+def _unusable(file: Path, error: Exception) -> ConfigError:
+    why = error.strerror if isinstance(error, OSError) else type(error).__name__
+    return ConfigError(
+        problem=f"{file} cannot be read or written: {why}.",
+        fix="Correct dags_folder: Airflow's folder of DAGs, which this server may write to.",
+        field="dags_folder",
+    )
+
+
+def _timing(schedule: Schedule) -> dict[str, Any]:
+    """Return when a DAG runs, as its file takes it. Raises ConfigError.
+
+    A window is asked for by the time at which the DAG runs, so that it only has to run once
+    after the end of each.
+    """
+    if isinstance(schedule.rhythm, Once):
+        assert schedule.end is not None
+        end = schedule.local(schedule.end) + schedule.delay
+        return {"start": end.astimezone(UTC).isoformat(), "once": True}
+    start = schedule.local(schedule.start).astimezone(UTC)
+    times = {"start": start.isoformat()}
+    if schedule.end is not None:
+        times["end"] = schedule.local(schedule.end).astimezone(UTC).isoformat()
+    if (cron := cron_of(schedule)) is not None:
+        return {**times, "cron": cron.unix, "zone": cron.zone}
+    if isinstance(schedule.rhythm, Interval) and (length := schedule.rhythm.length) is not None:
+        return {**times, "seconds": length.total_seconds()}
+    raise ConfigError(
+        problem="Airflow cannot run a DAG at the ends of these windows.",
+        fix="Use cron, or an interval of one day or week, of months that divide a year, or of "
+        "hours, minutes or seconds; one of months must start before the 29th.",
+        field="schedule.every",
+    )
+
+
+def dag_file(id_: str, wake: WakeUp) -> str:
+    """Return the file of a job's DAG."""
+    job = {
+        "id": id_,
+        "job": wake.job,
+        "path": wake.path,
+        "paused": not wake.active,
+        "version": wake.version,
+        **_timing(wake.schedule),
+    }
+    text = json.dumps(job, indent=2, ensure_ascii=True)
+    return _DAG.replace("@MARK@", _MARK).replace("@JOB@", repr(text))
+
+
+_DAG = '''@MARK@
+import json
+from datetime import datetime, timedelta, timezone
+
+import httpx
+from airflow.sdk import DAG, BaseSensorOperator, Connection
+
+try:
+    from airflow.sdk import CronDataIntervalTimetable
+except ImportError:
+    from airflow.timetables.interval import CronDataIntervalTimetable
+try:
+    from airflow.sdk.exceptions import (
+        AirflowFailException,
+        AirflowRescheduleException,
+        AirflowSkipException,
+    )
+except ImportError:
+    from airflow.exceptions import (
+        AirflowFailException,
+        AirflowRescheduleException,
+        AirflowSkipException,
+    )
+
+JOB = json.loads(@JOB@)
+WAIT_SECONDS = 20  # for which a call waits for the end of a run
+
+
+class HeadraceRun(BaseSensorOperator):
+    """Asks for the run of a window, and waits for its end without holding a slot."""
+
+    def poke(self, context):
+        connection = Connection.get(JOB["id"])
+        by = context.get("data_interval_end") or context["dag_run"].run_after
+        try:
+            answer = httpx.post(
+                connection.host + JOB["path"],
+                json={"upper": by.isoformat()},
+                headers={
+                    "Authorization": f"Bearer {connection.password}",
+                    "Prefer": f"wait={WAIT_SECONDS}",
+                },
+                timeout=60,
+            )
+        except httpx.TransportError as error:
+            self.log.warning("Headrace does not answer: %s", type(error).__name__)
+            return False
+        wait = answer.headers.get("Retry-After", "")
+        if answer.status_code == 409 and wait.isdecimal():
+            self.log.info("Not due yet: %s", answer.text)
+            then = datetime.now(timezone.utc) + timedelta(seconds=int(wait))
+            raise AirflowRescheduleException(then)
+        if answer.status_code in (400, 401, 403, 404, 422):
+            raise AirflowFailException(f"Headrace refuses: {answer.text}")
+        if answer.status_code != 200:
+            self.log.warning("Headrace answers %s: %s", answer.status_code, answer.text)
+            return False
+        run = answer.json()
+        self.log.info("Run %s is %s: %s", run["id"], run["state"], run["counts"])
+        if run["state"] in ("queued", "running"):
+            return False
+        if run["state"] == "skipped":
+            raise AirflowSkipException(run["error"])
+        if run["state"] != "succeeded":
+            raise AirflowFailException(
+                f"Run {run['id']} is {run['state']}: {run['error']}"
+            )
+        return True
+
+
+def schedule():
+    if "cron" in JOB:
+        return CronDataIntervalTimetable(JOB["cron"], timezone=JOB["zone"])
+    return "@once" if JOB.get("once") else timedelta(seconds=JOB["seconds"])
+
+
+with DAG(
+    JOB["id"],
+    description="Wakes job %s of Headrace." % JOB["job"],
+    schedule=schedule(),
+    start_date=datetime.fromisoformat(JOB["start"]),
+    end_date=datetime.fromisoformat(JOB["end"]) if "end" in JOB else None,
+    catchup=False,  # Headrace makes the runs of all windows that are due
+    max_active_runs=16,  # and says how many run side by side
+    is_paused_upon_creation=JOB["paused"],
+    tags=["headrace"],
+):
+    # Headrace tries runs again that fail; here only calls are that were not answered.
+    HeadraceRun(task_id="run", mode="reschedule", poke_interval=30)
+'''

@@ -1,0 +1,211 @@
+"""What an outside scheduler may ask for: the runs of one job's windows that are due."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from headrace.control import read_job
+from headrace.model import RUNNABLE, Job, Run, Schedule, TimeWindow, Trigger
+from headrace.sdk import Boundaries, BoundaryKind, ConfigError, RetriableError
+from headrace.sdk.errors import Category, HeadraceError
+from headrace.store import JobChangedError, JobNotFoundError
+
+if TYPE_CHECKING:
+    from headrace.control import Jobs
+    from headrace.model import OfflineJobRequest
+    from headrace.scheduler.tick import Scheduler
+
+PREFIX = "hrc_"
+"""What the token of a callback begins with, so that scanners for secrets find it."""
+_RACES = 10
+"""How often two that wake the same job at once are told apart."""
+_FAR = timedelta(days=366)
+"""An engine whose clock is further ahead is not waited for."""
+
+
+class CallbackTokenError(HeadraceError):
+    """The token does not allow this callback."""
+
+    code: ClassVar[str] = "callback.unauthorized"
+    category: ClassVar[Category] = Category.CONFIG
+
+
+class NotAWindowError(ConfigError):
+    """The bounds are not those of a window of the job's schedule."""
+
+    code: ClassVar[str] = "callback.not_a_window"
+
+
+class WindowNotDueError(RetriableError):
+    """The window is not past, or late data is waited for."""
+
+    code: ClassVar[str] = "callback.not_due"
+
+
+class Caller(NamedTuple):
+    """Whom a token was made for: an engine, to wake one job."""
+
+    job: str
+    uid: str
+    engine: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """Wakes jobs when outside schedulers ask for it. Any thread may use it.
+
+    A token is signed and says for which job it is, so that strangers are refused without a look
+    at the store. It is of use for as long as that very job is there and names that engine.
+
+    Args:
+        secret: What tokens are signed with.
+    """
+
+    jobs: Jobs
+    scheduler: Scheduler
+    secret: bytes
+
+    def token(self, job: Job) -> str:
+        """Return the token with which a job's engine wakes it; always the same one."""
+        caller = Caller(job.name, job.uid, job.engine or "")
+        said = json.dumps(caller, ensure_ascii=False).encode()
+        return f"{PREFIX}{_text(said)}.{_text(self._signature(said))}"
+
+    def caller(self, token: str) -> Caller | None:
+        """Return whom a token was made for; None if we have not made it."""
+        said, _, signature = token.removeprefix(PREFIX).partition(".")
+        try:
+            payload, shown = _bytes(said), _bytes(signature)
+        except (ValueError, binascii.Error):
+            return None
+        if not hmac.compare_digest(self._signature(payload), shown):
+            return None
+        return Caller(*json.loads(payload))
+
+    def _signature(self, said: bytes) -> bytes:
+        return hmac.digest(self.secret, said, "sha256")
+
+    def wake(self, name: str, token: str, asked: OfflineJobRequest, by: str) -> Run:
+        """Make runs of all windows of a job that are due; return that of the one asked for.
+
+        A window has one run however often it is asked for (Guarantee 5), and those of which an
+        engine has lost the callbacks are made with the next one.
+
+        Args:
+            name: The job.
+            token: What the engine has shown.
+            asked: Which window it asks for.
+            by: Who asks, for the record.
+
+        Raises:
+            CallbackTokenError: The token is not of this job, or not any more.
+            NotAWindowError: The bounds are not those of a window.
+            WindowNotDueError: The window is not due yet; ``after`` says when it is.
+            JobChangedError: The job may not run now.
+        """
+        job = self._admitted(name, token)
+        spec = read_job(job.document)
+        for field, said in (("job", asked.job), ("stream", asked.stream)):
+            if said not in {None, name}:
+                problem = f"The token is for job {name}, and not for {field} {said}."
+                raise NotAWindowError(problem, field=field, fix="Leave it out.")
+        if spec.schedule is None or asked.kind not in {None, spec.kind}:
+            problem = f"The windows of job {name} are of kind {spec.kind}, by its schedule."
+            raise NotAWindowError(problem, field="kind", fix="Leave it out.")
+        window = _window(spec.schedule, asked, self.jobs.clock())
+        self._fire(job, by)
+        bounds = Boundaries.between(window.lower, window.upper)
+        return self.jobs.trigger(name, by, bounds.lower, bounds.upper, Trigger.CALLBACK)
+
+    def run(self, run: Run) -> Run:
+        """Return a run as it is now."""
+        return self.jobs.store.run(run.id)
+
+    def _admitted(self, name: str, token: str) -> Job:
+        caller = self.caller(token)
+        try:
+            job = self.jobs.store.job(name)
+        except JobNotFoundError:
+            job = None
+        if caller is None or job is None or caller != (name, job.uid, job.engine):
+            problem = "The token is not, or not any more, one to wake this job."
+            fix = "Headrace gives the engine another one as it registers the job."
+            raise CallbackTokenError(problem, fix=fix)
+        if job.state not in RUNNABLE:
+            problem, fix = f"Job {name} is {job.state}.", "It is woken once it may run."
+            raise JobChangedError(problem, field="state", fix=fix)
+        return job
+
+    def _fire(self, job: Job, by: str) -> None:
+        for _ in range(_RACES):
+            try:
+                self.scheduler.fire(job, Trigger.CALLBACK, by)
+            except JobChangedError:  # by another callback, or a worker that has begun a run
+                job = self.jobs.store.job(job.name)
+                if job.state not in RUNNABLE:
+                    return
+            else:
+                return
+
+
+def _window(schedule: Schedule, asked: OfflineJobRequest, now: datetime) -> TimeWindow:
+    """Return the window that is asked for. Raises what ``Callbacks.wake`` does."""
+    if asked.lower is None:
+        window = _newest(schedule, asked.upper, now)
+    else:
+        wanted = Boundaries(BoundaryKind.TIME, asked.lower, asked.upper)
+        lower, upper = wanted.times
+        found = next(schedule.windows(lower), None)
+        if upper is None or found is None or (found.lower, found.upper) != (lower, upper):
+            near = "" if found is None else f" The nearest is {_words(found)}."
+            asked_for = f"{asked.lower} to {asked.upper}"
+            raise NotAWindowError(
+                problem=f"{asked_for} is not a window of the schedule.{near}",
+                fix="Give the bounds of one, or the upper one alone.",
+                field="lower",
+            )
+        window = found
+    due = schedule.due(window)
+    if due > now:
+        problem = f"The window {_words(window)} is due at {due.isoformat()}."
+        raise WindowNotDueError(problem, after=due - now, fix="Ask again then.", field="upper")
+    return window
+
+
+def _newest(schedule: Schedule, upper: str | None, now: datetime) -> TimeWindow:
+    """Return the newest window that ends by a time, or the newest that is due."""
+    if upper is None:
+        window = schedule.newest_past(now)
+    else:
+        by = Boundaries(BoundaryKind.TIME, None, upper).times[1]
+        assert by is not None
+        if by > now + _FAR:
+            problem = f"No window up to {by.isoformat()} is past yet."
+            raise WindowNotDueError(problem, fix="Ask again later.", field="upper")
+        # It counts from a window's end, and not from when it is due.
+        window = schedule.newest_past(by + schedule.delay)
+    if window is None:
+        first = next(schedule.windows(), None)
+        after = None if first is None else schedule.due(first) - now
+        problem = "No window of the schedule is past yet."
+        raise WindowNotDueError(problem, after=after, fix="Ask again later.", field="upper")
+    return window
+
+
+def _words(window: TimeWindow) -> str:
+    return f"{window.lower.isoformat()} to {window.upper.isoformat()}"
+
+
+def _text(said: bytes) -> str:
+    return base64.urlsafe_b64encode(said).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+    return base64.b64decode(padded, altchars=b"-_", validate=True)

@@ -1,0 +1,373 @@
+"""Outside schedulers: what each has to do, and what keeps them equal to the store."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
+
+import structlog
+from typing_extensions import override
+
+from headrace.control import read_job
+from headrace.model import RUNNABLE, Backoff, Job, JobState, Registration
+from headrace.repeated_errors import RepeatedErrors
+from headrace.sdk import ConfigError, ConfigErrors, RetriableError
+from headrace.sdk.config import Configured, Lambda, Range, Settings, invalid, setting
+from headrace.sdk.errors import Category, HeadraceError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from headrace.model import Schedule
+    from headrace.store import RegistrationStore
+
+log = structlog.get_logger(__name__)
+
+
+class EngineUnavailableError(RetriableError):
+    """The outside scheduler does not answer."""
+
+    code: ClassVar[str] = "engine.unavailable"
+    category: ClassVar[Category] = Category.ENVIRONMENT
+
+
+class EngineRefusedError(HeadraceError):
+    """The outside scheduler refuses what it is asked for."""
+
+    code: ClassVar[str] = "engine.refused"
+    category: ClassVar[Category] = Category.ENVIRONMENT
+
+
+class RegistrationPendingError(RetriableError):
+    """The outside scheduler has what it needs, and has not taken it in yet."""
+
+    code: ClassVar[str] = "engine.pending"
+    category: ClassVar[Category] = Category.ENVIRONMENT
+
+
+def _url(name: str, value: object) -> None:
+    if not str(value).startswith(("http://", "https://")):
+        raise invalid(name, value, "Must begin with http:// or https://")
+
+
+def _prefix(name: str, value: object) -> None:
+    if not _PREFIX.fullmatch(str(value)):
+        raise invalid(
+            name, value, "Must be ASCII letters, digits, dots, dashes and underscores"
+        )
+
+
+URL = Lambda(_url, "An address that begins with http:// or https://")
+_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}")
+"""It becomes a part of the names of files."""
+
+
+class EngineSettings(Settings):
+    """What every outside scheduler is told."""
+
+    url: str = setting("The address of its REST API.", validator=URL)
+    callback_url: str = setting(
+        "The address under which it reaches this server, such as http://headrace:8083.",
+        key="callback_url",
+        validator=URL,
+    )
+    prefix: str = setting(
+        "What the names begin with of all that is made there; each server that uses the same "
+        "scheduler needs one of its own.",
+        default="headrace",
+        validator=Lambda(_prefix, "ASCII letters, digits, dots, dashes and underscores"),
+    )
+    timeout: int = setting(
+        "How many seconds it may take to answer.",
+        default=10,
+        key="timeout_seconds",
+        validator=Range(1, 600),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WakeUp:
+    """A job as an outside scheduler is to know it.
+
+    Args:
+        job: Its name.
+        schedule: When its windows are past.
+        active: Whether it is to be woken; a job that may not run is registered and paused.
+        version: Another one for each change of the job.
+        path: Of the request that wakes it, below ``callback_url``.
+        token: What that request shows, as a bearer token. It is of use for this job alone.
+    """
+
+    job: str
+    schedule: Schedule
+    active: bool
+    version: str
+    path: str
+    token: str = field(repr=False)
+
+
+class ScheduleEngine(Configured, ABC):
+    """An outside scheduler, which wakes jobs by callbacks.
+
+    One thread calls it. Each call may be repeated, by this or by another server, and does
+    nothing that was done already. It raises EngineUnavailableError where the scheduler does not
+    answer, EngineRefusedError where it will not, and RegistrationPendingError where its own
+    part is done and the scheduler's is not.
+    """
+
+    settings: EngineSettings
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    @classmethod
+    @abstractmethod
+    def check(cls, schedule: Schedule) -> None:
+        """Raise ConfigError for a schedule that cannot be said there."""
+
+    def start(self) -> None:
+        """Get ready. Called once, before all others, and again until it does not raise."""
+
+    @abstractmethod
+    def register(self, wake: WakeUp) -> None:
+        """See to it that a job is there. One that somebody has paused there stays paused."""
+
+    @abstractmethod
+    def update(self, wake: WakeUp) -> None:
+        """See to it that a job is there as it is now, and is woken or paused as it says."""
+
+    @abstractmethod
+    def unregister(self, job: str) -> None:
+        """See to it that nothing of a job is left there."""
+
+    def stop(self) -> None:
+        """Let go of connections. What is registered stays."""
+
+
+class MissingEngine(ScheduleEngine):
+    """Stands for one that jobs name and the settings do not: everything fails, and says why."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @override
+    @classmethod
+    def check(cls, schedule: Schedule) -> None: ...
+
+    @override
+    def register(self, wake: WakeUp) -> None:
+        problem = f"The settings of this server have no schedule engine {self._name}."
+        fix = f"Add schedule_engines.{self._name}, or let another engine wake the job."
+        raise ConfigError(problem, fix=fix, field="schedule_engines")
+
+    @override
+    def update(self, wake: WakeUp) -> None:
+        self.register(wake)
+
+    @override
+    def unregister(self, job: str) -> None:
+        problem = (
+            f"Schedule engine {self._name} still has job {job}, and is not in the settings."
+        )
+        fix = f"Add schedule_engines.{self._name} again, so that it is removed there."
+        raise ConfigError(problem, fix=fix, field="schedule_engines")
+
+
+@dataclass
+class _Attempts:
+    """What a job's registration has come to since this server was started.
+
+    Args:
+        of: As what the job was last tried.
+        seen: What was found to be so.
+    """
+
+    failures: int = 0
+    next: float = 0.0
+    of: object = None
+    seen: Registration | None = None
+
+    def due(self, of: object, now: float) -> bool:
+        """Return whether to try; at once, where the job is another by now."""
+        if of != self.of:
+            self.of, self.failures, self.next = of, 0, 0.0
+        return self.next <= now
+
+
+@dataclass(kw_only=True)
+class Registrar:
+    """Keeps one engine equal to the store: what jobs name it, and how they are.
+
+    What is to be registered is written down before the engine hears of it, and forgotten after
+    nothing is left there, so that a crash, a lost answer, or an engine that was away while a
+    job was deleted leave nothing behind. All is looked at anew when a server starts.
+
+    Args:
+        name: The engine's in the settings.
+        token: Gives the token with which a job is woken.
+        take_on: Called with an approved job that is registered.
+        redact: Takes secrets out of an error.
+        interval: The longest wait between two looks.
+    """
+
+    name: str
+    engine: ScheduleEngine
+    store: RegistrationStore
+    clock: Callable[[], datetime]
+    token: Callable[[Job], str]
+    take_on: Callable[[Job], None]
+    redact: Callable[[Exception], Exception] = lambda error: error
+    interval: timedelta = timedelta(seconds=5)
+    backoff: Backoff = field(default_factory=Backoff)
+    monotonic: Callable[[], float] = time.monotonic
+    _attempts: dict[str, _Attempts] = field(default_factory=dict)
+    _started: bool = False
+    _woken: threading.Event = field(default_factory=threading.Event)
+    _stopping: bool = False
+
+    def run(self) -> None:
+        """Look again and again until ``stop`` is called; blocks."""
+        errors = RepeatedErrors(
+            "jobs cannot be registered now",
+            "jobs are registered again",
+            about={"engine": self.name},
+        )
+        while not self._stopping:
+            with errors.logged():
+                self.look()
+            self._woken.wait(self.interval.total_seconds())
+            self._woken.clear()
+        self.engine.stop()
+
+    def wake(self) -> None:
+        """Look soon. Any thread may call it."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End ``run``. Any thread may call it."""
+        self._stopping = True
+        self._woken.set()
+
+    def look(self) -> None:
+        """Make the engine equal to the store, as far as it can be now.
+
+        Raises the last of the errors, which are all kept with the registrations.
+        """
+        jobs = {job.name: job for job in self.store.jobs(self.name)}
+        known = {row.job: row for row in self.store.of_engine(self.name)}
+        todo: dict[str, Callable[[], None]] = {
+            name: partial(self._unregister, row)
+            for name, row in known.items()
+            if name not in jobs
+        }
+        for name, job in jobs.items():
+            if self._is_open(job, known.get(name)):
+                todo[name] = partial(self._register, job, known.get(name))
+        last: Exception | None = None
+        for name, do in todo.items():
+            attempts, of = self._attempts.setdefault(name, _Attempts()), None
+            if name in jobs:
+                of = (jobs[name].uid, jobs[name].version, jobs[name].state)
+            if self._stopping or not attempts.due(of, self.monotonic()):
+                continue
+            try:
+                if not self._started:
+                    self.engine.start()
+                    self._started = True
+                do()
+            except Exception as error:  # noqa: BLE001 - what is wrong with one job is not with all
+                last = self.redact(error)
+                self._failed(name, jobs.get(name), last)
+                if isinstance(error, EngineUnavailableError):
+                    break  # the others would wait for it as long
+            else:
+                attempts.failures = 0
+        for name in self._attempts.keys() - jobs.keys() - known.keys():
+            del self._attempts[name]
+        if last is not None:
+            raise last
+
+    def _is_open(self, job: Job, row: Registration | None) -> bool:
+        """Return whether something is left to do for a job."""
+        if row is None:
+            return job.state in RUNNABLE
+        seen = self._attempts.setdefault(job.name, _Attempts()).seen
+        return not row.is_of(job) or seen != row or job.state is JobState.APPROVED
+
+    def _register(self, job: Job, row: Registration | None) -> None:
+        wanted = self._row(job, registered=True)
+        wake = self._wake_up(job, active=wanted.active)
+        if row is not None and row.is_of(job):
+            self.engine.register(wake)
+            wanted = replace(row, error=None)
+        else:
+            if row is None or row.registered:
+                self.store.put(replace(wanted, registered=False))
+            self.engine.update(wake)
+        if wanted != row:
+            self.store.put(wanted)
+        self._attempts[job.name].seen = wanted
+        if job.state is JobState.APPROVED:
+            self.take_on(job)
+
+    def _wake_up(self, job: Job, *, active: bool) -> WakeUp:
+        try:
+            schedule = read_job(job.document).schedule
+        except ConfigErrors as errors:  # it was written by another version
+            problem = f"The job cannot be read: {errors.problem}"
+            raise EngineRefusedError(problem) from None
+        if schedule is None:
+            problem = "The job has no schedule of its own."
+            raise ConfigError(
+                problem, fix="Leave out schedule.engine.", field="schedule.engine"
+            )
+        return WakeUp(
+            job=job.name,
+            schedule=schedule,
+            active=active,
+            version=f"{job.uid}-{job.version}",
+            path=callback_path(job.name),
+            token=self.token(job),
+        )
+
+    def _unregister(self, row: Registration) -> None:
+        if row.registered or row.active:  # so that it is told that it is to go
+            self.store.put(replace(row, registered=False, active=False, changed=self.clock()))
+        self.engine.unregister(row.job)
+        self.store.forget(row)
+        log.info("job unregistered", engine=self.name, job=row.job)
+
+    def _failed(self, name: str, job: Job | None, error: Exception) -> None:
+        attempts = self._attempts[name]
+        attempts.failures += 1
+        wait = self.backoff.wait(attempts.failures)
+        attempts.next = self.monotonic() + wait.total_seconds()
+        found = self.store.of_job(self.name, name)
+        if found is None and job is not None:
+            found = self._row(job, registered=False)
+        if found is not None and found.error != str(error):
+            self.store.put(replace(found, error=str(error), changed=self.clock()))
+
+    def _row(self, job: Job, *, registered: bool) -> Registration:
+        return Registration(
+            engine=self.name,
+            job=job.name,
+            uid=job.uid,
+            version=job.version,
+            active=job.state in RUNNABLE,
+            registered=registered,
+            changed=self.clock(),
+        )
+
+
+def callback_path(job: str) -> str:
+    """Return the path of the request that wakes a job."""
+    return f"/v1/jobs/{quote(job, safe='')}/callback"
