@@ -27,6 +27,7 @@ from debezium_rate import (
     Prepared,
     copied_slot,
     debezium_rate,
+    drop_slot,
     prepare_history,
 )
 from deltalake import DeltaTable
@@ -187,6 +188,7 @@ def main(changes: int, only: str) -> None:
                 report(f"read and decoded: Debezium, {name}", seconds)
             best = min(theirs.values(), key=statistics.median)
             report(f"read and decoded: {OURS}", ours, best)
+            drop_slot(prepared)  # names of slots are those of the whole server
         prepared = prepare_history(many, TIMES * changes)
         cases = {name: c for name, c in copies(run, prepared, target).items() if only in name}
         times: dict[str, list[float]] = {name: [] for name in cases}

@@ -129,6 +129,12 @@ def prepare_history(dsn: str, changes: int = CHANGES) -> Prepared:
     return Prepared(dsn, changes)
 
 
+def drop_slot(prepared: Prepared) -> None:
+    """Drop the slot that was made with the changes."""
+    with psycopg.connect(prepared.dsn, autocommit=True) as connection:
+        connection.execute("SELECT pg_drop_replication_slot(%s)", [prepared.slot])
+
+
 _copies = count()
 
 

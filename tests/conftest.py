@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # Children inherit it, and keep it when their parent is gone.
 RUN_VARIABLE = "HEADRACE_TEST_RUN"
 GRACE_SECONDS = 10
+LONG_RUN_SECONDS = 600
 
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile(
@@ -55,6 +57,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
     items.sort(key=lambda item: not any(item.path.is_relative_to(long) for long in _LONG))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which files take the time of a long run, all tests of each together."""
+    took: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            took[str(getattr(report, "nodeid", "")).partition("::")[0]] += getattr(
+                report, "duration", 0.0
+            )
+    if (whole := sum(took.values())) < LONG_RUN_SECONDS:
+        return
+    terminalreporter.section(f"the files that take most of {whole:.0f} s")
+    for seconds, name in sorted(((s, n) for n, s in took.items()), reverse=True)[:60]:
+        terminalreporter.write_line(f"{seconds:7.1f}s {seconds / whole:6.1%} {name}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -57,7 +57,7 @@ def kind_of_window(*kinds: str) -> Any:
     return setting(
         "What window.from and window.to are: times with a zone, such as 2026-01-31T00:00:00Z, "
         "or values of window.column. A source that has this or a bound ends when it has read "
-        "what is there of its window. time if null.",
+        "what is there of its window, unless it follows. time if null.",
         default=None,
         validator=NullOr(ValidString(*kinds)),
         group="Window",
@@ -104,6 +104,27 @@ class WindowSettings(Settings, group="Window"):
         if window is None or name is None or window.kind is BoundaryKind.SNAPSHOT:
             return None
         return column_window(window, name, rows, zone, title)
+
+
+def _valid_following(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    if str(props.get("window.follow")).lower() == "true" and props.get("window.to"):
+        problem = "A window with an end is not followed."
+        yield ConfigError(problem, fix="Leave window.to out.", field="window.follow")
+
+
+class FollowedWindowSettings(WindowSettings, group="Window"):
+    """What part of its input a source reads that can also go on from a lower bound."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (*WindowSettings.rules, _valid_following)
+
+    window_follow: bool = setting(
+        "Whether what comes later is read too, without an end.", default=False
+    )
+
+    @property
+    def ends(self) -> bool:
+        """Whether the source has ended once it has read what is there of its window."""
+        return self.window is not None and not self.window_follow
 
 
 def column_window(  # noqa: PLR0917 - what settings say, and of what
@@ -154,6 +175,11 @@ def filled_in(
     kept = {key: text for key, text in config.originals.items() if key not in without}
     kept = {key: text for key, text in kept.items() if key not in bounds}
     return kept | {key: text for key, text in bounds.items() if text is not None}
+
+
+def followed(filled: Mapping[str, str]) -> dict[str, str]:
+    """Return a configuration with a lower bound as one that goes on with what comes."""
+    return {**filled, "window.follow": "true"}
 
 
 def require_column(kind: BoundaryKind, column: str | None) -> None:

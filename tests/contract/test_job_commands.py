@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ import structlog
 from tests.contract.commands import Commands
 from tests.contract.v1_client import V1, v1_client
 from tests.unit.control.offline_jobs import appends, bound_files, document, execute, forget
+from tests.unit.worker.scripts import until
 
 from headrace.client import Client, RunFailedError
 from headrace.control import Jobs
@@ -142,10 +144,11 @@ def test_a_window_is_triggered_by_times_of_the_jobs_zone(job: Commands, jobs: Jo
     assert f"read it again: headrace job rerun flights {run['id']}" in job.err
 
 
-def soon(jobs: Jobs, state: RunState = RunState.SUCCEEDED) -> threading.Timer:
-    timer = threading.Timer(0.3, lambda: execute(jobs, state))
-    timer.start()
-    return timer
+def soon(jobs: Jobs, state: RunState = RunState.SUCCEEDED) -> threading.Thread:
+    """End the runs that wait, once there are any."""
+    thread = threading.Thread(target=lambda: until(lambda: execute(jobs, state)))
+    thread.start()
+    return thread
 
 
 def test_runs_are_waited_for_and_their_failure_is_an_exit_code(
@@ -238,23 +241,19 @@ def test_waiting_for_a_paused_backfill_says_so(
     started(job)
     hours = ("--lower", "2024-03-30T00:00", "--upper", "2024-03-30T02:00")
 
-    def pause() -> None:
+    def pause_and_resume() -> None:
+        until(lambda: jobs.store.runs("flights"))
         [run, *_] = jobs.store.runs("flights")
         assert run.backfill is not None
         jobs.pause_backfill("flights", run.backfill, "bob")
-
-    def resume() -> None:
-        [run, *_] = jobs.store.runs("flights")
-        assert run.backfill is not None
+        time.sleep(3)  # the command looks twice a second
         jobs.resume_backfill("flights", run.backfill, "bob")
         execute(jobs)
 
-    timers = [threading.Timer(0.3, pause), threading.Timer(2.0, resume)]
-    for timer in timers:
-        timer.start()
+    thread = threading.Thread(target=pause_and_resume)
+    thread.start()
     done = job("backfill", "flights", *hours, "--wait")
-    for timer in timers:
-        timer.join()
+    thread.join()
     assert done.endswith(": 2 succeeded\n")
     assert "flights: paused, 2 queued\n" in job.err
     assert "It goes on after headrace job resume-backfill flights" in job.err

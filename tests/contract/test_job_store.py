@@ -367,3 +367,47 @@ def test_a_paused_backfill_is_stopped_and_deleted(store: JobStore) -> None:
     store.backfills.pause("orders", "b", ANN)
     store.delete("orders", ANN)
     assert not store.runs("orders")
+
+
+def follow(store: JobStore, seen: Job) -> Run:
+    """Let a job run in real time; return its run."""
+    made = NewRun(boundaries=Boundaries.between(NOW, None), trigger=Trigger.REALTIME, due=NOW)
+    store.change(JobChange(seen=seen, wanted=seen, made=[made]), ANN)
+    return next(run for run in store.runs("orders") if run.is_live)
+
+
+def test_a_run_in_real_time_waits_for_windows_and_they_do_not_wait_for_it(
+    store: JobStore,
+) -> None:
+    seen = create(store)
+    store.add_runs("orders", [hour(-1)], ANN)
+    live = follow(store, seen)
+    assert take(store, live) is None
+    finish(store, taken(store), RunState.FAILED)
+    assert take(store, live) is not None
+    store.run_again(store.runs("orders")[-1].id, ANN, from_beginning=False)
+    assert take(store, store.runs("orders")[-1], most=1) is not None
+
+
+def test_a_run_in_real_time_is_one_however_often_its_job_begins_again(store: JobStore) -> None:
+    seen = create(store)
+    first = follow(store, seen)
+    finish(store, taken(store), RunState.STOPPED)
+    again = follow(store, seen)
+    assert (again.id, again.task_name, again.state) == (
+        first.id,
+        first.task_name,
+        RunState.QUEUED,
+    )
+    assert follow(store, seen) == again
+
+
+def test_a_job_in_real_time_is_finished_where_its_source_has_ended(store: JobStore) -> None:
+    follow(store, create(store))
+    running = taken(store)
+    store.progress(running, Counts(read=1, written=1), "It is away.")
+    assert store.run(running.id).error == "It is away."
+    finish(store, running)
+    assert store.job("orders").state is JobState.FINISHED
+    with pytest.raises(StaleEpochError):
+        store.progress(running, Counts(), None)

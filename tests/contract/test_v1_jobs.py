@@ -70,7 +70,7 @@ def test_a_job_goes_from_a_draft_to_its_runs(v1: V1) -> None:
     [listed] = done(v1, "GET", "/jobs")
     assert (listed["runs"], listed["newest"]) == ({"succeeded": 1}, ended)
     assert "document" not in listed
-    assert done(v1, "DELETE", "/jobs/flights") == {"name": "flights"}
+    assert done(v1, "DELETE", "/jobs/flights") == {"name": "flights", "left": []}
     assert told(v1("GET", "/jobs/flights"), 404)["code"] == "job.not_found"
     events = done(v1, "GET", f"/events?after={before}&connector=flights&changes=true")
     kinds = [each["kind"] for each in events["items"]]

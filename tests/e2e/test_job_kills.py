@@ -89,6 +89,10 @@ class Killing:
     def kill_amid(self, process: subprocess.Popen[str]) -> None:
         before = self.left()
         until(lambda: self.left() < before, self.server.log.read_text)
+        self.kill(process)
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill the server at a random moment, and wait until its processes have ended."""
         time.sleep(self.chance.uniform(0, 2))
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()

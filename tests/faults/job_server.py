@@ -43,6 +43,11 @@ class Noting:
     def counts(self) -> Counts:
         return Counts()
 
+    def trouble(self) -> None: ...
+
+    def is_wanted(self) -> bool:
+        return True
+
 
 def serve(place: Place, name: str, clock: Callable[[], datetime], file: TextIO) -> None:
     """Make and take runs for ever."""

@@ -65,6 +65,8 @@ class Whole:
     places: Mapping[int, Any]
     cuts: list[Any] = field(default_factory=list)
     """More places to cut at than those of the rows."""
+    follows: bool = True
+    """Whether it can go on in real time from a bound."""
 
     def expected(self, lower: Any, upper: Any) -> list[int]:
         return [
@@ -98,12 +100,14 @@ def ids(
     *,
     straight: bool,
     most: int = 7,
+    follows: bool = False,
 ) -> list[int]:
-    """Read a window to its end, in batches of ``most`` rows."""
+    """Read a window to its end, in batches of ``most`` rows; or what is there to follow."""
     definition = whole.connector.config_def().merged(source_def())
     boundaries = Boundaries(whole.kind, *map(text, window))
     keys = {"name": "c", "connector.class": "c", **whole.keys}
-    filled = whole.connector.fill_in_boundaries(definition.parse(keys), boundaries)
+    fill = whole.connector.follow_from if follows else whole.connector.fill_in_boundaries
+    filled = fill(definition.parse(keys), boundaries)
     config = definition.parse(filled)
     assert list(whole.connector.check(config)) == []
     task = whole.connector.task(config)
@@ -115,7 +119,7 @@ def ids(
             found += _ids(spark, task, at, end, straight=straight)
             task.acknowledge(end)
             at = end
-        assert task.ended(at)
+        assert task.ended(at) is not follows
     finally:
         task.stop()
     return found
@@ -155,6 +159,9 @@ def check(
             found = ids(spark, whole, window, straight=straight, most=most)
             assert sorted(found) == sorted(whole.expected(*window)), window
             seen += found
+            if window[1] is None and whole.follows:
+                found = ids(spark, whole, window, straight=straight, most=most, follows=True)
+                assert sorted(found) == sorted(whole.expected(*window)), window
         assert sorted(seen) == sorted(whole.expected(None, None))
 
 
@@ -507,7 +514,7 @@ def test_windows_of_a_database(
     count = 1 if kind == "h2" or column == "day" else 4
     check(
         spark,
-        Whole(JdbcSource, keys, boundary, places, cuts),
+        Whole(JdbcSource, keys, boundary, places, cuts, follows=False),
         straight=kind != "h2",
         seeds=1 if kind == "h2" else 3,
         count=count,
@@ -528,16 +535,18 @@ def test_windows_of_a_large_table_are_read_side_by_side(
         )
         keys = {"connection.url": url, "window.column": "at", "split.rows": "1000"}
         places = {n: n % 100 for n in range(1, 4001)}
-        whole = Whole(JdbcSource, keys, VALUE, places)
+        whole = Whole(JdbcSource, keys, VALUE, places, follows=False)
         check(spark, whole, straight=True, seeds=1, count=2, most=2000)
 
 
+@pytest.mark.parametrize("mode", ["incrementing", "timestamp"])
 def test_windows_by_the_column_of_a_mode(
-    spark: SparkSession, database: tuple[str, dict[str, str]]
+    spark: SparkSession, database: tuple[str, dict[str, str]], mode: str
 ) -> None:
     _, keys = database
-    _, kind, places, cuts = DATABASE_WHOLES["number"]
-    more = {"mode": "incrementing", "incrementing.column.name": "id"}
+    whole = {"incrementing": "number", "timestamp": "zoned"}[mode]
+    column, kind, places, cuts = DATABASE_WHOLES[whole]
+    more = {"mode": mode, f"{mode}.column.name": column, "validate.non.null": "false"}
     check(
         spark,
         Whole(JdbcSource, keys | more, kind, places, cuts),

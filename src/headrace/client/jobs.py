@@ -55,9 +55,13 @@ class JobsApi:
         """Give a job another document. Raises ConfigErrors as ``create`` does."""
         return self._written("PUT", _place(name), document)
 
-    def delete(self, name: str) -> None:
-        """Delete a job with its runs; what they have written stays."""
-        self._send(name, "DELETE")
+    def delete(self, name: str) -> list[str]:
+        """Delete a job with its runs; what they have written stays.
+
+        Returns what it leaves at its source, such as a replication slot, and how that is
+        dropped.
+        """
+        return list(self._send(name, "DELETE")["left"])
 
     def submit(self, name: str) -> dict[str, Any]:
         """Ask for a draft's approval; one that asks nobody is approved at once."""

@@ -37,7 +37,7 @@ from .files import (
     read_documents,
     served,
 )
-from .job_definitions import bounded, check_job, read_job
+from .job_definitions import bounded, check_job, followed, read_job
 from .jobs import Backfill, BackfillNotFoundError, Jobs, JobView, NotApproverError
 from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
 from .planning import (
@@ -115,6 +115,7 @@ __all__ = [
     "definition_of",
     "documents_of",
     "errors_at",
+    "followed",
     "from_rocketmq",
     "in_rocketmq_words",
     "meaning_of",

@@ -20,6 +20,7 @@ from headrace.model import (
     Definition,
     Interval,
     JobSpec,
+    Mode,
     Once,
     Overlap,
     PluginSpec,
@@ -43,7 +44,8 @@ from headrace.sdk.sensitive import secrets_in
 
 if TYPE_CHECKING:
     from headrace.plugins import Registry
-    from headrace.sdk import SinkConnector, SourceConnector
+    from headrace.sdk import Connector
+    from headrace.sdk.config import Config
 
 _Read = TypeVar("_Read")
 _Section = TypeVar("_Section", bound=Settings)
@@ -231,6 +233,12 @@ class AlertSettings(Settings, group="Alerts"):
 class JobSettings(RunSettings, group="Job"):
     """The keys of a job beside its copy and its schedule."""
 
+    mode: Mode = setting(
+        "offline reads windows, each once, by a schedule or by hand. realtime follows the "
+        "source until the job is suspended, without a schedule; a job that was offline goes on "
+        "behind the last window that its schedule has made.",
+        default=Mode.OFFLINE,
+    )
     boundaries: BoundaryKind = setting(
         "What the bounds of its windows are: times, positions of the source (offset), values "
         "of a column, or versions (snapshot). Windows of a schedule are of times.",
@@ -266,7 +274,9 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
     schedule = None
     if timing is not None and timing.after is None:
         schedule = _gathered(errors, lambda: _schedule(timing))
-    if timing is not None and settings is not None:
+    if settings is not None and settings.mode is Mode.REALTIME:
+        errors += _unfit_for_realtime(settings, section)
+    elif timing is not None and settings is not None:
         errors += _unfit(timing, settings.boundaries)
     if errors:
         raise ConfigErrors(errors)
@@ -276,6 +286,7 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
     return JobSpec(
         definition=definition,
         kind=settings.boundaries,
+        mode=settings.mode,
         schedule=schedule,
         after=None if timing is None else timing.after,
         policy=_policy(settings, timing or ScheduleSettings.parsed({})),
@@ -360,6 +371,17 @@ def _unfit(timing: ScheduleSettings, kind: BoundaryKind) -> Iterator[ConfigError
         yield ConfigError(problem, fix=fix, field="schedule.start")
 
 
+def _unfit_for_realtime(settings: JobSettings, schedule: object) -> Iterator[ConfigError]:
+    if schedule is not None:
+        problem = "A job in real time has no windows, and so no schedule."
+        yield ConfigError(
+            problem, fix="Leave it out, or set mode to offline.", field="schedule"
+        )
+    if settings.timeout is not None:
+        problem = "A job in real time has no end, and so no timeout."
+        yield ConfigError(problem, fix="Leave it out, or set mode to offline.", field="timeout")
+
+
 def _policy(settings: JobSettings, timing: ScheduleSettings) -> RunPolicy:
     return RunPolicy(
         catch_up=timing.catchup,
@@ -400,15 +422,22 @@ def with_start(document: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
     return {**document, "schedule": {**section, "start": start}}
 
 
-def check_job(document: Mapping[str, Any], registry: Registry) -> JobSpec:
+def check_job(
+    document: Mapping[str, Any], registry: Registry, since: datetime | None = None
+) -> JobSpec:
     """Return what a document says, once all of it is checked.
 
-    Raises ConfigErrors: with everything that is wrong.
+    ``since`` is from when on it is read in real time, if it is. Raises ConfigErrors: with
+    everything that is wrong.
     """
     spec = read_job(document)
     found = [*check_definition(spec.definition, registry).errors]
     found += plain_secrets(spec.definition, registry)
-    if found := found or [*_unbounded(spec, registry)]:
+    if spec.mode is Mode.OFFLINE:
+        found = found or [*_unbounded(spec, registry)]
+    elif not found and since is not None:
+        followed(spec.definition, Boundaries.between(since, None), registry)
+    if found:
         raise errors_at(found)
     return spec
 
@@ -460,26 +489,50 @@ def bounded(definition: Definition, boundaries: Boundaries, registry: Registry) 
     """Return a copy of what lies in boundaries only. Raises ConfigErrors."""
     source = definition.source
     assert source is not None
+    plugin = registry.source(source.plugin)
+    bound = _filled(source, plugin, plugin.fill_in_boundaries, boundaries, registry)
     return replace(
-        definition,
-        source=_filled(registry.source(source.plugin), source, boundaries, registry),
-        sinks=tuple(
-            _filled(registry.sink(sink.plugin), sink, boundaries, registry)
-            for sink in definition.sinks
-        ),
+        definition, source=bound, sinks=_filled_sinks(definition, boundaries, registry)
     )
 
 
+def followed(definition: Definition, boundaries: Boundaries, registry: Registry) -> Definition:
+    """Return a copy that reads what lies behind a lower bound, and goes on with what comes.
+
+    Without a lower bound it is the copy as it is. Raises ConfigErrors.
+    """
+    source = definition.source
+    assert source is not None
+    if boundaries.lower is None:
+        return definition
+    plugin = registry.source(source.plugin)
+    bound = _filled(source, plugin, plugin.follow_from, boundaries, registry)
+    return replace(
+        definition, source=bound, sinks=_filled_sinks(definition, boundaries, registry)
+    )
+
+
+def _filled_sinks(
+    definition: Definition, boundaries: Boundaries, registry: Registry
+) -> tuple[PluginSpec, ...]:
+    found = []
+    for spec in definition.sinks:
+        plugin = registry.sink(spec.plugin)
+        found.append(_filled(spec, plugin, plugin.fill_in_boundaries, boundaries, registry))
+    return tuple(found)
+
+
 def _filled(
-    plugin: type[SourceConnector | SinkConnector],
     spec: PluginSpec,
+    plugin: type[Connector],
+    fill: Callable[[Config, Boundaries], Mapping[str, str]],
     boundaries: Boundaries,
     registry: Registry,
 ) -> PluginSpec:
     """Return a plugin with boundaries in its configuration. Raises ConfigErrors."""
     values, _ = registry.references.values(spec.config)
     try:
-        filled = plugin.fill_in_boundaries(plugin.config_def().parse(values), boundaries)
+        filled = fill(plugin.config_def().parse(values), boundaries)
     except ConfigErrors as several:
         raise errors_at(several.errors, spec.place) from several
     except ConfigError as error:

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import structlog
+
 from headrace.control.alerts import check_channels
 from headrace.control.job_definitions import check_job, read_job, with_start
+from headrace.evolution import plugin_keys
 from headrace.model import (
     RUNNABLE,
     SCHEDULED,
@@ -19,6 +22,7 @@ from headrace.model import (
     Job,
     JobSpec,
     JobState,
+    Mode,
     PluginSpec,
     Run,
     RunState,
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 
     from headrace.plugins import Registry
     from headrace.store import JobStore
+
+log = structlog.get_logger(__name__)
 
 _MOST_WINDOWS = 100_000
 """How many windows a backfill has at most."""
@@ -107,7 +113,7 @@ class Backfill:
 
 @dataclass(frozen=True, kw_only=True)
 class Jobs:
-    """The offline jobs of an installation. Any thread may use it.
+    """The jobs of an installation. Any thread may use it.
 
     Whatever names a job raises JobNotFoundError where there is none, and RunNotFoundError
     where its run is missing; JobChangedError where somebody else was faster.
@@ -204,28 +210,72 @@ class Jobs:
         section, stored = document.get("schedule"), seen.document.get("schedule")
         if isinstance(section, dict) and isinstance(stored, dict) and "start" in stored:
             document = {**document, "schedule": {"start": stored["start"], **section}}
-        written = with_start(document, now)
-        spec, before = self._checked(written), _spec_of(seen)
+        written, before = with_start(document, now), _spec_of(seen)
+        since = self._passed(seen, before)
+        spec = self._checked(written, since)
         if spec.definition.name != name:
             problem = f"The document is of {spec.definition.name}, not of {name}."
             raise ConfigError(problem, field="name", fix="Use one name.")
         if written == seen.document:
             return seen
         wanted = replace(seen, document=written, version=seen.version + 1)
-        if before is None or spec.schedule != before.schedule:
+        if spec.mode is Mode.REALTIME:
+            self._check_known(name, before, spec, since)
+            wanted = replace(wanted, cursor=since, due=None)
+        elif before is not None and before.mode is Mode.REALTIME:
+            self._check_behind(spec)
+            wanted = _at_start(wanted, spec, now)
+        elif before is None or spec.schedule != before.schedule:
             wanted = _at_start(wanted, spec, now, since=self._reached(seen, before, spec))
         state = JobState.APPROVED
         if seen.state in _NOT_SUBMITTED:
             state = seen.state
         elif self._approvers(spec):
             state = JobState.SUBMITTED
-        elif seen.state is JobState.SUSPENDED or (
-            seen.state is JobState.FINISHED and wanted.cursor is None
-        ):
+        elif seen.state is JobState.SUSPENDED:
             state = seen.state
+        elif seen.state is JobState.FINISHED and wanted.cursor is None:
+            state = seen.state if spec.mode is Mode.OFFLINE else JobState.APPROVED
         why = None if seen.state is JobState.FAILED else seen.why
         wanted = replace(wanted, state=state, why=why)
         return self._change(seen, wanted, by, EventKind.JOB_EDITED, after=spec.after)
+
+    def _passed(self, seen: Job, before: JobSpec | None) -> datetime | None:
+        """Return up to where the windows of a job have been made; None where it has none."""
+        if before is None or seen.state in _NOT_SUBMITTED:
+            return None
+        if before.mode is Mode.OFFLINE and before.schedule is not None and seen.cursor is None:
+            end = before.schedule.end
+            return None if end is None else before.schedule.local(end)
+        return seen.cursor
+
+    def _check_known(
+        self, name: str, before: JobSpec | None, spec: JobSpec, since: datetime | None
+    ) -> None:
+        """Raise ConfigError where nobody knows what real time would have to leave out."""
+        was_offline = before is None or before.mode is Mode.OFFLINE
+        if since is not None or not (was_offline and self.store.runs(name, limit=1)):
+            return
+        if (appending := self._appending(spec)) is not None:
+            raise ConfigError(
+                problem="No schedule says up to where the job has read, so real time would "
+                f"begin anew, and {appending.plugin} would hold rows twice.",
+                fix="Write by upsert, or make another job in real time.",
+                field="mode",
+            )
+
+    def _check_behind(self, spec: JobSpec) -> None:
+        """Raise ConfigError for windows that real time has delivered, where that counts."""
+        schedule, now = spec.schedule, self.clock()
+        if schedule is None or schedule.local(schedule.start) >= now:
+            return
+        if (appending := self._appending(spec)) is not None:
+            raise ConfigError(
+                problem="Rows of the first windows were delivered in real time, and "
+                f"{appending.plugin} would hold them twice.",
+                fix="Let the schedule start in the future, or write by upsert.",
+                field="schedule.start",
+            )
 
     def _reached(self, seen: Job, before: JobSpec | None, spec: JobSpec) -> datetime | None:
         """Return up to where a job's schedule has made runs; None where it has made none."""
@@ -237,8 +287,8 @@ class Jobs:
             return old.local(old.end) if new is not None and new.start == old.start else None
         return seen.cursor
 
-    def _checked(self, document: Mapping[str, Any]) -> JobSpec:
-        spec = check_job(document, self.registry)
+    def _checked(self, document: Mapping[str, Any], since: datetime | None = None) -> JobSpec:
+        spec = check_job(document, self.registry, since)
         check_channels(spec, self.channels)
         return spec
 
@@ -295,9 +345,32 @@ class Jobs:
             resumed = _at_start(resumed, read_job(seen.document), self.clock(), seen.cursor)
         return self._change(seen, resumed, by, EventKind.JOB_RESUMED)
 
-    def delete(self, name: str, by: str) -> None:
+    def delete(self, name: str, by: str) -> Sequence[str]:
+        """Delete a job; return what its runs in real time leave, and how that is dropped."""
+        left = self._left_behind(name)
         self.store.delete(name, Stamp(self.clock(), by))
         self.changed()
+        for each in left:
+            log.warning("job is deleted, and leaves something", job=name, left=each)
+        return left
+
+    def _left_behind(self, name: str) -> list[str]:
+        spec, references = _spec_of(self.store.job(name)), self.registry.references
+        source = None if spec is None else spec.definition.source
+        left: list[str] = []
+        for run in self.store.live_runs(name) if source is not None else ():
+            assert source is not None
+            try:
+                plugin = self.registry.source(source.plugin)
+                props = references.resolved(plugin_keys(source.config), source.field)
+                config = plugin.config_def().parse({**props, "name": run.task_name})
+                left += [
+                    references.shown(each, source.config) for each in plugin.left_behind(config)
+                ]
+            except Exception as error:  # noqa: BLE001 - it is deleted all the same
+                why = references.secrets.redacted(str(error))
+                log.warning("what a job leaves is not known", job=name, why=why)
+        return left
 
     def trigger(
         self,
@@ -311,7 +384,7 @@ class Jobs:
         A window that has a run keeps it: the run is returned as it is.
         """
         job, now = self._in(name, *RUNNABLE), self.clock()
-        spec = read_job(job.document)
+        spec = _offline(read_job(job.document))
         if lower is None and upper is None:
             boundaries = self._newest_past(spec)
         else:
@@ -379,7 +452,7 @@ class Jobs:
             chunk: How many windows that follow each other are read as one.
         """
         job, now = self._in(name, *RUNNABLE), self.clock()
-        spec = read_job(job.document)
+        spec = _offline(read_job(job.document))
         if spec.schedule is None:
             problem = f"Job {name} has no schedule, and so no windows."
             raise ConfigError(problem, field="schedule", fix="Trigger it with bounds instead.")
@@ -473,7 +546,7 @@ class Jobs:
         Raises ConfigError where a sink would hold its rows twice then.
         """
         self.run(name, number)
-        appending = self._appending(read_job(self.store.job(name).document))
+        appending = self._appending(_offline(read_job(self.store.job(name).document)))
         if appending is not None:
             raise ConfigError(
                 problem=f"{appending.plugin} appends, and would hold the window's rows twice.",
@@ -523,6 +596,14 @@ class Jobs:
         found = self.store.change(change, Stamp(self.clock(), by))
         self.changed()
         return found
+
+
+def _offline(spec: JobSpec) -> JobSpec:
+    """Return what an offline job's document says. Raises StateError for one in real time."""
+    if spec.mode is Mode.REALTIME:
+        problem = f"Job {spec.definition.name} is in real time and has no windows to run."
+        raise StateError(problem, field="mode", fix="Edit it: set mode to offline.")
+    return spec
 
 
 def _spec_of(job: Job) -> JobSpec | None:

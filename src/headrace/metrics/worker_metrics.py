@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client.exposition import choose_encoder
@@ -15,7 +15,15 @@ from prometheus_client.utils import floatToGoString
 from typing_extensions import override
 
 from headrace.metrics import series
-from headrace.model import AlertKind, Batch, Connector, ConnectorState, TaskId, TaskState
+from headrace.model import (
+    AlertKind,
+    Batch,
+    Connector,
+    ConnectorState,
+    TaskId,
+    TaskState,
+    task_of_job,
+)
 from headrace.sdk.provider import Metric, MetricSample
 
 if TYPE_CHECKING:
@@ -302,6 +310,38 @@ class WorkerMetrics:
 
     def _failed(self, page: Page) -> None:
         page.set(series.LAST_ERROR, self.clock().timestamp())
+
+
+@dataclass(frozen=True)
+class JobMetrics:
+    """Listens to the worker of a run of a job, as to a task of the job.
+
+    Runs are many and short: metrics of each would grow without end, and be gone before they
+    are looked at.
+    """
+
+    book: WorkerMetrics
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        self.book.batch_finished(replace(batch, task=task_of_job(batch.task)), took)
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        if state is not TaskState.UNASSIGNED:  # another run is no restart
+            self.book.state_changed(task_of_job(task), state, error)
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        self.book.retrying(task_of_job(task), error, wait)
+
+    def started(self, task: TaskId) -> None: ...
+
+    def committed(self, task: TaskId, took: timedelta) -> None:
+        self.book.committed(task_of_job(task), took)
+
+    def connector_changed(
+        self, connector: Connector, state: ConnectorState, tasks: Collection[int]
+    ) -> None: ...
+
+    def connector_gone(self, name: str) -> None: ...
 
 
 def _set_lag(page: Page, lag: Lag | None) -> None:

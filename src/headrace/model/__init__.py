@@ -40,12 +40,14 @@ from headrace.model.job import (
     Job,
     JobSpec,
     JobState,
+    Mode,
     Overlap,
     Run,
     RunPolicy,
     RunState,
     Trigger,
     memory_name,
+    task_of_job,
     unended,
 )
 from headrace.model.rejected_records import MOST_LINES, ErrorLog, ToleranceLimits
@@ -97,6 +99,7 @@ __all__ = [
     "JobSpec",
     "JobState",
     "Lease",
+    "Mode",
     "Once",
     "Overlap",
     "PluginNotFoundError",
@@ -135,6 +138,7 @@ __all__ = [
     "figure",
     "file_name",
     "memory_name",
+    "task_of_job",
     "topic_matcher",
     "unended",
 ]

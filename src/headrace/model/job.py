@@ -1,4 +1,4 @@
-"""A sync job, and its runs: one execution of an offline job over one window each."""
+"""A sync job, and its runs: one for each window, or one that follows in real time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from headrace.model.batch import Counts
+from headrace.model.task import TaskId
 
 if TYPE_CHECKING:
     from headrace.model.alert import AlertPolicy
     from headrace.model.connector import Definition
     from headrace.model.schedule import Schedule
     from headrace.sdk.boundaries import Boundaries, BoundaryKind
+
+
+class Mode(StrEnum):
+    """How a job reads its source."""
+
+    OFFLINE = "offline"
+    """Window by window, each a run that ends."""
+    REALTIME = "realtime"
+    """By one run that goes on with what comes until the job is suspended."""
 
 
 class JobState(StrEnum):
@@ -96,6 +106,7 @@ class JobSpec:
 
     Args:
         definition: The copy: one source and its sinks, direct.
+        mode: Whether it reads window by window, or follows its source.
         kind: What the bounds of its runs are.
         alerts: About what it alerts people.
         schedule: When it runs; None for one that is started otherwise.
@@ -106,6 +117,7 @@ class JobSpec:
     definition: Definition
     kind: BoundaryKind
     alerts: AlertPolicy
+    mode: Mode = Mode.OFFLINE
     schedule: Schedule | None = None
     after: str | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
@@ -114,13 +126,14 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An offline job as it is stored.
+    """A job as it is stored.
 
     Args:
         uid: Its identity; a job that is made again under the name has another.
         document: Its definition as it was given.
         version: The number of the document, from 1.
-        cursor: The lower bound of the next window of its schedule; None before the first.
+        cursor: The lower bound of the next window of its schedule, or from which on it reads in
+            real time; None for the very beginning.
         due: When that window is due; None where no more come.
         why: Why it was rejected, suspended or has failed.
     """
@@ -166,11 +179,22 @@ class Trigger(StrEnum):
     BACKFILL = "backfill"
     AFTER = "after"
     """The success of another job."""
+    REALTIME = "realtime"
+    """Its job reads in real time: it goes on until the job is suspended or edited."""
 
 
 def memory_name(job: str) -> str:
-    """Return under which name the schemas of a job's streams are kept, for all its runs."""
+    """Return what stands for a job, for all its runs, where connectors have their names.
+
+    The schemas of its streams are kept under it, and its metrics.
+    """
     return f"{job}@"
+
+
+def task_of_job(task: TaskId) -> TaskId:
+    """Return the task of a run as that of its job."""
+    job, _, _ = task.connector.rpartition("@")
+    return TaskId(memory_name(job), task.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +241,11 @@ class Run:
         if self.began is None or self.ended is None:
             return None
         return (self.ended - self.began).total_seconds()
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether it follows its source, and so has no end of its own."""
+        return self.trigger is Trigger.REALTIME
 
     @property
     def task_name(self) -> str:

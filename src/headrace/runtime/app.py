@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 from typing_extensions import override
 
@@ -24,7 +25,15 @@ from headrace.dataplane import (
     Stage,
     VerifyOptions,
 )
-from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
+from headrace.metrics import JobMetrics
+from headrace.model import (
+    Definition,
+    Reading,
+    Retention,
+    SparkUnavailableError,
+    TaskId,
+    task_of_job,
+)
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.alerts import Alerting
 from headrace.runtime.giving_up import GivingUp
@@ -77,6 +86,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from headrace.sdk import Lag
     from headrace.sdk.converter import RuntimeRegistry
     from headrace.settings import Settings
 
@@ -114,6 +124,7 @@ class Runtime(Checks):
     _tasks: dict[TaskId, Task] = field(default_factory=dict, init=False)
     _job_service: JobService | None = field(default=None, init=False)
     _runs: RunWorker | None = field(default=None, init=False)
+    _run_workers: WeakSet[Worker] = field(default_factory=WeakSet, init=False)
 
     def __post_init__(self) -> None:
         set_durability(self.settings.durability)
@@ -148,7 +159,7 @@ class Runtime(Checks):
 
     @cached_property
     def jobs(self) -> Jobs:
-        """The offline jobs of the store; a server's runs look at once at what is changed."""
+        """The jobs of the store; a server's runs look at once at what is changed."""
         return Jobs(
             store=self.job_store,
             registry=self.registry,
@@ -319,8 +330,10 @@ class Runtime(Checks):
             jobs=self.job_store,
             state=self.state,
             planner=self._planner,
-            maker=replace(maker, once=True, notify=lambda _: None),
-            worker=lambda: self._new_worker(events, once=True, of_run=True),
+            maker=replace(maker, planned=self.measuring.planned_run),
+            worker=lambda more, once: self._new_worker(
+                Everyone([events, *more]), once=once, of_run=True
+            ),
         )
         return RunWorker(
             store=self.job_store,
@@ -538,11 +551,13 @@ class Runtime(Checks):
         """Return a worker; that of a run of a job is one beside the process's own."""
         place = self.settings.topics_dir
         topics = [place.local] if place.is_local else []
+        book = self.measuring.book
+        measured = JobMetrics(book) if of_run else book
         worker = Worker(
             store=self.state,
             owner=self.owner.name,
-            events=Everyone([self.measuring.book, events]),
-            measures=self.measuring.book,
+            events=Everyone([measured, events]),
+            measures=measured,
             clock=now,
             threads=self.settings.worker_threads,
             lease=self.settings.lease,
@@ -557,10 +572,19 @@ class Runtime(Checks):
             places=[self.settings.home, *topics, Path(gettempdir())],
             stop_timeout=2 * self.settings.task_shutdown_graceful_timeout,
         )
-        if not of_run:
+        if of_run:
+            self._run_workers.add(worker)
+        else:
             self._worker = worker
-            self.measuring.book.measure_lags(worker.lags)
+        book.measure_lags(self._lags)
         return worker
+
+    def _lags(self) -> Mapping[TaskId, Lag | None]:
+        """Return how far the running tasks are behind, those of runs as their jobs'."""
+        found = {} if self._worker is None else self._worker.lags()
+        for worker in list(self._run_workers):
+            found |= {task_of_job(task): lag for task, lag in worker.lags().items()}
+        return found
 
     def _appended(self, topic: str) -> None:
         if self._worker is not None:

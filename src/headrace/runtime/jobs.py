@@ -1,27 +1,40 @@
-"""Executes the runs of offline jobs, and is what a server does for them."""
+"""Executes the runs of jobs, and is what a server does for them."""
 
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from headrace.control import Jobs, bounded, check_job, read_job
-from headrace.model import Counts, JobState, Run, RunPolicy, TaskId, memory_name
+from headrace.control import Jobs, bounded, check_job, followed, read_job
+from headrace.model import (
+    RUNNABLE,
+    Counts,
+    JobState,
+    Mode,
+    Run,
+    RunPolicy,
+    TaskId,
+    TaskState,
+    memory_name,
+)
 from headrace.sdk import ConfigErrors, StateError
 from headrace.store import JobNotFoundError
-from headrace.worker import Outcome, RunWorker, Worker
+from headrace.worker import NotWantedError, Outcome, RunWorker, StoredConnectorContext, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import timedelta
 
-    from headrace.control import TaskPlan
+    from headrace.control import OpenPlan, TaskPlan
+    from headrace.model import Batch, Definition
     from headrace.runtime.tasks import Planner, TaskMaker
     from headrace.scheduler import Scheduler
     from headrace.spark import SparkSupervisor
     from headrace.store import JobStore, Store
+    from headrace.worker import Events
 
 _END_SECONDS = 30.0
 """How long the scheduler and the runs may take to end."""
@@ -31,33 +44,106 @@ _SHOWN = 1000
 
 @dataclass
 class RunExecution:
-    """One attempt of a run: its copy, between its boundaries, by a worker of its own.
+    """One attempt of a run: its copy by a worker of its own, between boundaries or without end.
 
     The tasks are named by the run, so that they have their own positions and marks: an attempt
     goes on where the one before it stood (Guarantee 2).
+
+    Args:
+        version: That of the job's document that it was opened with.
+        opener: What has opened it.
     """
 
     going: Run
-    plans: list[TaskPlan]
-    maker: TaskMaker
-    worker: Worker
-    state: Store
+    version: int
+    definition: Definition
+    opener: RunOpener
+    _worker: Worker | None = None
+    _plans: Sequence[TaskPlan] = ()
+    _again: bool = False
+    _stopped: bool = False
+    _failure: Exception | None = None
+    """What its connector has reported."""
 
     def run(self) -> None:
-        """Move what lies between the boundaries. Raises why it has failed."""
-        self.worker.add([self.maker.task(plan) for plan in self.plans])
-        outcome: Outcome = self.worker.run()
-        for error in outcome.errors.values():
-            raise error
+        """Move what the run is to move. Raises why it has failed."""
+        with closing(self.planning()) as plan:
+            self._again = True
+            while self._again and not self._stopped:
+                self._again = False
+                self._plans = self.opener.plans(plan, self.going)
+                self._move()
+
+    def planning(self) -> OpenPlan:
+        """Return what plans the tasks, by where those of the attempts before it stood."""
+        context = StoredConnectorContext(
+            self.opener.state, self.going.task_name, self._plan_again, self._fail
+        )
+        return self.opener.planner.open(self.definition, context)
+
+    def _move(self) -> None:
+        live, opener = self.going.is_live, self.opener
+        worker = opener.worker([_StopAtFailure(self._end_worker)] if live else [], not live)
+        self._worker = worker
+        maker = replace(opener.maker, once=not live, notify=worker.wake_task)
+        worker.add([maker.task(plan) for plan in self._plans])
+        if self._stopped:
+            return
+        outcome: Outcome = worker.run()
+        for error in [self._failure, *outcome.errors.values()]:
+            if error is not None:
+                raise error
+
+    def _plan_again(self) -> None:
+        """Let tasks of a run in real time be planned anew, as for a table that is new."""
+        if self.going.is_live:
+            self._again = True
+            self._end_worker()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        self._end_worker()
 
     def stop(self) -> None:
         """Stop after the batch that moves."""
-        self.worker.stop(self.maker.grace)
+        self._stopped = True
+        self._end_worker()
+
+    def _end_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.stop(self.opener.maker.grace)
 
     def counts(self) -> Counts:
         """Return what became of the records of the run, in all its attempts."""
-        totals = (self.state.totals(plan.id) for plan in self.plans)
+        if not self._plans:
+            return self.going.counts
+        totals = (self.opener.state.totals(plan.id) for plan in self._plans)
         return reduce(Counts.plus, totals, Counts())
+
+    def trouble(self) -> str | None:
+        """Return why one of its tasks tries again."""
+        statuses = self.opener.state.statuses(self.going.task_name).values()
+        return next((each.trace for each in statuses if each.trace), None)
+
+    def is_wanted(self) -> bool:
+        """Return whether its job may run, and has the document that this was opened with."""
+        job = self.opener.jobs.job(self.going.job)
+        return job.state in RUNNABLE and job.version == self.version
+
+
+@dataclass(frozen=True)
+class _StopAtFailure:
+    """Stops a run in real time with its first task that fails: it is tried as a whole."""
+
+    end: Callable[[], None]
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None: ...
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None: ...
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        if state is TaskState.FAILED:
+            self.end()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,28 +151,38 @@ class RunOpener:
     """Makes executions of runs, in this process.
 
     Args:
-        worker: Makes a worker that ends with its tasks.
+        worker: Makes a worker that ends with its tasks, given who else is told of them, and
+            whether they are to end.
     """
 
     jobs: JobStore
     state: Store
     planner: Planner
     maker: TaskMaker
-    worker: Callable[[], Worker]
+    worker: Callable[[Sequence[Events], bool], Worker]
 
     def open(self, run: Run) -> RunExecution:
         """Return the execution of a run. Raises what is wrong with its job by now."""
-        spec = check_job(self.jobs.job(run.job).document, self.planner.registry)
-        definition = bounded(spec.definition, run.boundaries, self.planner.registry)
-        plans = [
+        job = self.jobs.job(run.job)
+        spec, registry = check_job(job.document, self.planner.registry), self.planner.registry
+        if not run.is_live:
+            definition = bounded(spec.definition, run.boundaries, registry)
+        elif spec.mode is Mode.REALTIME:
+            definition = followed(spec.definition, run.boundaries, registry)
+        else:
+            raise NotWantedError(job.name)
+        return RunExecution(run, job.version, definition, self)
+
+    def plans(self, plan: OpenPlan, run: Run) -> Sequence[TaskPlan]:
+        """Return the tasks of a run, named by it."""
+        return [
             replace(
-                plan,
-                id=TaskId(run.task_name, plan.id.number),
+                each,
+                id=TaskId(run.task_name, each.id.number),
                 memory=memory_name(run.job),  # whichever run has met them
             )
-            for plan in self.planner.plans(definition)
+            for each in self.planner.open_plans(plan, run.task_name)
         ]
-        return RunExecution(run, plans, self.maker, self.worker(), self.state)
 
     def policy(self, job: str) -> RunPolicy:
         """Return what is done with the runs of a job.
@@ -117,8 +213,11 @@ class LocalRuns:
 
         The job is stored, or given this document. Raises StateError while it may not run.
         """
-        began = self.jobs.clock()
-        name = read_job(document).definition.name
+        began, spec = self.jobs.clock(), read_job(document)
+        name = spec.definition.name
+        if spec.mode is Mode.REALTIME:
+            problem = f"Job {name} is in real time, and does not end."
+            raise StateError(problem, field="mode", fix="Give it to a server: headrace server.")
         try:
             job = self.jobs.edit(name, document, by)
         except JobNotFoundError:

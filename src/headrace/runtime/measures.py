@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace import __version__
 from headrace.control import Connectors, TaskPlan
 from headrace.metrics import Exposition, Processes, Reporter, Reporting, Sampler, WorkerMetrics
-from headrace.model import SparkUnavailableError
+from headrace.model import SparkUnavailableError, TaskId, task_of_job
 from headrace.runtime.health import Finding, Health, HealthState, store_look
 from headrace.sdk import ConfigError
 from headrace.sdk.location import Location
@@ -50,9 +50,16 @@ class Measuring:
         return Exposition(self.book)
 
     def planned(self, plan: TaskPlan) -> None:
+        self._expect_letters(plan.id, plan)
+
+    def planned_run(self, plan: TaskPlan) -> None:
+        """Learn of a task of a run of a job."""
+        self._expect_letters(task_of_job(plan.id), plan)
+
+    def _expect_letters(self, task: TaskId, plan: TaskPlan) -> None:
         errors = plan.common.errors
         lettered = errors.tolerant and errors.dead_letter_topic is not None
-        self.book.expect_letters(plan.id, expected=lettered)
+        self.book.expect_letters(task, expected=lettered)
 
     @contextmanager
     def running(

@@ -443,21 +443,24 @@ class Planner:
         """Return what plans the tasks of a checked definition again and again."""
         return OpenPlan(definition, self.registry, context, self._matching)
 
-    def open_plans(self, plan: OpenPlan) -> list[TaskPlan]:
-        """Return the tasks as they are to be now; none of a sink whose topics are to come."""
+    def open_plans(self, plan: OpenPlan, owner: str | None = None) -> list[TaskPlan]:
+        """Return the tasks as they are to be now; none of a sink whose topics are to come.
+
+        ``owner`` is what the positions are stored under; None for the definition's name.
+        """
         name, source = plan.definition.name, plan.definition.source
         readers = self._readers(name) if source is None else {}
         plans = plan.plans(readers)
         self._warn_unread(readers, plans)
-        return self._divided(plans)
+        return self._divided(plans, owner)
 
-    def _divided(self, plans: list[TaskPlan]) -> list[TaskPlan]:
+    def _divided(self, plans: list[TaskPlan], owner: str | None = None) -> list[TaskPlan]:
         if not any(plan.is_capture for plan in plans):
             return plans
         if not (plans[0].steps or plans[0].sinks or plans[0].converters):
             return plans
         name = plans[0].id.connector
-        number = self._readers(name).get(f"{name}.capture", len(plans))
+        number = self._readers(owner or name).get(f"{name}.capture", len(plans))
         divided = [plan.behind_capture(number) for plan in plans]
         return [*(capture for capture, _ in divided), divided[0][1]]
 

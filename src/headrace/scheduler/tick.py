@@ -17,6 +17,7 @@ from headrace.model import (
     Job,
     JobSpec,
     JobState,
+    Mode,
     Overlap,
     RunState,
     Stamp,
@@ -86,7 +87,7 @@ class Scheduler:
         now = self.clock()
         stamp = Stamp(now, _BY)
         approved = self.store.in_states([JobState.APPROVED])
-        self.store.change_all([self._registered(job) for job in approved], stamp)
+        self.store.change_all([self._registered(job, now) for job in approved], stamp)
         due = self.store.due(now, _JOBS)
         # One transaction for all: each is a write to the disk. Of two servers one makes a run.
         done = self.store.change_all([self._fired(job, now) for job in due], stamp)
@@ -98,7 +99,9 @@ class Scheduler:
         while job.due is not None and job.due <= now:
             job = self.store.change(self._fired(job, now), Stamp(now, _BY))
 
-    def _registered(self, job: Job) -> JobChange:
+    def _registered(self, job: Job, now: datetime) -> JobChange:
+        if job.document.get("mode") == Mode.REALTIME:
+            return self._followed(job, now)
         runs, section = self.store.counts(job.name), job.document.get("schedule")
         state = JobState.RUNNING if runs else JobState.CONFIGURED
         has_windows = isinstance(section, dict) and not section.get("after")
@@ -106,6 +109,13 @@ class Scheduler:
             state = JobState.FINISHED
         wanted = replace(job, state=state)
         return JobChange(seen=job, wanted=wanted, event=EventKind.JOB_REGISTERED)
+
+    def _followed(self, job: Job, now: datetime) -> JobChange:
+        """Let a job run in real time, from where its windows have ended on."""
+        bounds = Boundaries.between(job.cursor, None)
+        run = NewRun(boundaries=bounds, trigger=Trigger.REALTIME, due=now)
+        wanted = replace(job, state=JobState.RUNNING)
+        return JobChange(seen=job, wanted=wanted, event=EventKind.JOB_REGISTERED, made=[run])
 
     def _fired(self, job: Job, now: datetime) -> JobChange:
         try:

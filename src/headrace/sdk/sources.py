@@ -14,6 +14,7 @@ from headrace.sdk.connector import (
     ConnectorContext,
     Task,
 )
+from headrace.sdk.errors import ConfigError
 from headrace.sdk.position import Lag, Position, ReadLimit
 from headrace.sdk.record import Record
 
@@ -373,3 +374,19 @@ class SourceConnector(Connector):
         Raises ConfigError: the configuration lacks what bounds need, such as a column.
         """
         raise NotImplementedError
+
+    @classmethod
+    def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        """Return a configuration that reads on from a lower bound in real time.
+
+        It reads what windows of ``fill_in_boundaries`` that end there have left, each row once,
+        and goes on with what comes. A job that was offline does so once it is in real time.
+        Like that method it must not connect; the boundaries have no upper bound.
+
+        Raises ConfigError: that is not possible, which is the default.
+        """
+        raise ConfigError(
+            problem="The source cannot go on in real time where an offline job has stood.",
+            fix="Make another job in real time; it reads from the beginning.",
+            field="mode",
+        )

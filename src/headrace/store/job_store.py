@@ -254,6 +254,12 @@ class JobStore:
             rows = db.execute(query.order_by(_R.id.desc()).limit(limit))
             return [_run(row) for row in rows]
 
+    def live_runs(self, job: str) -> Sequence[Run]:
+        """Return the runs that a job has in real time: one for each bound to begin at."""
+        query = select(runs).where(_R.job == job, _R.trigger == Trigger.REALTIME.value)
+        with self._engine.connect() as db:
+            return [_run(row) for row in db.execute(query)]
+
     def windows(self, job: str, lower: datetime, upper: datetime) -> Sequence[Boundaries]:
         """Return the windows of a job's runs that have a part in a range of time."""
         window = Boundaries.between(lower, upper)
@@ -346,9 +352,15 @@ class JobStore:
             if job is None or not (job.state in _RUNNABLE or seen.stop_asked):
                 return None
             others = and_(_R.job == seen.job, _R.id != seen.id)
+            if seen.is_live:
+                # What windows have left to do comes first: a later row is not overwritten.
+                left = select(_R.id).where(others, _R.state.in_(_WAITING)).limit(1)
+                if db.execute(left).scalar() is not None:
+                    return None
             running = select(func.count()).where(
                 others,
                 _R.state == RunState.RUNNING.value,
+                _R.trigger != Trigger.REALTIME.value,
                 _is(_R.backfill, seen.backfill),
             )
             if db.execute(running).scalar_one() >= side_by_side:
@@ -388,6 +400,14 @@ class JobStore:
             db.execute(update(runs).where(mine).values(expires_us=micros(expires)))
             rows = db.execute(select(runs).where(mine)).all()
         return [_run(row) for row in rows if row.epoch == epochs[row.id]]
+
+    def progress(self, run: Run, counts: Counts, error: str | None) -> None:
+        """Keep how far an attempt is, and why it does not get on if it does not.
+
+        Raises StaleEpochError.
+        """
+        with self._writer.begin() as db:
+            _update_held(db, run, {"counts": counts.to_json(), "error": error})
 
     def started(self, run: Run, application: str | None) -> None:
         """Keep which Spark application an attempt runs in. Raises StaleEpochError."""
@@ -430,7 +450,10 @@ class JobStore:
             values["due_us"] = micros(due)
         with self._writer.begin() as db:
             _update_held(db, run, values)
-            if state is RunState.SUCCEEDED:
+            if state is RunState.SUCCEEDED and run.is_live:  # its source has an end
+                ended = and_(_J.name == run.job, _J.state == JobState.RUNNING.value)
+                db.execute(update(jobs).where(ended).values(state=JobState.FINISHED.value))
+            elif state is RunState.SUCCEEDED:
                 _run_followers(db, run, now)
             _finish_job(db, run.job)
             add_alerts(db, alerts)
@@ -583,6 +606,12 @@ def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> N
         for each in made
     ]
     db.execute(dialect.insert(runs).on_conflict_do_nothing(), rows)
+    for each in made:
+        if each.trigger is Trigger.REALTIME:  # it goes on where it stood
+            ended = and_(_window(job, each.boundaries), _R.state.not_in(_WAITING))
+            again = {"state": each.state.value, "due_us": micros(each.due), "stop_asked": False}
+            live = _R.trigger == Trigger.REALTIME.value
+            db.execute(update(runs).where(ended, live).values(again))
 
 
 def _count(db: Connection, job: str) -> int:

@@ -20,7 +20,7 @@ from headrace.worker.planned import Planned, Planning
 from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import Reconciler
 from headrace.worker.restarts import Restarts, Verdict
-from headrace.worker.runs import Execution, RunWorker
+from headrace.worker.runs import Execution, NotWantedError, RunWorker
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, Progress, Step, Task
 from headrace.worker.worker import Worker
@@ -37,6 +37,7 @@ __all__ = [
     "Execution",
     "LostTasks",
     "Measures",
+    "NotWantedError",
     "OpenChannel",
     "Outcome",
     "Owner",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -42,6 +43,10 @@ _FINAL = (ConfigError, ConfigErrors, TooManyRejectedError)
 """What a retry does not help."""
 
 
+_COUNTS_SECONDS = 5.0
+"""How often it is stored how many records a run has moved so far."""
+
+
 class Execution(Protocol):
     """One attempt of a run."""
 
@@ -54,15 +59,34 @@ class Execution(Protocol):
     def counts(self) -> Counts:
         """Return what became of the records of the run, in all its attempts."""
 
+    def trouble(self) -> str | None:
+        """Return why it does not get on now and tries again; None if it does."""
+
+    def is_wanted(self) -> bool:
+        """Return whether its job still wants it as it was opened. Asked about once a second."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """Why an attempt ends before its end, and what becomes of its run.
+
+    Args:
+        state: The run's state then; None for what a failure leaves.
+    """
+
+    why: str
+    state: RunState | None = None
+
 
 @dataclass(eq=False)
 class _Active:
     run: Run
     execution: Execution
     policy: RunPolicy
-    ends: str | None = None
-    """Why it is to end before its end."""
+    ends: _End | None = None
     lost: bool = False
+    told: float = field(default_factory=time.monotonic)
+    """When its counts were stored last."""
 
 
 @dataclass(kw_only=True)
@@ -79,7 +103,7 @@ class RunWorker:
         policy: Gives what is done with the runs of a job.
         open: Makes the execution of a run that was taken.
         application: Gives Spark's application.
-        slots: How many runs go on at a time.
+        slots: How many runs go on at a time, beside those in real time.
         redact: Takes secrets out of an error.
         alerts: Gives what people are told of a run as it will have ended, and of why.
         only: The one job whose runs are taken, until none is left; None for all jobs, for ever.
@@ -135,16 +159,16 @@ class RunWorker:
 
     def look(self) -> None:
         """Take runs that are due, as many as there is room for."""
-        free = self.slots - len(self._all())
-        if free <= 0:
-            return
+        free = self.slots - sum(not active.run.is_live for active in self._all())
         now = self.clock()
         waiting = self.store.waiting(
             now, self.lease_clock(), self._is_gone, _LOOK, job=self.only
         )
         for seen in waiting:
-            if free <= 0 or self._stopping:
+            if self._stopping:
                 return
+            if free <= 0 and not seen.is_live:
+                continue
             policy = self.policy(seen.job)
             side_by_side = policy.parallel if seen.backfill else policy.side_by_side
             taken = self.store.take(
@@ -156,7 +180,7 @@ class RunWorker:
                 in_order=policy.depends_on_past,
             )
             if taken is not None:
-                free -= 1
+                free -= not taken.is_live
                 self._begin(taken, policy)
 
     def _is_gone(self, owner: str) -> bool:
@@ -180,7 +204,7 @@ class RunWorker:
         try:
             if run.stop_asked:
                 active.ends = _ASKED
-            elif run.attempt > policy.retries + 1 + _DEATHS:
+            elif not run.is_live and run.attempt > policy.retries + 1 + _DEATHS:
                 error = _DiedError(run.attempt)
             else:
                 active.execution = self.open(run)
@@ -216,17 +240,19 @@ class RunWorker:
         run, now = active.run, self.clock()
         counts = active.execution.counts()
         state, why, due, cause = RunState.SUCCEEDED, None, None, ""
-        if active.ends == _ASKED:
-            state, why = RunState.STOPPED, _ASKED
-        elif active.ends == _SHUT_DOWN:
-            state, why, due = RunState.QUEUED, active.ends, now
+        if isinstance(error, NotWantedError):
+            state, why = RunState.STOPPED, str(error)
+        elif active.ends is not None and active.ends.state is not None:
+            state, why = active.ends.state, active.ends.why
+            due = now if state is RunState.QUEUED else None
         elif error is not None or active.ends is not None:
             shown = self.redact(error or Exception())
-            why = active.ends or trace_of(shown)
-            own = active.ends or (why if isinstance(error, _DiedError) else None)
-            cause = own or cause_of(shown)
+            why = trace_of(shown) if active.ends is None else active.ends.why
+            own = active.ends is not None or isinstance(error, _DiedError)
+            cause = why if own else cause_of(shown)
             state = RunState.FAILED
-            wait = active.policy.wait(run.attempt)
+            # What is to go on for ever is tried for ever.
+            wait = active.policy.retry_delay if run.is_live else active.policy.wait(run.attempt)
             if wait is not None and not isinstance(error, (*_FINAL, _DiedError)):
                 state, due = RunState.QUEUED, now + wait
         ended = replace(run, state=state, ended=now, counts=counts, error=why)
@@ -256,17 +282,25 @@ class RunWorker:
             run = found.get(active.run.id)
             if run is None or run.epoch != active.run.epoch:
                 active.lost = True
-                self._end(active, "Another worker has taken it.")
-            elif run.stop_asked:
+                self._end(active, _End("Another worker has taken it."))
+                continue
+            limit = active.policy.timeout
+            assert run.began is not None
+            if run.stop_asked:
                 self._end(active, _ASKED)
-            elif (limit := active.policy.timeout) is not None:
-                assert run.began is not None
-                if now - run.began > limit:
-                    self._end(active, f"It took longer than its timeout of {limit}.")
+            elif limit is not None and now - run.began > limit:
+                self._end(active, _End(f"It took longer than its timeout of {limit}."))
+            elif run.is_live and not active.execution.is_wanted():
+                self._end(active, _CHANGED)
+            elif time.monotonic() - active.told > _COUNTS_SECONDS:
+                active.told = time.monotonic()
+                counts, trouble = active.execution.counts(), active.execution.trouble()
+                with suppress(StaleEpochError):  # it has ended meanwhile
+                    self.store.progress(run, counts, trouble)
 
-    def _end(self, active: _Active, why: str) -> None:
+    def _end(self, active: _Active, end: _End) -> None:
         if active.ends is None:
-            active.ends = why
+            active.ends = end
             active.execution.stop()
 
     def _all(self) -> list[_Active]:
@@ -274,8 +308,16 @@ class RunWorker:
             return list(self._active.values())
 
 
-_ASKED = "It was asked to stop."
-_SHUT_DOWN = "Its server was stopped."
+_ASKED = _End("It was asked to stop.", RunState.STOPPED)
+_SHUT_DOWN = _End("Its server was stopped.", RunState.QUEUED)
+_CHANGED = _End("Its job was changed or suspended.", RunState.QUEUED)
+
+
+class NotWantedError(Exception):
+    """A run in real time whose job is offline by now."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"Job {job} is offline.")
 
 
 class _DiedError(Exception):
@@ -297,3 +339,8 @@ class _Unopened:
 
     def counts(self) -> Counts:
         return self.going.counts
+
+    def trouble(self) -> None: ...
+
+    def is_wanted(self) -> bool:
+        return True

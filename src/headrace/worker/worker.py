@@ -54,7 +54,7 @@ _OURS = (SparkUnavailableError, StoreUnavailableError, HeldElsewhereError)
 """What is away here, and comes back: a task is not failed for it, however long it takes."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Worker:
     """Runs tasks until they end or it is stopped. One failing task fails alone.
 

@@ -109,7 +109,7 @@ class ChangeSettings(TableSourceSettings, group="Tables"):
     snapshot_batch_rows: int = setting(
         "About how many rows of tables are read in one batch: after a restart it goes on "
         "behind the last.",
-        default=2_000_000,
+        default=10_000_000,
         validator=Range(at_least=1),
         group="Snapshot",
     )

@@ -35,6 +35,7 @@ def bound_files(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(FileSource, "boundary_kinds", frozenset({BoundaryKind.TIME}))
     patch.setattr(FileSource, "fill_in_boundaries", classmethod(fill))
+    patch.setattr(FileSource, "follow_from", classmethod(fill))
 
 
 def appends(patch: pytest.MonkeyPatch, *, does: bool = True) -> None:

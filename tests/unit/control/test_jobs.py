@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.control.offline_jobs import bound_files, document, execute
+from tests.unit.control.offline_jobs import appends, bound_files, document, execute
 
 from headrace.control import Jobs, NotApproverError
-from headrace.model import JobState, Run, RunState
+from headrace.model import JobState, Run, RunState, Trigger
 from headrace.plugins import Registry
 from headrace.scheduler import Scheduler
-from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk import ConfigError, ConfigErrors, StateError
 from headrace.store import JobChangedError, JobStore, memory_database
 
 START = datetime(2024, 3, 30, tzinfo=UTC)
@@ -197,3 +197,96 @@ def test_what_is_beyond_all_dates_is_an_error_of_its_key(
     with pytest.raises(ConfigErrors) as raised:
         desk.make(**schedule)
     assert field in {error.field for error in raised.value.errors}
+
+
+def live(**more: Any) -> dict[str, Any]:
+    found = document(mode="realtime", **more)
+    del found["schedule"]
+    return found
+
+
+def test_a_job_in_real_time_goes_on_behind_the_windows_that_were_made(desk: Desk) -> None:
+    desk.make(catchup="all")
+    desk.tick()
+    desk.jobs.edit("flights", live(), "ann")
+    desk.tick()
+    [run] = [run for run in desk.jobs.runs("flights") if run.is_live]
+    assert run.boundaries.times == (START + 3 * HOUR, None)
+    assert desk.state is JobState.RUNNING
+    desk.now += 5 * HOUR
+    desk.tick()
+    assert len(desk.jobs.runs("flights")) == 4, "its schedule makes no windows any more"
+    view = desk.jobs.view("flights")
+    assert (view.fires, view.spec and view.spec.schedule) == ([], None)
+
+
+def test_a_job_whose_schedule_has_ended_goes_on_behind_its_end(desk: Desk) -> None:
+    desk.make(catchup="all", end="2024-03-30T02:30:00")
+    desk.tick()
+    execute(desk.jobs)
+    assert desk.state is JobState.FINISHED
+    assert desk.jobs.edit("flights", live(), "ann").state is JobState.APPROVED
+    desk.tick()
+    assert desk.jobs.runs("flights")[0].boundaries.times[0] == START + 2.5 * HOUR
+
+
+def test_a_new_job_in_real_time_reads_all(desk: Desk) -> None:
+    desk.jobs.create(live(), "ann")
+    desk.jobs.submit("flights", "ann")
+    desk.tick()
+    [run] = desk.jobs.runs("flights")
+    assert (run.trigger, run.boundaries.lower) == (Trigger.REALTIME, None)
+
+
+def test_a_draft_that_has_run_no_window_reads_all_in_real_time(desk: Desk) -> None:
+    desk.make(submit=False)
+    assert desk.jobs.edit("flights", live(), "ann").cursor is None
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_real_time_is_left_only_where_no_row_is_written_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, twice: bool
+) -> None:
+    appends(monkeypatch, does=twice)
+    desk.jobs.create(live(), "ann")
+    desk.jobs.submit("flights", "ann")
+    desk.tick()
+    if twice:
+        with pytest.raises(ConfigError) as found:
+            desk.edit(start="2024-03-30T00:00:00")
+        assert found.value.field == "schedule.start"
+        desk.edit(start="2024-03-31T00:00:00")
+    else:
+        desk.edit(start="2024-03-30T00:00:00", catchup="all")
+    desk.tick()
+    assert (desk.hours() == [(0, 1), (1, 2), (2, 3)]) is not twice
+
+
+def test_a_job_without_a_schedule_begins_anew_only_where_no_row_is_written_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends(monkeypatch)
+    by_hand = document()
+    del by_hand["schedule"]
+    desk.jobs.create(by_hand, "ann")
+    desk.jobs.submit("flights", "ann")
+    bounds = ("2024-03-30T00:00:00Z", "2024-03-30T01:00:00Z")
+    desk.jobs.trigger("flights", "ann", *bounds)
+    with pytest.raises(ConfigError) as found:
+        desk.jobs.edit("flights", live(), "ann")
+    assert found.value.field == "mode"
+    appends(monkeypatch, does=False)
+    assert desk.jobs.edit("flights", live(), "ann").cursor is None
+
+
+def test_a_job_in_real_time_has_no_schedule_no_timeout_and_no_windows(desk: Desk) -> None:
+    with pytest.raises(ConfigErrors) as wrong:
+        desk.jobs.create(document(mode="realtime", timeout="1 hour"), "ann")
+    assert {each.field for each in wrong.value.errors} == {"schedule", "timeout"}
+    desk.jobs.create(live(), "ann")
+    desk.jobs.submit("flights", "ann")
+    desk.tick()
+    with pytest.raises(StateError):
+        desk.jobs.trigger("flights", "ann")
+    with pytest.raises(StateError):
+        desk.jobs.backfill("flights", START, desk.now, "ann")

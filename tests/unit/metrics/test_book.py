@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from tests.unit.metrics.told import AT, batch, connector, empty, run
 
-from headrace.metrics import WorkerMetrics
+from headrace.metrics import JobMetrics, WorkerMetrics
 from headrace.model import ConnectorState, TaskId, TaskState
 from headrace.sdk import Lag
 
@@ -171,3 +171,20 @@ def test_one_version_of_a_connector_is_shown_that_of_its_plugin_now():
         book.connector_changed(connector("a"), ConnectorState.RUNNING, [])
     assert values(book, "headrace_connector_info", version="2") == [1]
     assert values(book, "headrace_connector_info", version="1") == []
+
+
+def test_the_runs_of_a_job_are_counted_as_its_own_however_many_they_are():
+    book = empty()
+    runs = JobMetrics(book)
+    for number in range(100):
+        task = TaskId(f"a@{number}.1", 0)
+        runs.state_changed(task, TaskState.UNASSIGNED, None)
+        runs.state_changed(task, TaskState.RUNNING, None)
+        runs.started(task)
+        runs.batch_finished(batch(task, read=5, written=5), SECOND)
+        runs.committed(task, SECOND)
+        runs.state_changed(task, TaskState.COMPLETED, None)
+    of_job = {"connector": "a@", "task": "0"}
+    assert value(book, "headrace_task_records_read_total", **of_job) == 500
+    assert value(book, "headrace_task_restarts_total", **of_job) == 0
+    assert {each.labels.get("connector") for each in book.samples()} == {None, "a@"}

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,8 +22,15 @@ from headrace.model import (
     Trigger,
 )
 from headrace.sdk import Alert, Boundaries, ConfigError, RetriableError
-from headrace.store import AlertStore, JobStore, NewAlert, NewRun, memory_database
-from headrace.worker import RunWorker
+from headrace.store import (
+    AlertStore,
+    JobChange,
+    JobStore,
+    NewAlert,
+    NewRun,
+    memory_database,
+)
+from headrace.worker import NotWantedError, RunWorker
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -40,6 +47,7 @@ class Execution:
     ended: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
     stopped: bool = False
+    wanted: bool = True
 
     def run(self) -> None:
         self.ended.wait()
@@ -52,6 +60,12 @@ class Execution:
 
     def counts(self) -> Counts:
         return MOVED
+
+    def trouble(self) -> str | None:
+        return "The database is away."
+
+    def is_wanted(self) -> bool:
+        return self.wanted
 
 
 @dataclass
@@ -88,6 +102,12 @@ class Bench:
             for n in hours
         ]
         self.store.add_runs("orders", made, ANN)
+
+    def follow(self) -> None:
+        """Add the run of a job in real time."""
+        bounds = Boundaries.between(NOW + HOUR, None)
+        made = NewRun(boundaries=bounds, trigger=Trigger.REALTIME, due=NOW)
+        self.store.add_runs("orders", [made], ANN)
 
     def open(self, run: Run) -> Execution:
         if self.broken is not None:
@@ -292,3 +312,56 @@ def test_an_execution_that_cannot_be_made_fails_its_run(kind: type[Exception]) -
     with bench.working():
         (run,) = bench.until(RunState.FAILED)
     assert "Unknown plugin." in str(run.error)
+
+
+def test_a_run_in_real_time_begins_behind_all_windows_and_takes_no_slot_of_theirs() -> None:
+    bench = Bench()
+    bench.follow()
+    bench.add(0)
+    with bench.working() as worker:
+        worker.slots = 1
+        until(lambda: len(bench.opened) == 1)
+        time.sleep(0.1)
+        assert [each.going.is_live for each in bench.opened] == [False]
+        bench.opened[0].ended.set()
+        until(lambda: len(bench.opened) == 2)
+        bench.add(-1)
+        until(lambda: len(bench.opened) == 3)
+        assert [each.going.is_live for each in bench.opened] == [False, True, False]
+
+
+def test_a_run_in_real_time_that_is_not_wanted_as_it_is_ends_and_goes_on_when_it_may() -> None:
+    bench = Bench()
+    bench.follow()
+    with bench.working():
+        until(lambda: bool(bench.opened))
+        (job,) = bench.store.jobs()
+        suspended = replace(job, state=JobState.SUSPENDED)
+        bench.store.change(JobChange(seen=job, wanted=suspended), ANN)
+        bench.opened[0].wanted = False
+        (run,) = bench.until(RunState.QUEUED)
+        assert (run.counts, len(bench.opened)) == (MOVED, 1)
+        time.sleep(0.1)
+        assert len(bench.opened) == 1
+        bench.store.change(JobChange(seen=suspended, wanted=job), ANN)
+        until(lambda: len(bench.opened) == 2)
+        assert len({each.going.task_name for each in bench.opened}) == 1
+
+
+def test_a_run_in_real_time_is_tried_for_ever_and_shows_what_it_waits_for() -> None:
+    bench = Bench(fails=lambda run: RetriableError("gone") if run.attempt < 9 else None)
+    bench.follow()
+    with bench.working() as worker:
+        worker.policy = lambda _: RunPolicy(retries=0, retry_delay=timedelta(milliseconds=10))
+        until(lambda: len(bench.opened) == 9)
+        bench.until(RunState.RUNNING)
+        until(lambda: bench.runs()[0].error == "The database is away.")
+        assert bench.runs()[0].counts == MOVED
+
+
+def test_a_run_in_real_time_whose_job_is_offline_is_stopped() -> None:
+    bench = Bench(broken=NotWantedError("orders"))
+    bench.follow()
+    with bench.working():
+        (run,) = bench.until(RunState.STOPPED)
+    assert run.error == "Job orders is offline."

@@ -86,8 +86,17 @@ def delete(
 ) -> None:
     """Delete jobs with their runs. What they have written stays."""
     invocation = invocation_of(context)
+    terminal = invocation.terminal
     with invocation.client() as client:
         found = matching(names, client.jobs.names, "job")
-        confirm_patterns(invocation.terminal, names, found, yes=yes)
-        work = for_each(found, "deleted", client.jobs.delete)
-        carry_out(client, invocation.terminal, work, None, 0)
+        confirm_patterns(terminal, names, found, yes=yes)
+        left: dict[str, list[str]] = {}
+
+        def delete_one(name: str) -> None:
+            left[name] = client.jobs.delete(name)
+            for each in left[name] if not as_json else ():
+                terminal.print(f"{name}: {each}")
+
+        work = for_each(found, "deleted", delete_one)
+        more = lambda name: {"left": left[name]} if left.get(name) else {}  # noqa: E731
+        carry_out(client, terminal, work, None, 0, more=more)

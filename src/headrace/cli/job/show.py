@@ -59,6 +59,8 @@ def run_text(run: Mapping[str, Any] | None) -> str:
 
 def schedule_text(job: Mapping[str, Any]) -> str:
     """Return when a job runs: ``every 1 hour, Europe/Zurich``."""
+    if job["mode"] == "realtime":
+        return "real time"
     section: Mapping[str, Any] = job["schedule"] or {}
     for key in ("every", "cron", "after"):
         if section.get(key):

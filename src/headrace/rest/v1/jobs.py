@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from headrace.control import BALANCE, Jobs, JobView
-from headrace.model import JobState, Run, RunState, Trigger
+from headrace.model import JobState, Mode, Run, RunState, Trigger
 from headrace.rest.auth import caller, caller_name
 from headrace.rest.requests import Encoded, JsonMap, WholeText, storable
 from headrace.rest.v1.counts import RecordCounts
@@ -68,7 +68,9 @@ class RunShown(BaseModel):
     stopping: bool = Field(description="Whether it was asked to stop.")
     paused: bool = Field(description="Whether it waits for its backfill to be resumed.")
     application: str | None = Field(description="Spark's, of the newest attempt.")
-    error: str | None = Field(description="Why the newest attempt has failed.")
+    error: str | None = Field(
+        description="Why the newest attempt has failed, or tries again what it does."
+    )
     began: datetime | None = Field(description="When the newest attempt began.")
     ended: datetime | None
     seconds: float | None = Field(description="How long that took, or has taken so far.")
@@ -125,6 +127,10 @@ class JobSummary(BaseModel):
     name: str
     state: JobState
     why: str | None = Field(description="Why it was rejected or has failed.")
+    mode: Mode | None = Field(
+        description="Whether it reads windows or follows its source; null if its document "
+        "cannot be read."
+    )
     version: int = Field(description="The number of its document, from 1.")
     changed: datetime
     by: str = Field(description="Who has changed it last.")
@@ -149,6 +155,7 @@ class JobSummary(BaseModel):
             "name": job.name,
             "state": job.state,
             "why": job.why,
+            "mode": spec and spec.mode,
             "version": job.version,
             "changed": job.changed,
             "by": job.by,
@@ -173,6 +180,10 @@ class JobDeleted(BaseModel):
     """A job that is gone, with its runs; what they have written stays."""
 
     name: str
+    left: list[str] = Field(
+        description="What it leaves at its source, such as a replication slot, and how that is "
+        "dropped."
+    )
 
 
 class Rejection(BaseModel):
@@ -256,8 +267,7 @@ def job_routes(jobs: Jobs) -> APIRouter:
     @router.delete("/{name}", summary="Delete a job", responses=problems(404, 409))
     def delete(name: Encoded, request: Request) -> JobDeleted:
         """Delete a job with its runs. What they have written stays."""
-        jobs.delete(name, caller(request))
-        return JobDeleted(name=name)
+        return JobDeleted(name=name, left=list(jobs.delete(name, caller(request))))
 
     @router.get("/{name}/fires", summary="Preview a job's schedule", responses=problems(404))
     def fires(name: Encoded, count: Annotated[int, Query(ge=1, le=1000)] = 10) -> FireList:

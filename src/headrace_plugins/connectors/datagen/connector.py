@@ -408,6 +408,17 @@ class DatagenSource(SourceConnector):
 
     @override
     @classmethod
+    def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        settings, start = DatagenSettings.from_config(config), _options(config).plan.start
+        first = max(settings.first_row, _row(boundaries.kind, str(boundaries.lower), start))
+        filled = {**config.originals, "first.row": str(first)}
+        if settings.rows is not None:
+            left = settings.first_row + settings.rows - first
+            filled["rows"] = str(max(0, left))
+        return filled
+
+    @override
+    @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
         for partition, offset in position.items():
             row = offset.get("row")

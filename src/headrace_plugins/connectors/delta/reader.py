@@ -199,7 +199,7 @@ class DeltaReader(FrameSource):
         end, time = self.settings.ending_version, self.settings.ending_timestamp
         if end is not None:
             return place.version >= end
-        return in_window or (time is not None and self._last(newest) < newest)
+        return self.settings.ends or (time is not None and self._last(newest) < newest)
 
     @override
     def size_bytes(self, start: Position, end: Position) -> int:
@@ -423,7 +423,7 @@ class DeltaReader(FrameSource):
         if settings.ending_timestamp is not None:
             end = time_of("ending.timestamp", settings.ending_timestamp)
             return min(newest, self._history.version_at(end))
-        if settings.window is not None and settings.takes_snapshot and place is not None:
+        if settings.ends and settings.takes_snapshot and place is not None:
             return place.version  # it is the rows of that snapshot that are chosen from
         return newest
 

@@ -25,7 +25,7 @@ from headrace_plugins.connectors.delta.frames import columns_of, key_sql, schema
 from headrace_plugins.connectors.delta.history import CHANGE_FEED, TableHistory
 from headrace_plugins.connectors.delta.reader import DeltaReader, too_new
 from headrace_plugins.connectors.delta.settings import LATEST, DeltaSourceSettings
-from headrace_plugins.window import WINDOW_KEYS, filled_in, require_column
+from headrace_plugins.window import WINDOW_KEYS, filled_in, followed, require_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -165,6 +165,11 @@ class DeltaSource(SourceConnector):
             return _committed(config, boundaries)
         require_column(boundaries.kind, column)
         return filled_in(config, boundaries)
+
+    @override
+    @classmethod
+    def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        return followed(cls.fill_in_boundaries(config, boundaries))
 
     @override
     @classmethod

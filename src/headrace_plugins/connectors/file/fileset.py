@@ -205,7 +205,7 @@ class FileSet(FrameSource):
 
     @override
     def ended(self, position: Position) -> bool:
-        if self._settings.keys.window is None or any(self._ledger.files(self._place(position))):
+        if not self._settings.keys.ends or any(self._ledger.files(self._place(position))):
             return False
         new, unsettled = self._new()
         return not new and unsettled is None

@@ -43,7 +43,13 @@ from headrace_plugins.connectors.file.settings import (
     follows,
 )
 from headrace_plugins.connectors.file.time_patterns import TimePattern
-from headrace_plugins.window import WINDOW_KEYS, filled_in, require_column, zone_named
+from headrace_plugins.window import (
+    WINDOW_KEYS,
+    filled_in,
+    followed,
+    require_column,
+    zone_named,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -179,6 +185,11 @@ class FileSource(SourceConnector):
                 schema, settings.time_zone, configured_path(config)
             )
         return filled
+
+    @override
+    @classmethod
+    def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        return followed(cls.fill_in_boundaries(config, boundaries))
 
     @override
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -157,6 +158,29 @@ class JdbcSource(SourceConnector):
 
     @override
     @classmethod
+    def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        settings = JdbcSourceSettings.from_config(config)
+        [*times], number = settings.timestamp_column_name, settings.incrementing_column_name
+        column, lower = settings.window_column, str(boundaries.lower)
+        if boundaries.kind is BoundaryKind.TIME and times and column in {None, times[0]}:
+            [at, _] = boundaries.times
+            assert at is not None
+            # The mode compares in milliseconds; a time within one would lose or repeat rows.
+            more = {"timestamp.initial": str(_whole_ms(at))}
+        elif boundaries.kind is BoundaryKind.VALUE and number and column in {None, number}:
+            more = {"incrementing.initial": str(int(lower) - 1)}
+        else:
+            raise ConfigError(
+                problem="In real time a database is followed by the column of its mode, and "
+                "that must be the one that bounds are of.",
+                fix="Set mode to timestamp, and timestamp.column.name to the column of the "
+                "windows; for windows of numbers incrementing, and incrementing.column.name.",
+                field="mode",
+            )
+        return {**config.originals, **more}
+
+    @override
+    @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
         bulk = Mode(config["mode"]) is Mode.BULK
         for partition, offset in position.items():
@@ -170,6 +194,13 @@ class JdbcSource(SourceConnector):
                     "to read all again.",
                     field="offsets",
                 )
+
+
+def _whole_ms(at: datetime) -> int:
+    if at.microsecond % 1000:
+        problem, fix = f"The bound {at} is not a whole millisecond.", "Choose another one."
+        raise ConfigError(problem, fix=fix, field="mode")
+    return int(at.timestamp() * 1000)
 
 
 def _is_part(name: str, value: object) -> bool:
