@@ -97,7 +97,7 @@ class AlertPolicy:
             parts += f"{counts.rejected:,} rejected"
             text = f"is not in balance: {counts.read:,} records were read, and {parts}"
             yield AlertKind.BALANCE, text
-        if run.state is RunState.SUCCEEDED:
+        if run.state is RunState.SUCCEEDED and not run.is_live:
             yield from self._unusual(run, earlier)
 
     def _unusual(self, run: Run, earlier: Iterable[Run]) -> Iterator[tuple[AlertKind, str]]:

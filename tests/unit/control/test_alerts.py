@@ -285,7 +285,7 @@ def test_the_keys_of_alerts_are_checked() -> None:
 
 
 def test_a_job_names_only_channels_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.control.jobs.check_job", lambda d, _: read_job(d))
+    monkeypatch.setattr("headrace.control.jobs.check_job", lambda d, *_: read_job(d))
     jobs = Jobs(
         store=JobStore(memory_database()),
         registry=Registry(),

@@ -95,6 +95,8 @@ def test_an_empty_run_alerts_where_that_is_not_expected() -> None:
     assert kinds(AlertPolicy(empty=True), run(rows=0)) == ["empty"]
     assert kinds(AlertPolicy(empty=True), run(rows=1)) == []
     assert kinds(AlertPolicy(empty=True), run(RunState.FAILED, rows=0)) == ["failed"]
+    live = run(rows=0, trigger=Trigger.REALTIME)
+    assert kinds(AlertPolicy(empty=True), live) == []
     # It is not told of twice.
     both = AlertPolicy(empty=True, rows_factor=2)
     assert kinds(both, run(rows=0), *[run(rows=100)] * 5) == ["empty"]
