@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from headrace.sdk import Schema, SinkBatch, StagedWrite
+    from headrace.sdk import Schema, SinkBatch
+    from headrace.sdk.sink import StagedWrite
     from headrace_plugins.target_table import TableSelection, TargetTable
 
 _REASON = "table.mapping"

@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any
 import javaproperties
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    ConfigProvider,
-    RetriableError,
-    SetupError,
-)
+from headrace.sdk import ConfigError, ConfigProvider, RetriableError
 from headrace.sdk.config import NullOr, Password, Range, Regex, Settings, setting
+from headrace.sdk.errors import SetupError
 from headrace.sdk.provider import allowed_path
 
 if TYPE_CHECKING:

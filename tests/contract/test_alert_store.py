@@ -16,8 +16,9 @@ from tests.unit.worker.scripts import until
 from typing_extensions import override
 
 from headrace.model import Counts, DeliveryState, RunState, Trigger
-from headrace.sdk import Alert, AlertChannel, Boundaries, StaleEpochError
+from headrace.sdk import Alert, AlertChannel, Boundaries
 from headrace.sdk.config import Config
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import (
     AlertStore,
     Delivery,

@@ -22,7 +22,8 @@ from headrace.model import (
     TaskState,
     TaskStatus,
 )
-from headrace.sdk import Position, StaleEpochError
+from headrace.sdk import Position
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import (
     ConnectorChangedError,
     ConnectorExistsError,

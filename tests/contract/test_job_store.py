@@ -18,7 +18,8 @@ from headrace.model import (
     TaskId,
     Trigger,
 )
-from headrace.sdk import Boundaries, Position, StaleEpochError
+from headrace.sdk import Boundaries, Position
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import (
     JobChange,
     JobChangedError,

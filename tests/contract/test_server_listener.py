@@ -23,7 +23,8 @@ from headrace.rest import (
     TokenFile,
     connect_app,
 )
-from headrace.sdk import ConfigError, SetupError
+from headrace.sdk import ConfigError
+from headrace.sdk.errors import SetupError
 
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - nothing listens there, it is refused or not
 CONFIG = {

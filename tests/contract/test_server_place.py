@@ -10,7 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from headrace.runtime.server import only_in_store
-from headrace.sdk import StaleEpochError, StateError
+from headrace.sdk import StateError
+from headrace.sdk.errors import StaleEpochError
 from headrace.settings import Settings
 from headrace.store import Place, ServerPlaces
 from headrace.worker import Owner

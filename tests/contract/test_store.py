@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from headrace.model import BatchState, Counts, TaskId, TaskState, TaskStatus
-from headrace.sdk import Position, Schema, StaleEpochError, StateError
+from headrace.sdk import Position, Schema, StateError
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import Place, Store
 
 TASK = TaskId("orders", 0)

@@ -15,7 +15,8 @@ from sqlalchemy import text
 from tests.postgresql_server import PostgresqlServer
 
 from headrace.model import Counts, TaskId, TaskState, TaskStatus
-from headrace.sdk import ConfigError, Position, Schema, SetupError, StaleEpochError, StateError
+from headrace.sdk import ConfigError, Position, Schema, StateError
+from headrace.sdk.errors import SetupError, StaleEpochError
 from headrace.store import Place, Store, StoreUnavailableError
 from headrace.store import migrations as migrations_module
 from headrace.store.database import open_database

@@ -16,7 +16,8 @@ from tests.contract.connect_server import CONFIG, Server, serving
 from tests.contract.test_restored_store import at, begun, moved, opened
 
 from headrace.model import TaskId
-from headrace.sdk import ConfigError, SetupError
+from headrace.sdk import ConfigError
+from headrace.sdk.errors import SetupError
 from headrace.store import (
     ConnectorStore,
     Store,

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.model import ConnectorKind, Counts, Stamp, TargetState, TaskId
-from headrace.sdk import Position, StaleEpochError, StateError
+from headrace.sdk import Position, StateError
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import (
     ConnectorStore,
     Place,

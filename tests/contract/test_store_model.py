@@ -31,7 +31,8 @@ from headrace.model import (
     TaskState,
     TaskStatus,
 )
-from headrace.sdk import HeadraceError, Position, StaleEpochError
+from headrace.sdk import HeadraceError, Position
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import (
     ConnectorStore,
     Store,

@@ -15,7 +15,8 @@ from tests.postgresql_server import PostgresqlServer
 from tests.unit.worker.scripts import Told, now, until
 
 from headrace.model import Backoff, Counts, TaskId, TaskState
-from headrace.sdk import Lag, Position, ReadLimit, StaleEpochError
+from headrace.sdk import Lag, Position, ReadLimit
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import Place, Store, StoreUnavailableError
 from headrace.worker import BatchLoop, BatchTask, Worker
 

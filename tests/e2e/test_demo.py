@@ -18,7 +18,8 @@ from tests.quick_java import QUICK_JAVA
 from headrace.demo.check import Arrival, Checker, Move, Target
 from headrace.demo.folder import TABLES, DemoFolder, check_packages
 from headrace.demo.growth import Growth, latency
-from headrace.sdk import ConfigError, SetupError
+from headrace.sdk import ConfigError
+from headrace.sdk.errors import SetupError
 
 PROGRAM = Path(sys.executable).with_name("headrace")
 

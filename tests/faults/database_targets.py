@@ -15,7 +15,8 @@ import pymysql
 from tests.mariadb_server import connect
 from typing_extensions import override
 
-from headrace.sdk import FrameSink, SinkBatch, SinkConnector, StagedWrite
+from headrace.sdk import FrameSink, SinkBatch, SinkConnector
+from headrace.sdk.sink import StagedWrite
 from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.connectors.postgres import PostgresSink
 from headrace_plugins.connectors.sqlite import SqliteSink

@@ -40,13 +40,13 @@ from headrace.sdk import (
     Schema,
     SinkBatch,
     SinkConnector,
-    StagedWrite,
 )
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.config import Config
 from headrace.sdk.delta import staged_files, staging_folder
 from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.location import Location
+from headrace.sdk.sink import StagedWrite
 from headrace.store import Store
 from headrace.topics import LETTERS, Topics
 from headrace.topics.rows import topic_row_schema

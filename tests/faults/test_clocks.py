@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.faults.doubles import ROWS, TASK, NumberTask, expected, found
 
-from headrace.sdk import StaleEpochError, StateError
+from headrace.sdk import StateError
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import Store
 
 SINKS = ("delta append", "lines")

@@ -22,7 +22,7 @@ from tests.faults.doubles import (
 )
 from tests.faults.suspended import Case, SuspendedOwner, suspended_owner
 
-from headrace.sdk import StaleEpochError
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import Store
 
 LONG = {"mysql": pytest.mark.long}

@@ -11,7 +11,8 @@ import pytest
 from headrace.control import Holding, read_definitions
 from headrace.model import Batch, BatchState, Counts, Definition, TaskId
 from headrace.runtime.app import Runtime
-from headrace.sdk import ConfigError, Mark, Position, Schema, StaleEpochError, StateError
+from headrace.sdk import ConfigError, Mark, Position, Schema, StateError
+from headrace.sdk.errors import StaleEpochError
 from headrace.settings import load_settings
 from headrace_plugins.connectors.file.folder import FolderSink
 

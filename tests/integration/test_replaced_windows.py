@@ -34,8 +34,8 @@ from headrace.sdk import (
     RetriableError,
     SinkBatch,
     SinkConnector,
-    StaleEpochError,
 )
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.settings import Settings
 from headrace_plugins.connectors.delta import DeltaSink

@@ -24,11 +24,11 @@ from headrace.sdk import (
     SinkBatch,
     SinkConnector,
     SourceConnector,
-    StagedWrite,
     TaskContext,
 )
 from headrace.sdk.arrow import to_batch
 from headrace.sdk.config import Config, ConfigDef
+from headrace.sdk.sink import StagedWrite
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import rows
 from headrace.sdk.testing.driver import Arrived, Point, Row, fitted

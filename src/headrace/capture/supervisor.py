@@ -14,7 +14,8 @@ import structlog
 from headrace.capture.channel import Message, refusal
 from headrace.capture.process import HostProcess
 from headrace.model import Backoff
-from headrace.sdk import HeadraceError, SetupError, StaleEpochError
+from headrace.sdk import HeadraceError
+from headrace.sdk.errors import SetupError, StaleEpochError
 
 log = structlog.get_logger(__name__)
 

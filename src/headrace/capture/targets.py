@@ -11,9 +11,10 @@ from typing import Any
 from deltalake import DeltaTable
 
 from headrace.model import Counts
-from headrace.sdk import Mark, Schema, StaleEpochError
+from headrace.sdk import Mark, Schema
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.deltalog import create_checkpoint
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location, sync
 from headrace.sdk.mark import receipt_figures
 from headrace.topics import Topic, Topics

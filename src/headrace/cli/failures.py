@@ -10,8 +10,8 @@ import typer
 
 from headrace.cli.terminal import visible
 from headrace.model import SparkLostError
-from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, SetupError
-from headrace.sdk.errors import Category
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
+from headrace.sdk.errors import Category, SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,8 +15,8 @@ import structlog
 from typing_extensions import override
 
 from headrace.permissions import FILE, make_private_folder, make_private_home, narrow
-from headrace.sdk import SetupError
 from headrace.sdk.config.values import HIDDEN
+from headrace.sdk.errors import SetupError
 from headrace.sdk.sensitive import is_sensitive, masked
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ def list_plugins(
     """List the installed plugins."""
     from headrace.cli.failures import show
     from headrace.plugins import PluginKind, Registry
-    from headrace.sdk import SetupError
+    from headrace.sdk.errors import SetupError
 
     terminal = invocation_of(context).terminal
     registry = Registry()

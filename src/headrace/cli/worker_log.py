@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from headrace.model import SparkUnavailableError
-from headrace.sdk import StaleEpochError
+from headrace.sdk.errors import StaleEpochError
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -51,7 +51,6 @@ from headrace.sdk import (
     RecordTransform,
     Schema,
     SinkBatch,
-    StagedWrite,
     Transform,
     TransformBatch,
     UnfitRecordError,
@@ -59,7 +58,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.keyed_rows import DELETED, KeyedRows, NotKeyedError
 from headrace.sdk.location import Location
-from headrace.sdk.sink import RECORD_ID, Refused
+from headrace.sdk.sink import RECORD_ID, Refused, StagedWrite
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import literal, literal_text, quote
 from headrace.sdk.transform import TypedTransform, Types

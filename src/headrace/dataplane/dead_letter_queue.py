@@ -27,18 +27,10 @@ from headrace.dataplane.repaired_letters import few_repairs, repairs_frame
 from headrace.dataplane.sources import SourceFrame, TopicSource
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import TopicNotFoundError
-from headrace.sdk import (
-    Lag,
-    Mark,
-    Position,
-    ReadLimit,
-    Schema,
-    StaleEpochError,
-    StateError,
-    check_range,
-)
+from headrace.sdk import Lag, Mark, Position, ReadLimit, Schema, StateError, check_range
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, stage_parquet
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import schema_from_json, to_spark_json
 from headrace.sdk.sqltext import literal, sql_type

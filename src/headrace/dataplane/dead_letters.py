@@ -19,13 +19,14 @@ from headrace.dataplane.fingerprint import NOTHING_KNOWN, Fingerprint, changed_c
 from headrace.dataplane.json_sql import json_sql
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import MOST_LINES, Batch, Counts, ErrorLog, TaskId
-from headrace.sdk import DataLostError, Mark, Schema, SourceError, StaleEpochError, StateError
+from headrace.sdk import DataLostError, Mark, Schema, SourceError, StateError
 from headrace.sdk.delta import (
     AddedFile,
     discard_other_attempts,
     discard_staged,
     stage_parquet,
 )
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import sync
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.sparktypes import schema_to_json

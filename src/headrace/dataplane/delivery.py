@@ -16,17 +16,16 @@ from headrace.dataplane.refusals import record_id
 from headrace.dataplane.sinks import sink_title
 from headrace.evolution import Target
 from headrace.model import Batch, Counts
-from headrace.sdk import (
+from headrace.sdk import FrameSink, Mark, RecordExpr, Schema, SourceError, StateError
+from headrace.sdk.sink import (
+    RECORD_ID,
     Counting,
-    FrameSink,
-    Mark,
-    RecordExpr,
-    Schema,
-    SourceError,
+    Refused,
+    Selective,
     StagedWrite,
-    StateError,
+    Verified,
+    WorkerCommit,
 )
-from headrace.sdk.sink import RECORD_ID, Refused, Selective, Verified, WorkerCommit
 from headrace.sdk.sqltext import literal, quote, selected
 
 _FILTER = "filter:"

@@ -72,13 +72,13 @@ from headrace.sdk import (
     FrameSink,
     HeadraceError,
     Position,
-    RangeChangedError,
     RecordError,
     SinkBatch,
     StateError,
     StreamRows,
     TransformBatch,
 )
+from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite
 

@@ -32,12 +32,11 @@ from headrace.sdk import (
     SinkBatch,
     SinkError,
     SinkTask,
-    StagedWrite,
     Type,
 )
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.durability import Durability, durability, set_durability
-from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, Selective, class_name
+from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, Selective, StagedWrite, class_name
 from headrace.sdk.sqltext import quote, selected
 from headrace.sdk.struct_exprs import has_variant
 

@@ -21,16 +21,7 @@ from typing_extensions import override
 
 from headrace.dataplane.python_frames import with_texts
 from headrace.model import TopicRetention
-from headrace.sdk import (
-    ConfigError,
-    Counting,
-    FrameSink,
-    Mark,
-    RetriableError,
-    Schema,
-    SinkBatch,
-    StagedWrite,
-)
+from headrace.sdk import ConfigError, FrameSink, Mark, RetriableError, Schema, SinkBatch
 from headrace.sdk.delta import (
     AddedFile,
     discard_staged,
@@ -40,6 +31,7 @@ from headrace.sdk.delta import (
 )
 from headrace.sdk.folders import folder_name
 from headrace.sdk.location import Location
+from headrace.sdk.sink import Counting, StagedWrite
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import Topic, Topics, packed_row_schema, topic_row_schema
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ConfigError, SetupError
+from headrace.sdk import ConfigError
+from headrace.sdk.errors import SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,9 @@ from headrace.sdk import (
     DataLostError,
     HeadraceError,
     RetriableError,
-    SetupError,
     StateError,
 )
+from headrace.sdk.errors import SetupError
 
 
 class AlertKind(StrEnum):

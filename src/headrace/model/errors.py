@@ -9,8 +9,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, HeadraceError, RetriableError, SetupError
-from headrace.sdk.errors import Category
+from headrace.sdk import ConfigError, HeadraceError, RetriableError
+from headrace.sdk.errors import Category, SetupError
 
 
 class PluginNotFoundError(HeadraceError):

@@ -27,11 +27,11 @@ from headrace.sdk import (
     Converter,
     MetricsReporter,
     Predicate,
-    SetupError,
     SinkConnector,
     SourceConnector,
     Transform,
 )
+from headrace.sdk.errors import SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

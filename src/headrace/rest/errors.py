@@ -21,10 +21,9 @@ from headrace.sdk import (
     RetriableError,
     SinkError,
     SourceError,
-    StaleEpochError,
     StateError,
 )
-from headrace.sdk.errors import Category
+from headrace.sdk.errors import Category, StaleEpochError
 from headrace.store import (
     BackupNotSupportedError,
     ConnectorExistsError,

@@ -19,7 +19,7 @@ from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.connect import connect_app
 from headrace.rest.v1 import Workbench, v1_app
 from headrace.rest.v1.problems import PREFIX, refusal
-from headrace.sdk import SetupError
+from headrace.sdk.errors import SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

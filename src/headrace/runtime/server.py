@@ -15,7 +15,8 @@ from headrace.control import OpenPlan, TaskPlan, definition_of, parse_common, se
 from headrace.model import Connector, RestartPolicy
 from headrace.permissions import make_private_home
 from headrace.repeated_errors import RepeatedErrors
-from headrace.sdk import StaleEpochError, StateError
+from headrace.sdk import StateError
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import ServerPlaces, StoreUnavailableError
 from headrace.worker import Owner, Planned, Reconciler, StoredConnectorContext, Worker, living
 

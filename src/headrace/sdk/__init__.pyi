@@ -9,20 +9,16 @@ from .connector import (
     TaskContext as TaskContext,
 )
 from .converter import Converter as Converter, ConverterContext as ConverterContext
-from .durability import flush as flush
 from .errors import (
     ConfigError as ConfigError,
     ConfigErrors as ConfigErrors,
     DataLostError as DataLostError,
     HeadraceError as HeadraceError,
-    RangeChangedError as RangeChangedError,
     RecordError as RecordError,
     RejectedError as RejectedError,
     RetriableError as RetriableError,
-    SetupError as SetupError,
     SinkError as SinkError,
     SourceError as SourceError,
-    StaleEpochError as StaleEpochError,
     StateError as StateError,
     UnfitRecordError as UnfitRecordError,
 )
@@ -49,14 +45,12 @@ from .record import Header as Header, Record as Record
 from .schema import Field as Field, Schema as Schema, Type as Type
 from .sink import (
     BatchSink as BatchSink,
-    Counting as Counting,
     FrameSink as FrameSink,
     RecordSink as RecordSink,
     Refusal as Refusal,
     SinkBatch as SinkBatch,
     SinkConnector as SinkConnector,
     SinkTask as SinkTask,
-    StagedWrite as StagedWrite,
 )
 from .sources import (
     ArrowParts as ArrowParts,

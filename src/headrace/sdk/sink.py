@@ -77,8 +77,9 @@ class StagedWrite(Protocol):
         ``if mark.wrote(receipt that it holds, or None): return``.
 
         What it stands for is durable on return. A sink that writes files calls
-        ``headrace.sdk.flush`` with those of the attempt before the mark is visible, and with
-        the mark's before it returns: a loss of power must not leave a mark without its rows.
+        ``headrace.sdk.durability.flush`` with those of the attempt before the mark is visible,
+        and with the mark's before it returns: a loss of power must not leave a mark without
+        its rows.
         Raises StaleEpochError: the target holds the batch from another attempt (``Mark.wrote``
         raises it), or a newer one.
         """

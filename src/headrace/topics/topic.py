@@ -16,9 +16,10 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 
 from headrace.model import TopicRetention, topic_matcher
-from headrace.sdk import DataLostError, Mark, RetriableError, Schema, StaleEpochError
+from headrace.sdk import DataLostError, Mark, RetriableError, Schema
 from headrace.sdk.delta import AddedFile, add_files, find_receipt
 from headrace.sdk.deltalog import create_table, flush_commits
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.schema_evolution import evolve

@@ -22,14 +22,13 @@ from headrace.sdk import (
     DataLostError,
     Lag,
     Position,
-    RangeChangedError,
     ReadLimit,
     RetriableError,
     SinkError,
     SourceError,
-    StaleEpochError,
     StateError,
 )
+from headrace.sdk.errors import RangeChangedError, StaleEpochError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,16 +21,8 @@ from headrace.capture import (
     refusal,
 )
 from headrace.model import Backoff, Batch, Counts, Lease, TaskId
-from headrace.sdk import (
-    HeadraceError,
-    Lag,
-    Mark,
-    Position,
-    RetriableError,
-    SourceError,
-    StaleEpochError,
-)
-from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk import HeadraceError, Lag, Mark, Position, RetriableError, SourceError
+from headrace.sdk.errors import StaleEpochError, StorageUnavailableError
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 from headrace.sdk.storage import storage_error
 from headrace.store import Store, StoreUnavailableError

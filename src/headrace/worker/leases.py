@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import structlog
 
 from headrace.model import Lease, TargetState, TaskId, TaskState, TaskStatus
-from headrace.sdk import RetriableError, StaleEpochError, StateError
+from headrace.sdk import RetriableError, StateError
+from headrace.sdk.errors import StaleEpochError
 from headrace.worker.events import labels
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from headrace.sdk import (
     HeadraceError,
     RecordError,
     RetriableError,
-    StaleEpochError,
     UnfitRecordError,
 )
-from headrace.sdk.errors import Category
+from headrace.sdk.errors import Category, StaleEpochError
 
 _SOON = 5.0
 """Seconds after which a start is tried again that was not even a try."""

@@ -21,7 +21,8 @@ from headrace.model import (
     cause_of,
 )
 from headrace.repeated_errors import RepeatedErrors
-from headrace.sdk import ConfigError, ConfigErrors, StaleEpochError
+from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import StoreUnavailableError
 from headrace.worker.events import as_it_is, trace_of
 

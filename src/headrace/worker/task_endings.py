@@ -13,7 +13,8 @@ import structlog
 
 from headrace.model import Lease, TaskId, TaskState, TaskStatus
 from headrace.plugins import aside, has_ended
-from headrace.sdk import StaleEpochError, StateError
+from headrace.sdk import StateError
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import Store, StoreDamagedError, StoreUnavailableError, TaskRemovedError
 from headrace.worker.events import Events, labelled, labels, traced
 

@@ -21,10 +21,9 @@ from headrace.sdk import (
     Lag,
     RetriableError,
     SourceError,
-    StaleEpochError,
     StateError,
 )
-from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk.errors import StaleEpochError, StorageUnavailableError
 from headrace.sdk.storage import denied_error, storage_error
 from headrace.store import Store, StoreUnavailableError
 from headrace.worker.events import (

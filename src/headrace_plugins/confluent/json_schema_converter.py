@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import Converter, Schema, SetupError, Type
+from headrace.sdk import Converter, Schema, Type
 from headrace.sdk.config import Config, setting
 from headrace.sdk.connectjson import connect_json
 from headrace.sdk.converter import Converted, Decoded, Group
+from headrace.sdk.errors import SetupError
 from headrace.sdk.schema import DECIMAL
 from headrace.sdk.sqltext import literal, quote
 from headrace_plugins.confluent.json_schema_payloads import (

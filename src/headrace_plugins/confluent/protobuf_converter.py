@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Converter, RecordError, Schema, SetupError
+from headrace.sdk import Converter, RecordError, Schema
 from headrace.sdk.converter import ArrowCall, Converted, Fault
+from headrace.sdk.errors import SetupError
 from headrace.sdk.sqltext import literal
 from headrace.sdk.struct_exprs import texts_of_variants
 from headrace_plugins.confluent.protobuf_options import ProtoOptions

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, RetriableError, Schema, SetupError, Type
+from headrace.sdk import ConfigError, RetriableError, Schema, Type
 from headrace.sdk.connector import Finding, Verdict
+from headrace.sdk.errors import SetupError
 from headrace.sdk.schema import (
     DATE,
     DECIMAL,

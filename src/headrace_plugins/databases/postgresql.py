@@ -14,16 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    RecordError,
-    RetriableError,
-    Schema,
-    SetupError,
-    Type,
-)
+from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, Type
 from headrace.sdk.connector import Finding, Verdict
-from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk.errors import SetupError, StorageUnavailableError
 from headrace.sdk.schema import (
     DATE,
     DECIMAL,

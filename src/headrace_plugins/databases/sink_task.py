@@ -15,18 +15,10 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    Counting,
-    FrameSink,
-    RecordError,
-    Refusal,
-    RetriableError,
-    Schema,
-)
+from headrace.sdk import ConfigError, FrameSink, RecordError, Refusal, RetriableError, Schema
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.schema import primary_key
-from headrace.sdk.sink import RECORD_ID, ArrowWrite, Refused, class_name
+from headrace.sdk.sink import RECORD_ID, ArrowWrite, Counting, Refused, class_name
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
 from headrace_plugins.databases.clearance import Clearance, windowed_records
@@ -63,8 +55,9 @@ from headrace_plugins.table_mapping import TableRules
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
+    from headrace.sdk import Mark, SinkBatch, TaskContext
     from headrace.sdk.config import Config
+    from headrace.sdk.sink import StagedWrite
     from headrace_plugins.databases.database import Database, Session
     from headrace_plugins.replaced_window import RunWindow
     from headrace_plugins.target_table import TargetTable

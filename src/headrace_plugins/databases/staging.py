@@ -14,15 +14,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sdk import (
-    ConfigError,
-    RecordError,
-    RetriableError,
-    Schema,
-    StaleEpochError,
-    StateError,
-)
+from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, StateError
 from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.keyed_rows import DELETED
 from headrace_plugins.databases.catalog import TableName, check_cases
 from headrace_plugins.databases.errors import DatabaseError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headrace.sdk import SetupError
+from headrace.sdk.errors import SetupError
 from headrace_plugins.confluent.schema_registry import (
     InvalidSchemaError,
     SchemaText,

@@ -22,9 +22,9 @@ from headrace.sdk import (
     Refusal,
     SinkBatch,
     SinkConnector,
-    StagedWrite,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
+from headrace.sdk.sink import StagedWrite
 from headrace.sdk.testing import BrokenPromiseError, Point, SinkAcceptance, SinkDriver
 from headrace.sdk.testing.sinks import Fed
 

@@ -18,7 +18,8 @@ from headrace.model import (
     ToleranceLimits,
     TooManyRejectedError,
 )
-from headrace.sdk import Position, RetriableError, SetupError, SourceError
+from headrace.sdk import Position, RetriableError, SourceError
+from headrace.sdk.errors import SetupError
 from headrace.worker import ToleranceGuard, Worker
 
 pytestmark = pytest.mark.timeout(120)

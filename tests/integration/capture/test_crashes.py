@@ -21,7 +21,8 @@ from headrace.capture.capture import Gathering
 from headrace.capture.staging import Stager
 from headrace.capture.targets import Addition
 from headrace.model import Counts, TaskId
-from headrace.sdk import Mark, Position, Schema, StaleEpochError
+from headrace.sdk import Mark, Position, Schema
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 
 pytestmark = pytest.mark.timeout(240)

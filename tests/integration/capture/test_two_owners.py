@@ -9,7 +9,7 @@ import pytest
 from tests.integration.capture.host_bench import VARIABLES, Bench, until
 
 from headrace.capture import HostSupervisor
-from headrace.sdk import StaleEpochError
+from headrace.sdk.errors import StaleEpochError
 from headrace.worker.capture import CaptureTask
 
 pytestmark = pytest.mark.timeout(600)

@@ -18,8 +18,9 @@ from tests.integration.changes.test_log_examination import examined
 from tests.integration.changes.test_slots import TABLE, followed, of_table, patiently
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import DataLostError, RetriableError, SetupError
+from headrace.sdk import DataLostError, RetriableError
 from headrace.sdk.connector import Verdict
+from headrace.sdk.errors import SetupError
 from headrace.settings import load_settings
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import find_java

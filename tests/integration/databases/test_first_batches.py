@@ -18,14 +18,8 @@ from tests.mariadb_server import MariadbServer
 from tests.postgresql_server import PostgresqlServer
 from tests.task_doubles import Context
 
-from headrace.sdk import (
-    ConfigError,
-    FrameSink,
-    Mark,
-    RetriableError,
-    SinkConnector,
-    StagedWrite,
-)
+from headrace.sdk import ConfigError, FrameSink, Mark, RetriableError, SinkConnector
+from headrace.sdk.sink import StagedWrite
 from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.connectors.postgres import PostgresSink
 from headrace_plugins.connectors.sqlite import SqliteSink

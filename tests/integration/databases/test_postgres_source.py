@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.sdk import ConfigError, Position, RangeChangedError, ReadLimit, StateError
+from headrace.sdk import ConfigError, Position, ReadLimit, StateError
+from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.sources import ArrowParts
 from headrace_plugins.connectors.jdbc import JdbcSource
 from headrace_plugins.connectors.jdbc.reader import TablesTask

@@ -24,12 +24,12 @@ from headrace.sdk import (
     ConfigError,
     HeadraceError,
     Position,
-    RangeChangedError,
     ReadLimit,
     RetriableError,
     SourceError,
 )
 from headrace.sdk.connector import Verdict
+from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.sources import StreamRows
 from headrace_plugins.connectors.jdbc import JdbcSource
 from headrace_plugins.connectors.jdbc.reader import QueryTask

@@ -26,7 +26,8 @@ from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader, Step, TopicSource
 from headrace.model import Batch, Counts, ToleranceExceededError
-from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit, StaleEpochError
+from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics

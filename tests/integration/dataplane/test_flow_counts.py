@@ -17,7 +17,8 @@ from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
-from headrace.sdk import Counting, Position, SourceError
+from headrace.sdk import Position, SourceError
+from headrace.sdk.sink import Counting
 from headrace_plugins.transforms.sql import Filter
 
 pytestmark = pytest.mark.spark

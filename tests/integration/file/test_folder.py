@@ -13,15 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.sdk import (
-    ConfigError,
-    FrameSink,
-    RecordError,
-    Schema,
-    SinkBatch,
-    SinkError,
-    StaleEpochError,
-)
+from headrace.sdk import ConfigError, FrameSink, RecordError, Schema, SinkBatch, SinkError
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import sql_type
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.sdk import FrameSink, Schema, SinkBatch, StaleEpochError
+from headrace.sdk import FrameSink, Schema, SinkBatch
+from headrace.sdk.errors import StaleEpochError
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,9 @@ from tests.integration.file.test_flow_of_files import TASK, batch
 
 from headrace.control.planning import SourcePlan
 from headrace.dataplane import DeadLetterWriter, Flow, FrameReader
-from headrace.sdk import FrameSink, FrameSource, Position, StagedWrite, StateError
+from headrace.sdk import FrameSink, FrameSource, Position, StateError
 from headrace.sdk.location import Location
+from headrace.sdk.sink import StagedWrite
 from headrace.topics import Topics
 from headrace_plugins.connectors.file import FileSource
 

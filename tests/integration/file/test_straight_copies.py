@@ -20,9 +20,9 @@ from tests.task_doubles import Context
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
 from headrace.model import Batch, ToleranceExceededError
-from headrace.sdk import FrameSink, Position, ReadLimit, SourceError, StagedWrite
+from headrace.sdk import FrameSink, Position, ReadLimit, SourceError
 from headrace.sdk.location import Location
-from headrace.sdk.sink import ArrowWrite
+from headrace.sdk.sink import ArrowWrite, StagedWrite
 from headrace.topics import Topics
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.file import FileSink, FileSource, text_parts

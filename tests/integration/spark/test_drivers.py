@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from tests.jdbc_drivers import H2, OTHER_H2, SQLITE
 
 from headrace.cli.progress import Scoreboard
-from headrace.sdk import ConfigError, SetupError
+from headrace.sdk import ConfigError
+from headrace.sdk.errors import SetupError
 from headrace.sdk.jdbc import JdbcDriver, LoadedDriver, load_driver, loads_drivers
 from headrace.settings import Settings, load_settings
 from headrace.spark import Drivers

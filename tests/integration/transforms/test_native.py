@@ -10,7 +10,8 @@ from tests.integration.dataplane.flow_doubles import Kept, batch, condition, flo
 from headrace.dataplane import Step
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.records import record_frame
-from headrace.sdk import ConfigError, Counting, Schema
+from headrace.sdk import ConfigError, Schema
+from headrace.sdk.sink import Counting
 from headrace_plugins.transforms import (
     Cast,
     Filter,

@@ -11,14 +11,8 @@ import pytest
 from headrace.capture.channel import Channel, error_from_json, error_to_json
 from headrace.capture.process import Voice
 from headrace.model import ToleranceExceededError
-from headrace.sdk import (
-    ConfigError,
-    ConfigErrors,
-    HeadraceError,
-    RetriableError,
-    SourceError,
-    StaleEpochError,
-)
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, RetriableError, SourceError
+from headrace.sdk.errors import StaleEpochError
 
 
 @pytest.mark.parametrize(

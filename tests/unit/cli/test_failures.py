@@ -12,7 +12,8 @@ from headrace.cli.run import show_summary
 from headrace.cli.summary import Summary
 from headrace.cli.terminal import Terminal
 from headrace.model import PluginNotFoundError, TaskId
-from headrace.sdk import ConfigError, ConfigErrors, SetupError, SinkError, SourceError
+from headrace.sdk import ConfigError, ConfigErrors, SinkError, SourceError
+from headrace.sdk.errors import SetupError
 
 
 @pytest.mark.parametrize(

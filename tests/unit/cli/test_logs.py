@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headrace.cli.logs import LOG_FILE, configure_logs, hide_secrets
 from headrace.cli.terminal import Terminal
-from headrace.sdk import SetupError
 from headrace.sdk.config import Password
+from headrace.sdk.errors import SetupError
 
 
 def _lines(folder: Path) -> list[dict[str, object]]:

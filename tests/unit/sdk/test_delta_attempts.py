@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headrace.sdk import Mark, StaleEpochError
+from headrace.sdk import Mark
 from headrace.sdk.delta import AddedFile, add_files, find_receipt
+from headrace.sdk.errors import StaleEpochError
 
 ROWS = pa.table({"a": [1]})
 FIRST = Mark("app", 1, 1, "range")

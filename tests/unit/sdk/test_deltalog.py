@@ -10,7 +10,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 
-from headrace.sdk import DataLostError, Mark, RetriableError, StaleEpochError, deltalog
+from headrace.sdk import DataLostError, Mark, RetriableError, deltalog
 from headrace.sdk.delta import AddedFile, add_files
 from headrace.sdk.deltalog import (
     CommitConflictError,
@@ -20,6 +20,7 @@ from headrace.sdk.deltalog import (
     create_table,
     flush_commits,
 )
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from headrace.sdk import Mark, StaleEpochError
+from headrace.sdk import Mark
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.mark import receipt_figures
 
 MINE = Mark("app", 7, 2, "range")

@@ -15,9 +15,10 @@ from headrace.dataplane.dead_letters import (
     StagedDeadLetters,
 )
 from headrace.model import Counts, TaskId
-from headrace.sdk import DataLostError, Mark, Position, ReadLimit, StaleEpochError, StateError
+from headrace.sdk import DataLostError, Mark, Position, ReadLimit, StateError
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import AddedFile, discard_other_attempts, staging_folder
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.topics import LETTERS, Topic, TopicReader, Topics
 

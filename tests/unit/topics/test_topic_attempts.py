@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.topics.made_topics import append, part
 
-from headrace.sdk import DataLostError, Mark, StaleEpochError
+from headrace.sdk import DataLostError, Mark
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.topics import Topic, Topics
 

@@ -25,8 +25,9 @@ from typing_extensions import override
 
 from headrace.capture.targets import Addition, Targets
 from headrace.model import Counts, TopicRetention
-from headrace.sdk import DataLostError, Mark, Position, ReadLimit, Schema, StaleEpochError
+from headrace.sdk import DataLostError, Mark, Position, ReadLimit, Schema
 from headrace.sdk.delta import AddedFile
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.mark import receipt_figures
 from headrace.topics import (

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.unit.topics.made_topics import part
 
-from headrace.sdk import Mark, Schema, StaleEpochError
+from headrace.sdk import Mark, Schema
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.topics import Topic, Topics
 

@@ -12,12 +12,12 @@ from headrace.sdk import (
     DataLostError,
     Lag,
     Position,
-    RangeChangedError,
     ReadLimit,
     RetriableError,
     SourceError,
     StateError,
 )
+from headrace.sdk.errors import RangeChangedError
 from headrace.store import Store, StoreUnavailableError
 from headrace.worker import BatchLoop
 

@@ -12,7 +12,8 @@ from tests.unit.topics.made_topics import part
 from headrace.capture import CaptureSpec
 from headrace.capture.targets import Addition, Targets
 from headrace.model import Counts, TaskId
-from headrace.sdk import Mark, Position, StaleEpochError
+from headrace.sdk import Mark, Position
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.store import Store, StoreUnavailableError
 from headrace.topics import Topic, Topics

@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.model import Batch, Counts, Lease, TaskId
-from headrace.sdk import (
-    DataLostError,
-    Lag,
-    Position,
-    ReadLimit,
-    RetriableError,
-    StaleEpochError,
-)
+from headrace.sdk import DataLostError, Lag, Position, ReadLimit, RetriableError
+from headrace.sdk.errors import StaleEpochError
 from headrace.store import Store, StoreUnavailableError
 from headrace.worker import BatchLoop
 

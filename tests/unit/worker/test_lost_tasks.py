@@ -11,7 +11,7 @@ from tests.unit.worker.reconciled import ANN, Reconciled
 from tests.unit.worker.scripts import now, until
 
 from headrace.model import TaskId, TaskState, TaskStatus
-from headrace.sdk import StaleEpochError
+from headrace.sdk.errors import StaleEpochError
 from headrace.worker import LostTasks
 
 pytestmark = pytest.mark.timeout(60)

@@ -5,14 +5,8 @@ from datetime import timedelta
 import pytest
 
 from headrace.model import PluginNotFoundError, RestartKeys, RestartPolicy, TaskId
-from headrace.sdk import (
-    ConfigError,
-    DataLostError,
-    RetriableError,
-    SetupError,
-    SinkError,
-    SourceError,
-)
+from headrace.sdk import ConfigError, DataLostError, RetriableError, SinkError, SourceError
+from headrace.sdk.errors import SetupError
 from headrace.worker import Restarts
 
 TASK = TaskId("c", 0)

@@ -20,7 +20,8 @@ from tests.unit.worker.scripts import (
 )
 
 from headrace.model import Backoff, TaskId, TaskState, TaskStatus
-from headrace.sdk import Position, RetriableError, SourceError, StaleEpochError
+from headrace.sdk import Position, RetriableError, SourceError
+from headrace.sdk.errors import StaleEpochError
 from headrace.worker import Step, Worker
 
 HERE = Position()

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace.sdk import Mark, SinkBatch
     from headrace.sdk.config import Config
+    from headrace.sdk.sink import StagedWrite
 
 _LINE = (
     "to_json(named_struct('topic', topic, 'timestamp', timestamp, 'key', key, "

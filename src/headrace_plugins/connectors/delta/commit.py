@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.sdk import RetriableError, SetupError, SinkError
+from headrace.sdk import RetriableError, SinkError
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import (
     QUIET,
@@ -28,6 +28,7 @@ from headrace.sdk.delta import (
     mark_properties,
 )
 from headrace.sdk.deltalog import flush_commits
+from headrace.sdk.errors import SetupError
 from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.sink import run_in_workers
 from headrace.sdk.sparktypes import from_spark_json

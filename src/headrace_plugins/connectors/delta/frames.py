@@ -21,7 +21,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from headrace.sdk import ConfigError, Schema, SetupError, SourceError
+from headrace.sdk import ConfigError, Schema, SourceError
+from headrace.sdk.errors import SetupError
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.connectors.delta.history import vector_at

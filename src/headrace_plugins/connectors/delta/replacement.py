@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from headrace.sdk import ConfigError, Mark, RetriableError, Schema, StaleEpochError
+from headrace.sdk import ConfigError, Mark, RetriableError, Schema
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, add_files, find_receipt, staging_folder
 from headrace.sdk.deltalog import flush_commits
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.filestats import file_stats
 from headrace.sdk.location import Location
 from headrace.sdk.sink import run_in_workers

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from headrace.sdk import (
     ConfigError,
-    Counting,
     DeliveryGuarantee,
     FrameSink,
     RecordError,
@@ -35,7 +34,7 @@ from headrace.sdk.folders import (
 )
 from headrace.sdk.location import Location
 from headrace.sdk.schema import primary_key
-from headrace.sdk.sink import ArrowWrite
+from headrace.sdk.sink import ArrowWrite, Counting
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
 from headrace.sdk.sqltext import quote, selected
 from headrace.sdk.table_rows import TableRows
@@ -79,10 +78,11 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Boundaries, Mark, Schema, SinkBatch, StagedWrite, TaskContext
+    from headrace.sdk import Boundaries, Mark, Schema, SinkBatch, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.delta import AddedFile
     from headrace.sdk.mapped_tables import MappedTable
+    from headrace.sdk.sink import StagedWrite
     from headrace_plugins.connectors.delta.columns import Columns
     from headrace_plugins.replaced_window import RunWindow
     from headrace_plugins.target_table import TableSelection, TargetTable

@@ -20,13 +20,13 @@ from headrace.sdk import (
     FrameSource,
     Lag,
     Position,
-    RangeChangedError,
     ReadLimit,
     Schema,
     StateError,
     Type,
     check_range,
 )
+from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.location import Location
 from headrace.sdk.sqltext import quote
 from headrace.sdk.struct_exprs import has_variant, is_variant

@@ -19,11 +19,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql.types import BinaryType
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Schema, SinkError, StagedWrite, StaleEpochError, Type
+from headrace.sdk import ConfigError, Schema, SinkError, Type
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.folders import write_part, written_parts
 from headrace.sdk.location import Location, sync
 from headrace.sdk.schema import VARIANT
-from headrace.sdk.sink import ArrowWrite
+from headrace.sdk.sink import ArrowWrite, StagedWrite
 from headrace.sdk.sqltext import quote as identifier
 from headrace.sdk.sqltext import selected
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants

@@ -12,8 +12,9 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import SinkError, StagedWrite
+from headrace.sdk import SinkError
 from headrace.sdk.location import Location, sync
+from headrace.sdk.sink import StagedWrite
 from headrace_plugins.connectors.file.folder import (
     Committed,
     check_epoch,

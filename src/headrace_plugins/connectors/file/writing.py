@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    Counting,
-    FrameSink,
-    RecordError,
-    Refusal,
-    Schema,
-    SinkError,
-    Type,
-)
+from headrace.sdk import ConfigError, FrameSink, RecordError, Refusal, Schema, SinkError, Type
 from headrace.sdk.folders import check_placeholders, fixed_folder, require_writable
 from headrace.sdk.schema import VARIANT
+from headrace.sdk.sink import Counting
 from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, location_of

@@ -18,12 +18,12 @@ from headrace.sdk import (
     HeadraceError,
     Lag,
     Position,
-    RangeChangedError,
     ReadLimit,
     RetriableError,
     Schema,
     check_range,
 )
+from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
 from headrace_plugins.connectors.jdbc.settings import (
     JdbcSourceSettings,

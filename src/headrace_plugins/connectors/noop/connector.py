@@ -10,14 +10,16 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import Counting, DeliveryGuarantee, FrameSink, SinkConnector, Type
+from headrace.sdk import DeliveryGuarantee, FrameSink, SinkConnector, Type
+from headrace.sdk.sink import Counting
 from headrace.sdk.sqltext import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace.sdk import Mark, SinkBatch
     from headrace.sdk.config import Config
+    from headrace.sdk.sink import StagedWrite
 
 
 class NoopSink(SinkConnector):

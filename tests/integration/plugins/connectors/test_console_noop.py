@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.sdk import Counting, FrameSink, Mark, Schema, SinkBatch
+from headrace.sdk import FrameSink, Mark, Schema, SinkBatch
+from headrace.sdk.sink import Counting
 from headrace_plugins.connectors.console import ConsoleSink, ConsoleTask
 from headrace_plugins.connectors.noop import NoopSink
 

@@ -18,14 +18,8 @@ from tests.integration.plugins.connectors.delta_writing import (
     write,
 )
 
-from headrace.sdk import (
-    ConfigError,
-    Mark,
-    RecordError,
-    SinkBatch,
-    SinkError,
-    StaleEpochError,
-)
+from headrace.sdk import ConfigError, Mark, RecordError, SinkBatch, SinkError
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.folders import folder_name
 
 pytestmark = pytest.mark.spark

@@ -20,8 +20,9 @@ from tests.integration.plugins.connectors.delta_writing import (
     write,
 )
 
-from headrace.sdk import ConfigError, FrameSink, Mark, StagedWrite, StaleEpochError, StateError
-from headrace.sdk.sink import Selective
+from headrace.sdk import ConfigError, FrameSink, Mark, StateError
+from headrace.sdk.errors import StaleEpochError
+from headrace.sdk.sink import Selective, StagedWrite
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.delta import DeltaSink
 

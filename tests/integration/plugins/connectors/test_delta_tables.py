@@ -19,7 +19,8 @@ from tests.integration.plugins.connectors.delta_writing import (
     write,
 )
 
-from headrace.sdk import ConfigError, Mark, RecordError, StaleEpochError
+from headrace.sdk import ConfigError, Mark, RecordError
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.schema_evolution import Handling
 
 pytestmark = pytest.mark.spark

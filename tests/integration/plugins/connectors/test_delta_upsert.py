@@ -12,16 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.integration.plugins.connectors.delta_writing import held
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    FrameSink,
-    Mark,
-    RecordError,
-    SinkBatch,
-    SinkError,
-    StaleEpochError,
-)
+from headrace.sdk import ConfigError, FrameSink, Mark, RecordError, SinkBatch, SinkError
 from headrace.sdk.delta import mark_properties
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta import DeltaSink

@@ -13,7 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.model import Batch, ConnectorKind, Counts, Stamp, TargetState, TaskId
-from headrace.sdk import Position, RangeChangedError, ReadLimit, StateError
+from headrace.sdk import Position, ReadLimit, StateError
+from headrace.sdk.errors import RangeChangedError
 from headrace.store import ConnectorStore, Store, StoreUnavailableError
 from headrace.worker import BatchLoop, StoredTaskContext
 from headrace_plugins.connectors.file import FileSource
