@@ -370,7 +370,8 @@ def test_a_window_by_hand_cuts_none_that_the_schedule_comes_to(
             "flights", "ann", bounds[0].isoformat(), (bounds[0] + HOUR / 3).isoformat()
         )
     # A whole window of it is that window's run.
-    desk.jobs.trigger("flights", "ann", *(each.isoformat() for each in bounds))
+    lower, upper = (each.isoformat() for each in bounds)
+    desk.jobs.trigger("flights", "ann", lower, upper)
     desk.now += 3 * HOUR
     desk.tick()
     assert desk.hours() == [(0, 1), (1, 2), (2, 3), (3, 4)]
