@@ -20,7 +20,8 @@ from headrace.model import (
     TaskState,
     memory_name,
 )
-from headrace.sdk import ConfigErrors, StateError
+from headrace.runtime.tasks import endpoints_of
+from headrace.sdk import ConfigError, ConfigErrors, StateError
 from headrace.store import JobNotFoundError
 from headrace.worker import NotWantedError, Outcome, RunWorker, StoredConnectorContext, Worker
 
@@ -171,7 +172,31 @@ class RunOpener:
             definition = followed(spec.definition, run.boundaries, registry)
         else:
             raise NotWantedError(job.name)
+        self._check_endpoints(run, definition)
         return RunExecution(run, job.version, definition, self)
+
+    def _check_endpoints(self, run: Run, definition: Definition) -> None:
+        """Raise ConfigError if a run has begun to copy between other systems than now.
+
+        Its positions mean nothing in another source, and another sink lacks what was written
+        (Guarantee 1).
+        """
+        now = endpoints_of(definition, self.planner.registry)
+        begun = self.state.endpoints(run.task_name)
+        if begun is not None and self.state.has_begun(run.task_name):
+            same = begun.source == now.source
+            if not same or not set(now.sinks) <= set(begun.sinks):
+                again = "make another job" if run.is_live else "read its window anew: "
+                if not run.is_live:
+                    again += f"headrace job rerun {run.job} {run.id}"
+                raise ConfigError(
+                    problem=f"Run {run.id} has begun to copy "
+                    + ("into other sinks." if same else "from another source."),
+                    fix=f"Set it back in the document of job {run.job}, or {again}.",
+                    field="sinks" if same else "source",
+                )
+        if begun != now:
+            self.state.put_endpoints(run.task_name, now)
 
     def plans(self, plan: OpenPlan, run: Run) -> Sequence[TaskPlan]:
         """Return the tasks of a run, named by it."""

@@ -52,18 +52,8 @@ from headrace.store.errors import (
     JobNotFoundError,
     RunNotFoundError,
 )
-from headrace.store.rows import add_event
-from headrace.store.tables import (
-    batches,
-    connectors,
-    jobs,
-    ledger,
-    micros,
-    runs,
-    schemas,
-    tasks,
-    time_of,
-)
+from headrace.store.rows import add_event, forget_run
+from headrace.store.tables import jobs, micros, runs, schemas, time_of
 
 _J, _R = jobs.c, runs.c
 _SEEN = ("uid", "version", "state", "cursor_us")
@@ -212,7 +202,7 @@ class JobStore:
                     fix = f"Stop it first: headrace job stop-run {name} {row.id}."
                     raise JobChangedError(problem, fix=fix)
             for row in rows:
-                _forget_tasks(db, _run(row))
+                forget_run(db, _run(row).task_name)
             db.execute(delete(schemas).where(schemas.c.connector == memory_name(name)))
             db.execute(delete(runs).where(mine))
             db.execute(delete(jobs).where(_J.name == name))
@@ -506,7 +496,7 @@ class JobStore:
                 problem = f"Run {number} is {row.state}."
                 raise JobChangedError(problem, fix="Wait until it has ended, or stop it.")
             if from_beginning:
-                _forget_tasks(db, _run(row))
+                forget_run(db, _run(row).task_name)
             told = {"run": number, "from_beginning": from_beginning}
             add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
             return _run(_existing_run(db, number))
@@ -687,10 +677,3 @@ def _finish_job(db: Connection, name: str) -> None:
     if has_windows and db.execute(left).scalar() is None:
         finished = update(jobs).where(_J.name == name, _J.uid == row.uid)
         db.execute(finished.values(state=JobState.FINISHED.value))
-
-
-def _forget_tasks(db: Connection, run: Run) -> None:
-    """Forget what the tasks of a run keep. Their name never comes again, so no epoch stays."""
-    for table in (tasks, batches, schemas, ledger):
-        db.execute(delete(table).where(table.c.connector == run.task_name))
-    db.execute(delete(connectors).where(connectors.c.name == run.task_name))
