@@ -408,3 +408,20 @@ def test_a_straight_copy_replaces_its_window_though_it_has_no_rows(
     if sink is DELTA_SINK:
         found = DeltaTable(tmp_path / "table").to_pyarrow_table()["id"].to_pylist()
     assert sorted(found) == expected
+
+
+def test_what_is_left_of_an_earlier_generation_is_refused(target: Target) -> None:
+    """A worker is suspended, its run is stopped and begun again, and then it wakes."""
+    target.moved(day(1), "job@9.1", rows(1, 90))
+    first, asleep = (target.run(day(0), "job@1.1", task) for task in (0, 1))
+    first.write(rows(0, 7), 1)
+    frame = asleep.frame(rows(0, 8))
+    batch = asleep.batch(frame, 1, 1)
+    stages = target.connector in {DeltaSink, PostgresSink}
+    staged = asleep.sink.write(frame, batch) if stages else None
+    target.moved(day(0), "job@1.2", rows(0, 1, 2), rows(0, 3, 4))
+    with pytest.raises(StaleEpochError, match="begun again"):
+        (staged or asleep.sink.write(frame, batch)).commit(batch.mark.receipt({"batch": 1}))
+    with pytest.raises(StaleEpochError, match="begun again"):
+        first.finish()
+    assert target.ids() == [1, 2, 3, 4, 90]

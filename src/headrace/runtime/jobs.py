@@ -53,12 +53,14 @@ class RunExecution:
     Args:
         version: That of the job's document that it was opened with.
         opener: What has opened it.
+        identity: What its tasks are called in marks beside their name.
     """
 
     going: Run
     version: int
     definition: Definition
     opener: RunOpener
+    identity: str
     _worker: Worker | None = None
     _plans: Sequence[TaskPlan] = ()
     _again: bool = False
@@ -72,7 +74,8 @@ class RunExecution:
             self._again = True
             while self._again and not self._stopped:
                 self._again = False
-                self._plans = self.opener.plans(plan, self.going)
+                plans = self.opener.plans(plan, self.going)
+                self._plans = [replace(each, identity=self.identity) for each in plans]
                 self._move()
 
     def planning(self) -> OpenPlan:
@@ -87,7 +90,8 @@ class RunExecution:
         worker = opener.worker([_StopAtFailure(self._end_worker)] if live else [], not live)
         self._worker = worker
         maker = replace(opener.maker, once=not live, notify=worker.wake_task)
-        worker.add([maker.task(plan) for plan in self._plans])
+        # Guarantee 3: who slept while the run was begun anew gets no lease of what is gone.
+        worker.add([maker.task(plan) for plan in self._plans], self.identity)
         if self._stopped:
             return
         outcome: Outcome = worker.run()
@@ -173,7 +177,9 @@ class RunOpener:
         else:
             raise NotWantedError(job.name)
         self._check_endpoints(run, definition)
-        return RunExecution(run, job.version, definition, self)
+        # Of one run with all that it is begun anew, so that their marks are told apart.
+        identity = self.state.register(run.task_name, self.state.register(run.name))
+        return RunExecution(run, job.version, definition, self, identity)
 
     def _check_endpoints(self, run: Run, definition: Definition) -> None:
         """Raise ConfigError if a run has begun to copy between other systems than now.

@@ -52,7 +52,7 @@ from headrace.store.errors import (
     JobNotFoundError,
     RunNotFoundError,
 )
-from headrace.store.rows import add_event, forget_run
+from headrace.store.rows import add_event, batch_left, forget_run
 from headrace.store.tables import jobs, micros, runs, schemas, time_of
 
 _J, _R = jobs.c, runs.c
@@ -203,6 +203,7 @@ class JobStore:
                     raise JobChangedError(problem, fix=fix)
             for row in rows:
                 forget_run(db, _run(row).task_name)
+                forget_run(db, _run(row).name)
             db.execute(delete(schemas).where(schemas.c.connector == memory_name(name)))
             db.execute(delete(runs).where(mine))
             db.execute(delete(jobs).where(_J.name == name))
@@ -478,7 +479,7 @@ class JobStore:
 
         Where it stood, so that nothing is written twice; or from the beginning, its window
         read whole and written anew. Raises RunNotFoundError, and JobChangedError for one that
-        waits or runs.
+        waits or runs, or of which a batch was left that may still be written.
         """
         with self._writer.begin() as db:
             row = _existing_run(db, number)
@@ -496,6 +497,14 @@ class JobStore:
                 problem = f"Run {number} is {row.state}."
                 raise JobChangedError(problem, fix="Wait until it has ended, or stop it.")
             if from_beginning:
+                if (batch := batch_left(db, _run(row).task_name)) is not None:
+                    problem = (
+                        f"Batch {batch.id} of run {number} was left by a worker that may still "
+                        "write it, behind what is written anew."
+                    )
+                    retry = f"headrace job retry {row.job} {number}"
+                    fix = f"Let a retry take it over first: {retry}."
+                    raise JobChangedError(problem, field="run", fix=fix)
                 forget_run(db, _run(row).task_name)
             told = {"run": number, "from_beginning": from_beginning}
             add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)

@@ -117,6 +117,18 @@ def forget_run(db: Connection, name: str) -> None:
     _forget_rows(db, name)
 
 
+def batch_left(db: Connection, name: str) -> Batch | None:
+    """Return an unfinished batch of a run that its worker has neither ended nor given up.
+
+    Who has not heard yet that it lost the lease may still write it.
+    """
+    held = select(tasks).where(tasks.c.connector == name, tasks.c.owner.is_not(None))
+    for row in db.execute(held.order_by(tasks.c.number).with_for_update()).all():
+        if (batch := unfinished_of(db, TaskId(name, row.number))) is not None:
+            return batch
+    return None
+
+
 def _forget_rows(db: Connection, connector: str) -> None:
     for table in (tasks, batches, schemas, ledger):
         db.execute(delete(table).where(table.c.connector == connector))

@@ -83,8 +83,8 @@ class Store:
         """Let go of files and connections."""
         self._engine.dispose()
 
-    def register(self, connector: str) -> str:
-        """Return the connector's identity, made at the first call.
+    def register(self, connector: str, uid: str | None = None) -> str:
+        """Return the connector's identity, made at the first call, or the one that is given.
 
         A connector that is removed and made again gets a new one, so that its marks
         in targets are never mistaken for the old one's.
@@ -95,7 +95,7 @@ class Store:
             known = db.execute(query).scalar_one_or_none()
             if known is not None:
                 return str(known)
-            uid = uuid.uuid4().hex[:12]
+            uid = uid or uuid.uuid4().hex[:12]
             db.execute(insert(connectors).values(name=connector, uid=uid))
             return uid
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from headrace.control import Jobs
-from headrace.model import JobState, Run, RunState, TaskId
+from headrace.model import JobState, Run, RunState, Stamp, TaskId
 from headrace.plugins import Registry
 from headrace.runtime.jobs import RunOpener
 from headrace.runtime.tasks import Planner
 from headrace.scheduler import Scheduler
 from headrace.sdk import ConfigError, Position
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.store import Store
 from headrace.store.job_store import JobStore
@@ -167,6 +168,17 @@ def test_a_run_whose_first_batch_is_in_doubt_does_not_go_on_elsewhere(desk: Desk
     desk.jobs.edit("a", document, "ann")
     with pytest.raises(ConfigError, match="into other sinks"):
         desk.opener.open(run)
+
+
+def test_who_slept_while_a_run_was_begun_anew_gets_no_lease_of_its_tasks(desk: Desk) -> None:
+    run = desk.begun(desk.document(1, schedule=ONCE, sinks=delta("one")))
+    asleep = desk.opener.open(run)
+    stopped = desk.jobs.stop_run("a", run.id, "ann")
+    anew = desk.jobs.store.run_again(stopped.id, Stamp(NOW, "ann"), from_beginning=True)
+    assert desk.opener.open(anew).identity == asleep.identity
+    task, now, for_ = TaskId(run.task_name, 0), desk.state.now(), timedelta(seconds=30)
+    with pytest.raises(StaleEpochError):
+        desk.state.lease(task, "w1", now, for_, identity=asleep.identity)
 
 
 def test_what_sources_read_is_where_it_is_and_not_how_they_get_there() -> None:
