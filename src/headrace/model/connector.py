@@ -131,6 +131,7 @@ class EventKind(StrEnum):
     WINDOWS_MISSED = "windows.missed"
     RUN_STOP = "run.stop"
     RUN_AGAIN = "run.again"
+    RUN_GIVE_UP = "run.give-up"
     BACKFILL_STOP = "backfill.stop"
     BACKFILL_PAUSE = "backfill.pause"
     BACKFILL_RESUME = "backfill.resume"

@@ -20,7 +20,7 @@ from headrace.model import (
     TaskState,
     memory_name,
 )
-from headrace.runtime.tasks import endpoints_of
+from headrace.runtime.tasks import connector_context, endpoints_of
 from headrace.sdk import ConfigError, ConfigErrors, StateError
 from headrace.store import JobNotFoundError
 from headrace.worker import NotWantedError, Outcome, RunWorker, StoredConnectorContext, Worker
@@ -152,24 +152,21 @@ class _StopAtFailure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOpener:
-    """Makes executions of runs, in this process.
-
-    Args:
-        worker: Makes a worker that ends with its tasks, given who else is told of them, and
-            whether they are to end.
-    """
+class RunPlanner:
+    """Plans the tasks of runs, by what their jobs say now."""
 
     jobs: JobStore
     state: Store
     planner: Planner
-    maker: TaskMaker
-    worker: Callable[[Sequence[Events], bool], Worker]
 
-    def open(self, run: Run) -> RunExecution:
-        """Return the execution of a run. Raises what is wrong with its job by now."""
-        job = self.jobs.job(run.job)
-        spec, registry = check_job(job.document, self.planner.registry), self.planner.registry
+    def definition(self, run: Run, *, checked: bool = True) -> tuple[int, Definition]:
+        """Return the version of a run's job, and the copy that the run is.
+
+        Raises what is wrong with the job by now; what is wrong with its systems is looked for
+        where it is to be ``checked``.
+        """
+        job, registry = self.jobs.job(run.job), self.planner.registry
+        spec = check_job(job.document, registry) if checked else read_job(job.document)
         if not run.is_live:
             definition = bounded(spec.definition, run.boundaries, registry)
         elif spec.mode is Mode.REALTIME:
@@ -177,9 +174,22 @@ class RunOpener:
         else:
             raise NotWantedError(job.name)
         self._check_endpoints(run, definition)
-        # Of one run with all that it is begun anew, so that their marks are told apart.
-        identity = self.state.register(run.task_name, self.state.register(run.name))
-        return RunExecution(run, job.version, definition, self, identity)
+        return job.version, definition
+
+    def identity(self, run: Run) -> str:
+        """Return what a run's tasks are called in marks beside their name.
+
+        It is one for all that the run is begun anew, so that their marks are told apart.
+        """
+        return self.state.register(run.task_name, self.state.register(run.name))
+
+    def planned(self, run: Run) -> list[TaskPlan]:
+        """Return the tasks of a run that does not go on. Raises what is wrong by now."""
+        _, definition = self.definition(run, checked=False)  # the source may be gone
+        context = connector_context(self.state, run.task_name)
+        with closing(self.planner.open(definition, context)) as plan:
+            found = self.plans(plan, run)
+        return [replace(each, identity=self.identity(run)) for each in found]
 
     def _check_endpoints(self, run: Run, definition: Definition) -> None:
         """Raise ConfigError if a run has begun to copy between other systems than now.
@@ -214,6 +224,24 @@ class RunOpener:
             )
             for each in self.planner.open_plans(plan, run.task_name)
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOpener(RunPlanner):
+    """Makes executions of runs, in this process.
+
+    Args:
+        worker: Makes a worker that ends with its tasks, given who else is told of them, and
+            whether they are to end.
+    """
+
+    maker: TaskMaker
+    worker: Callable[[Sequence[Events], bool], Worker]
+
+    def open(self, run: Run) -> RunExecution:
+        """Return the execution of a run. Raises what is wrong with its job by now."""
+        version, definition = self.definition(run)
+        return RunExecution(run, version, definition, self, self.identity(run))
 
     def policy(self, job: str) -> RunPolicy:
         """Return what is done with the runs of a job.

@@ -66,8 +66,9 @@ def commit(
     the table's definition, have a transaction of one of the same applications or of one that
     is ``watched``, or remove a file that is to be removed: Delta's rule for appends and
     removals that no row decides which others have added meanwhile. ``seen`` is the version
-    that the actions, ``add`` and ``remove``, were planned with; their files are durable. ``transactions`` are numbers by application, ``details`` are added to
-    ``commitInfo``. Raises CommitConflictError: another writer was first.
+    that the actions, ``add`` and ``remove``, were planned with; their files are durable.
+    ``transactions`` are numbers by application, ``details`` are added to ``commitInfo``.
+    Raises CommitConflictError: another writer was first.
     """
     millis = int(now.timestamp() * 1000)
     info = {"timestamp": millis, "operation": operation, "operationParameters": {}, **details}

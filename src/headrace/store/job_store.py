@@ -217,6 +217,13 @@ class JobStore:
             _insert(db, job, made, stamp)
             return _count(db, job) - before
 
+    def tell(
+        self, job: str, kind: EventKind, stamp: Stamp, detail: Mapping[str, object]
+    ) -> None:
+        """Tell what somebody does to a job."""
+        with self._writer.begin() as db:
+            add_event(db, job, kind, stamp, detail)
+
     def run(self, number: int) -> Run:
         """Return a run. Raises RunNotFoundError."""
         with self._engine.connect() as db:
