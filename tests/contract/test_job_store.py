@@ -331,11 +331,12 @@ def test_a_backfill_is_stopped_as_a_whole(store: JobStore) -> None:
 def follow(store: JobStore, seen: Job) -> Run:
     """Let a job run in real time; return its run."""
     made = NewRun(boundaries=Boundaries.between(NOW, None), trigger=Trigger.REALTIME, due=NOW)
-    store.change(JobChange(seen=seen, wanted=seen, made=[made]), ANN)
+    wanted = replace(seen, document={"name": "orders", "mode": "realtime"})
+    store.change(JobChange(seen=seen, wanted=wanted, made=[made]), ANN)
     return next(run for run in store.runs("orders") if run.is_live)
 
 
-def test_a_run_in_real_time_waits_for_windows_and_they_do_not_wait_for_it(
+def test_a_run_in_real_time_and_windows_that_wait_do_not_run_side_by_side(
     store: JobStore,
 ) -> None:
     seen = create(store)
@@ -343,9 +344,21 @@ def test_a_run_in_real_time_waits_for_windows_and_they_do_not_wait_for_it(
     live = follow(store, seen)
     assert take(store, live) is None
     finish(store, taken(store), RunState.FAILED)
-    assert take(store, live) is not None
+    running = take(store, live)
+    assert running is not None
+    assert not store.has_waiting(running)
     store.run_again(store.runs("orders")[-1].id, ANN, from_beginning=False)
-    assert take(store, store.runs("orders")[-1], most=1) is not None
+    # An older row is not to come after a newer one: real time makes room for the window.
+    assert take(store, store.runs("orders")[-1], most=1) is None
+    assert store.has_waiting(running)
+    store.finish(running, RunState.QUEUED, NOW, counts=Counts(), counted=False)
+    window = take(store, store.runs("orders")[-1], most=1)
+    assert window is not None
+    assert take(store, store.run(live.id)) is None
+    finish(store, window)
+    again = take(store, store.run(live.id))
+    assert again is not None
+    assert again.attempt == 1
 
 
 def test_a_run_in_real_time_is_one_however_often_its_job_begins_again(store: JobStore) -> None:
@@ -452,3 +465,104 @@ def test_a_paused_backfill_is_stopped_and_deleted(store: JobStore) -> None:
     store.backfills.pause("orders", "b", ANN)
     store.delete("orders", ANN)
     assert not store.runs("orders")
+
+
+@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.FAILED, RunState.SUCCEEDED])
+def test_a_run_in_real_time_that_an_older_document_has_ended_goes_on(
+    store: JobStore, state: RunState
+) -> None:
+    seen = create(store)
+    live = replace(seen, document={"mode": "realtime"}, version=2)
+    store.change(JobChange(seen=seen, wanted=live), ANN)
+    follow(store, live)
+    ended = store.finish(taken(store), state, NOW, counts=Counts(), version=1)
+    assert ended.state is RunState.QUEUED
+    assert store.job("orders").state is JobState.RUNNING
+    ended = store.finish(taken(store), state, NOW, counts=Counts(), version=2)
+    assert ended.state is state
+
+
+def test_an_end_of_real_time_does_not_finish_a_job_that_is_offline_by_now(
+    store: JobStore,
+) -> None:
+    seen = create(store)
+    follow(store, seen)
+    running = taken(store)
+    store.change(JobChange(seen=seen, wanted=seen), ANN)
+    finish(store, running)
+    assert store.job("orders").state is not JobState.FINISHED
+
+
+def test_a_run_in_real_time_that_has_ended_is_in_the_way_of_no_later_window(
+    store: JobStore,
+) -> None:
+    follow(store, create(store))
+    running = taken(store)
+    assert store.windows("orders", NOW + HOUR, NOW + 2 * HOUR)
+    store.finish(running, RunState.STOPPED, NOW + HOUR, counts=Counts())
+    assert not store.windows("orders", NOW + HOUR, NOW + 2 * HOUR)
+    assert store.windows("orders", NOW, NOW + 2 * HOUR)
+    store.add_runs("orders", [hour(2)], ANN)
+    assert take(store, waiting(store)[0], in_order=True) is not None
+
+
+def test_many_runs_that_have_to_wait_hide_nobody_elses(store: JobStore) -> None:
+    create(store)
+    store.add_runs("orders", [hour(n) for n in range(150)], ANN)
+    other = create(store, "others")
+    made = hour(0, backfill="b")
+    store.change(JobChange(seen=other, wanted=other, made=[made]), ANN)
+    found = store.waiting(NOW, NOW, lambda _: False, 10)
+    assert [run.job for run in found].count("orders") == 10
+    assert [run.job for run in found].count("others") == 1
+    assert len(store.waiting(NOW, NOW, lambda _: False, 10, job="others")) == 1
+
+
+def test_a_run_whose_owner_was_heard_of_since_it_was_looked_at_is_left_to_it(
+    store: JobStore,
+) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0)], ANN)
+    running = taken(store)
+    (seen,) = waiting(store, at=NOW + 2 * HOUR)
+    store.renew("w1", [running], NOW + 3 * HOUR)
+    assert take(store, seen, "w2") is None
+
+
+def test_new_windows_that_share_a_part_with_another_are_refused_where_that_counts(
+    store: JobStore,
+) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0), hour(2)], ANN)
+    wide = NewRun(
+        boundaries=Boundaries.between(NOW + HOUR / 2, NOW + 3 * HOUR / 2),
+        trigger=Trigger.MANUAL,
+        due=NOW,
+    )
+    with pytest.raises(JobChangedError, match="share"):
+        store.add_runs("orders", [hour(1), wide], ANN, apart=True)
+    assert store.add_runs("orders", [hour(0), hour(1)], ANN, apart=True) == 1
+    assert store.add_runs("orders", [wide], ANN) == 1
+
+
+def test_a_job_is_finished_when_its_last_runs_are_stopped(store: JobStore) -> None:
+    seen = create(store)
+    over = replace(seen, cursor=None, due=None, state=JobState.CONFIGURED)
+    store.change(JobChange(seen=seen, wanted=over, made=[hour(0), hour(1, backfill="b")]), ANN)
+    store.ask_to_stop(1, ANN)
+    assert store.job("orders").state is JobState.CONFIGURED
+    store.backfills.stop("orders", "b", ANN)
+    assert store.job("orders").state is JobState.FINISHED
+
+
+@pytest.mark.parametrize("state", [JobState.SUSPENDED, JobState.SUBMITTED, JobState.APPROVED])
+def test_a_job_after_another_misses_no_window_while_it_may_not_run(
+    store: JobStore, state: JobState
+) -> None:
+    create(store)
+    follower = create(store, "copies", after="orders")
+    held = replace(follower, state=state)
+    store.change(JobChange(seen=follower, wanted=held), ANN)
+    store.add_runs("orders", [hour(0)], ANN)
+    finish(store, taken(store))
+    assert store.counts("copies") == {RunState.QUEUED: 1}

@@ -40,6 +40,10 @@ class Noting:
 
     def stop(self) -> None: ...
 
+    @property
+    def version(self) -> int:
+        return 1
+
     def counts(self) -> Counts:
         return Counts()
 

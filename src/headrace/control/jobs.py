@@ -13,11 +13,11 @@ import structlog
 
 from headrace.control.alerts import check_channels
 from headrace.control.job_definitions import check_job, read_job, with_start
+from headrace.control.job_windows import at_start, in_chunks, windows_within
 from headrace.evolution import plugin_keys
 from headrace.model import (
     RUNNABLE,
     SCHEDULED,
-    CatchUp,
     EventKind,
     Job,
     JobSpec,
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_MOST_WINDOWS = 100_000
-"""How many windows a backfill has at most."""
 _NOT_SUBMITTED = (JobState.DRAFT, JobState.REJECTED)
 _MAY_FIRE = {JobState.APPROVED, *SCHEDULED}
 _EARLIEST, _LATEST = (
@@ -209,7 +207,7 @@ class Jobs:
             changed=now,
             by=by,
         )
-        made = self.store.create(_at_start(wanted, spec, now), spec.after, Stamp(now, by))
+        made = self.store.create(at_start(wanted, spec, now), spec.after, Stamp(now, by))
         self.changed()
         return made
 
@@ -234,13 +232,13 @@ class Jobs:
         self.check_engine(spec)
         wanted = replace(seen, document=written, version=seen.version + 1, engine=spec.engine)
         if spec.mode is Mode.REALTIME:
-            self._check_known(name, before, spec, since)
+            self._check_known(name, spec, since)
             wanted = replace(wanted, cursor=since, due=None)
         elif before is not None and before.mode is Mode.REALTIME:
             self._check_behind(spec)
-            wanted = _at_start(wanted, spec, now)
+            wanted = at_start(wanted, spec, now)
         elif before is None or spec.schedule != before.schedule:
-            wanted = _at_start(wanted, spec, now, since=self._reached(seen, before, spec))
+            wanted = at_start(wanted, spec, now, since=self._reached(seen, before, spec))
         state = JobState.APPROVED
         if seen.state in _NOT_SUBMITTED:
             state = seen.state
@@ -255,20 +253,27 @@ class Jobs:
         return self._change(seen, wanted, by, EventKind.JOB_EDITED, after=spec.after)
 
     def _passed(self, seen: Job, before: JobSpec | None) -> datetime | None:
-        """Return up to where the windows of a job have been made; None where it has none."""
-        if before is None or seen.state in _NOT_SUBMITTED:
+        """Return from where on a job is read in real time; None for the very beginning.
+
+        That is where its windows have been made up to, or where real time has begun before,
+        if no window has been read since: its run goes on then.
+        """
+        newest = next(iter(self.store.runs(seen.name, limit=1)), None)
+        if newest is not None and newest.is_live:
+            return newest.boundaries.times[0]
+        if before is not None and before.mode is Mode.REALTIME:
+            return seen.cursor
+        if newest is None and seen.state in _NOT_SUBMITTED:
             return None
-        if before.mode is Mode.OFFLINE and before.schedule is not None and seen.cursor is None:
+        if before is not None and before.schedule is not None and seen.cursor is None:
             end = before.schedule.end
             return None if end is None else before.schedule.local(end)
         return seen.cursor
 
-    def _check_known(
-        self, name: str, before: JobSpec | None, spec: JobSpec, since: datetime | None
-    ) -> None:
+    def _check_known(self, name: str, spec: JobSpec, since: datetime | None) -> None:
         """Raise ConfigError where nobody knows what real time would have to leave out."""
-        was_offline = before is None or before.mode is Mode.OFFLINE
-        if since is not None or not (was_offline and self.store.runs(name, limit=1)):
+        newest = next(iter(self.store.runs(name, limit=1)), None)
+        if since is not None or newest is None or newest.is_live:
             return
         if (appending := self._appending(spec)) is not None:
             raise ConfigError(
@@ -281,7 +286,8 @@ class Jobs:
     def _check_behind(self, spec: JobSpec) -> None:
         """Raise ConfigError for windows that real time has delivered, where that counts."""
         schedule, now = spec.schedule, self.clock()
-        if schedule is None or schedule.local(schedule.start) >= now:
+        is_ahead = schedule is not None and schedule.local(schedule.start) >= now
+        if is_ahead or (schedule is None and spec.after is None):
             return
         if (appending := self._appending(spec)) is not None:
             raise ConfigError(
@@ -295,11 +301,14 @@ class Jobs:
         """Return up to where a job's schedule has made runs; None where it has made none."""
         if not self.store.runs(seen.name, limit=1):
             return None
+        if seen.cursor is not None:
+            return seen.cursor
         old, new = None if before is None else before.schedule, spec.schedule
-        if seen.cursor is None and old is not None and old.end is not None:
-            # It has come to its end: one with the same start is longer now, another is new.
-            return old.local(old.end) if new is not None and new.start == old.start else None
-        return seen.cursor
+        is_longer = old is not None and new is not None and new.start == old.start
+        if is_longer and old is not None and old.end is not None:
+            return old.local(old.end)  # it has come to its end there
+        # Another schedule is new, but for what its windows would write twice.
+        return None if self._appending(spec) is None else self.store.windows_end(seen.name)
 
     def _checked(self, document: Mapping[str, Any], since: datetime | None = None) -> JobSpec:
         spec = check_job(document, self.registry, since)
@@ -356,7 +365,7 @@ class Jobs:
         seen = self._in(name, JobState.SUSPENDED, JobState.FAILED)
         resumed = replace(seen, state=JobState.APPROVED, why=None)
         if seen.state is JobState.FAILED and seen.cursor is not None:
-            resumed = _at_start(resumed, read_job(seen.document), self.clock(), seen.cursor)
+            resumed = at_start(resumed, read_job(seen.document), self.clock(), seen.cursor)
         return self._change(seen, resumed, by, EventKind.JOB_RESUMED)
 
     def delete(self, name: str, by: str) -> Sequence[str]:
@@ -415,28 +424,44 @@ class Jobs:
             # Guarantee 5: its own run would be held for made, and what comes yet never read.
             problem = f"The window up to {boundaries.upper} is not past."
             raise ConfigError(problem, field="upper", fix="Wait until it is.")
+        if boundaries.kind is BoundaryKind.TIME and boundaries.upper is None:
+            problem = "The window has no end, and what comes yet would never be read."
+            raise ConfigError(problem, field="upper", fix="Give a time that is past.")
         if self.store.run_of(name, boundaries) is None:
-            self._check_apart(name, spec, boundaries)
+            self._check_apart(job, spec, boundaries)
         made = NewRun(boundaries=boundaries, trigger=trigger, due=now)
-        self.store.add_runs(name, [made], Stamp(now, by))
+        self.store.add_runs(
+            name, [made], Stamp(now, by), apart=self._appending(spec) is not None
+        )
         found = self.store.run_of(name, boundaries)
         assert found is not None
         self.changed()
         return found
 
-    def _check_apart(self, name: str, spec: JobSpec, boundaries: Boundaries) -> None:
+    def _check_apart(self, job: Job, spec: JobSpec, boundaries: Boundaries) -> None:
         """Raise ConfigError for a window that others have a part of, where that counts."""
-        if boundaries.kind is not BoundaryKind.TIME or None in boundaries.times:
+        if boundaries.kind is not BoundaryKind.TIME:
             return
         lower, upper = boundaries.times
-        assert lower is not None
+        lower = lower or _EARLIEST
         assert upper is not None
-        others = self.store.windows(name, lower, upper)
-        if not others or (appending := self._appending(spec)) is None:
+        others = self.store.windows(job.name, lower, upper)
+        coming = None
+        if job.cursor is not None and spec.schedule is not None and upper > job.cursor:
+            # What the schedule has not come to yet: its windows, or nothing that cuts them.
+            windows = windows_within(spec, lower, upper)
+            if [(max(each.lower, job.cursor), each.upper) for each in windows] != [
+                (lower, upper)
+            ]:
+                coming = windows[-1]
+        if not (others or coming) or (appending := self._appending(spec)) is None:
             return
+        found = f"A run of {others[0].lower} to {others[0].upper} has" if others else ""
+        if coming is not None:
+            found = f"The schedule's window of {coming.lower} to {coming.upper} will have"
         raise ConfigError(
-            problem=f"A run of {others[0].lower} to {others[0].upper} has a part of the "
-            f"window, and {appending.plugin} would hold the rows of that part twice.",
+            problem=f"{found} a part of the window, and {appending.plugin} would hold the rows "
+            "of that part twice.",
             fix="Give bounds that no run has a part of, or write by upsert.",
             field="lower",
         )
@@ -481,8 +506,13 @@ class Jobs:
         if upper <= lower:
             problem, fix = "The range is empty.", "Set an upper bound after the lower one."
             raise ConfigError(problem, field="upper", fix=fix)
-        windows = _within(spec, lower, min(upper, now, job.cursor or now))
-        past = [window for window in windows if spec.schedule.due(window) <= now]
+        reached = job.cursor or now
+        windows = windows_within(spec, lower, min(upper, now, reached))
+        past = [
+            window
+            for window in windows
+            if spec.schedule.due(window) <= now and window.upper <= reached
+        ]
         todo = self._without_run(name, past) if past else []
         id_ = uuid.uuid4().hex[:8]
         made = [
@@ -492,9 +522,9 @@ class Jobs:
                 due=now,
                 backfill=id_,
             )
-            for windows in _chunks(todo, chunk)
+            for windows in in_chunks(todo, chunk)
         ]
-        self.store.add_runs(name, made, Stamp(now, by))
+        self.store.add_runs(name, made, Stamp(now, by), apart=self._appending(spec) is not None)
         self.changed()
         return Backfill(id=id_, job=name, runs=self.store.counts(name, id_))
 
@@ -634,42 +664,3 @@ def _spec_of(job: Job) -> JobSpec | None:
         return read_job(job.document)
     except ConfigErrors:
         return None
-
-
-def _at_start(job: Job, spec: JobSpec, now: datetime, since: datetime | None = None) -> Job:
-    """Return a job that stands at the first window of its schedule, or at that of a time."""
-    schedule = spec.schedule
-    if schedule is None:
-        return replace(job, cursor=None, due=None)
-    if since is None and spec.policy.catch_up is not CatchUp.ALL:
-        since = now
-    first = next(schedule.windows(since), None)
-    if first is None:
-        return replace(job, cursor=None, due=None)
-    return replace(job, cursor=first.lower, due=schedule.due(first))
-
-
-def _within(spec: JobSpec, lower: datetime, upper: datetime) -> list[TimeWindow]:
-    """Return the windows of a schedule that have a part in a range. Raises ConfigError."""
-    assert spec.schedule is not None
-    found: list[TimeWindow] = []
-    for window in spec.schedule.windows(lower):
-        if window.lower >= upper:
-            break
-        found.append(window)
-        if len(found) > _MOST_WINDOWS:
-            problem = f"The range has more than {_MOST_WINDOWS} windows."
-            raise ConfigError(problem, field="upper", fix="Backfill a part of it at a time.")
-    return found
-
-
-def _chunks(windows: Sequence[TimeWindow], size: int) -> list[list[TimeWindow]]:
-    """Return windows in chunks of a size, each of windows that follow each other."""
-    chunks: list[list[TimeWindow]] = []
-    for window in windows:
-        newest = chunks[-1] if chunks else []
-        if newest and newest[-1].upper == window.lower and len(newest) < size:
-            newest.append(window)
-        else:
-            chunks.append([window])
-    return chunks

@@ -27,6 +27,11 @@ class Mode(StrEnum):
     """By one run that goes on with what comes until the job is suspended."""
 
 
+def is_realtime(document: Mapping[str, object]) -> bool:
+    """Return whether a job's document is of one in real time."""
+    return str(document.get("mode")).lower() == Mode.REALTIME.value
+
+
 class JobState(StrEnum):
     """The states of a job, as InLong's groups have them; one that is deleted is gone."""
 
@@ -264,6 +269,7 @@ class Run:
             has written does not count.
         epoch: Grows with each attempt; whoever writes about one names it (Guarantee 3).
         owner: Who runs it.
+        held_until: When another may take it, unless its owner is heard of.
         stop_asked: Whether it is to be stopped.
         paused: Whether its backfill is paused: it does not begin while it is.
         application: Spark's, of the newest attempt.
@@ -282,6 +288,7 @@ class Run:
     generation: int = 1
     epoch: int = 0
     owner: str | None = None
+    held_until: datetime | None = None
     stop_asked: bool = False
     paused: bool = False
     began: datetime | None = None

@@ -165,7 +165,7 @@ class Runtime(Checks):
         return Jobs(
             store=self.job_store,
             registry=self.registry,
-            clock=now,
+            clock=self.state.now,  # windows are past by one clock, whatever the servers' are
             changed=self._jobs_changed,
             approvers=self.settings.job_approvers,
             channels=list(self.alerting.configured),
@@ -197,7 +197,7 @@ class Runtime(Checks):
     @cached_property
     def callbacks(self) -> Callbacks:
         """Return what outside schedulers may ask for."""
-        scheduler = Scheduler(store=self.job_store, clock=now)
+        scheduler = Scheduler(store=self.job_store, clock=self.state.now)
         secret = self.registrations.secret()
         return Callbacks(jobs=self.jobs, scheduler=scheduler, secret=secret)
 
@@ -347,7 +347,8 @@ class Runtime(Checks):
 
     def _new_scheduler(self, made: Callable[[], None] = lambda: None) -> Scheduler:
         alerts = self.alerting.rules.of_job
-        return Scheduler(store=self.job_store, clock=now, made=made, alerts=alerts)
+        clock = self.state.now
+        return Scheduler(store=self.job_store, clock=clock, made=made, alerts=alerts)
 
     def _new_run_worker(self, events: Events, maker: TaskMaker) -> RunWorker:
         opener = RunOpener(
@@ -363,7 +364,7 @@ class Runtime(Checks):
             store=self.job_store,
             owner=self.owner.name,
             is_dead=self.owner.is_dead,
-            clock=now,
+            clock=self.state.now,
             lease_clock=self.state.now,
             policy=opener.policy,
             open=opener.open,

@@ -16,6 +16,7 @@ from headrace.model import (
     Mode,
     Run,
     RunPolicy,
+    RunState,
     TaskId,
     TaskState,
     memory_name,
@@ -131,9 +132,13 @@ class RunExecution:
         return next((each.trace for each in statuses if each.trace), None)
 
     def is_wanted(self) -> bool:
-        """Return whether its job may run, and has the document that this was opened with."""
+        """Return whether its job wants it as it is: as it was opened, and no window waits.
+
+        A window that is tried again comes first, so that no older row comes after a newer one.
+        """
         job = self.opener.jobs.job(self.going.job)
-        return job.state in RUNNABLE and job.version == self.version
+        as_opened = job.state in RUNNABLE and job.version == self.version
+        return as_opened and not self.opener.jobs.has_waiting(self.going)
 
 
 @dataclass(frozen=True)
@@ -172,7 +177,8 @@ class RunPlanner:
         elif spec.mode is Mode.REALTIME:
             definition = followed(spec.definition, run.boundaries, registry)
         else:
-            raise NotWantedError(job.name)
+            why = f"Job {job.name} is offline."
+            raise NotWantedError(why, RunState.STOPPED)
         self._check_endpoints(run, definition)
         return job.version, definition
 
@@ -240,6 +246,10 @@ class RunOpener(RunPlanner):
 
     def open(self, run: Run) -> RunExecution:
         """Return the execution of a run. Raises what is wrong with its job by now."""
+        job = self.jobs.job(run.job)
+        if job.state not in RUNNABLE:
+            why = f"Job {job.name} is {job.state}."
+            raise NotWantedError(why, RunState.QUEUED)
         version, definition = self.definition(run)
         return RunExecution(run, version, definition, self, self.identity(run))
 
@@ -290,13 +300,21 @@ class LocalRuns:
         if lower is None and upper is None:
             self.scheduler.fire(job)
         else:
-            self.jobs.trigger(name, by, lower, upper)
+            found = self.jobs.trigger(name, by, lower, upper)
+            if found.state in {RunState.FAILED, RunState.STOPPED}:
+                self.jobs.retry(name, found.id, by)
         if not self.jobs.store.is_busy(name):
             self.alert()
             return ()  # and no Spark is started for it
         with self.engine.watching(lost=self.runs.stop):
             self.runs.run()
         self.alert()
+        if self.runs.stuck:
+            raise StateError(
+                problem=f"Windows of job {name} wait for an earlier one that failed.",
+                fix="Run that one again with --lower and --upper.",
+                field="schedule.depends.on.past",
+            )
         newest = self.jobs.store.runs(name, limit=_SHOWN)
         return [run for run in newest if run.ended is not None and run.ended >= began]
 

@@ -17,17 +17,17 @@ from headrace.model import (
     Job,
     JobSpec,
     JobState,
-    Mode,
     Overlap,
     RunState,
     Stamp,
     TimeWindow,
     Trigger,
+    is_realtime,
     unended,
 )
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import Boundaries, ConfigErrors
-from headrace.store import JobChange, NewRun
+from headrace.store import JobChange, NewRun, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,11 +88,28 @@ class Scheduler:
         stamp = Stamp(now, _BY)
         approved = self.store.in_states([JobState.APPROVED])
         mine = [job for job in approved if job.engine is None]
-        self.store.change_all([self._registered(job, now) for job in mine], stamp)
+        self.store.change_all(self._changes(mine, now, self._registered), stamp)
         due = self.store.due(now, _JOBS)
         # One transaction for all: each is a write to the disk. Of two servers one makes a run.
-        done = self.store.change_all([self._fired(job, now) for job in due], stamp)
+        done = self.store.change_all(self._changes(due, now, self._fired), stamp)
         return sum(len(change.made) for change in done)
+
+    def _changes(
+        self,
+        jobs: Sequence[Job],
+        now: datetime,
+        changed: Callable[[Job, datetime], JobChange],
+    ) -> list[JobChange]:
+        """Return what is to be made of jobs; one that is like no other leaves them alone."""
+        found = []
+        for job in jobs:
+            try:
+                found.append(changed(job, now))
+            except StoreUnavailableError:
+                raise
+            except Exception:
+                log.exception("a job cannot be scheduled", job=job.name)
+        return found
 
     def take_on(self, job: Job) -> None:
         """Let an approved job be at work, as an outside scheduler wakes it from now on."""
@@ -114,7 +131,7 @@ class Scheduler:
             job = self.store.change(self._fired(job, now, trigger), Stamp(now, by))
 
     def _registered(self, job: Job, now: datetime) -> JobChange:
-        if job.document.get("mode") == Mode.REALTIME:
+        if is_realtime(job.document):
             return self._followed(job, now)
         runs, section = self.store.counts(job.name), job.document.get("schedule")
         state = JobState.RUNNING if runs else JobState.CONFIGURED
@@ -188,10 +205,14 @@ def _due(job: Job, spec: JobSpec, now: datetime) -> tuple[list[TimeWindow], Job]
     coming = schedule.windows(job.cursor)
     windows = takewhile(lambda window: schedule.due(window) <= now, islice(coming, _WINDOWS))
     due = list(windows)
+    if due and job.cursor is not None and due[0].lower < job.cursor:
+        # The schedule cut otherwise before: what lies before the cursor has been read.
+        due[0] = replace(due[0], lower=job.cursor)
     following = next(schedule.windows(due[-1].upper if due else job.cursor), None)
     if following is None:
         return due, replace(job, cursor=None, due=None)
-    return due, replace(job, cursor=following.lower, due=schedule.due(following))
+    lower = following.lower if due or job.cursor is None else job.cursor
+    return due, replace(job, cursor=lower, due=schedule.due(following))
 
 
 def _wanted(

@@ -13,6 +13,7 @@ from headrace.store.rows import add_event
 from headrace.store.tables import micros, runs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
 _R = runs.c
@@ -22,8 +23,10 @@ _UNENDED = tuple(state.value for state in UNENDED)
 class Backfills:
     """What is done with all runs of a backfill at once. Any thread may call it."""
 
-    def __init__(self, writer: Engine) -> None:
+    def __init__(self, writer: Engine, finish: Callable[[Connection, str], None]) -> None:
+        """``finish`` finishes a job with the last of its runs."""
         self._writer = writer
+        self._finish = finish
 
     def is_paused(self, job: str, backfill: str) -> bool:
         """Return whether the runs of a backfill that wait are not to begin."""
@@ -40,6 +43,7 @@ class Backfills:
             lock_name(db, "job", job)
             count = _stop(db, _of(job, backfill), stamp.at)
             _set_paused(db, job, backfill, paused=False)
+            self._finish(db, job)
             told = {"backfill": backfill, "runs": count}
             add_event(db, job, EventKind.BACKFILL_STOP, stamp, told)
             return count

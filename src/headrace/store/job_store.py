@@ -14,7 +14,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Row,
     and_,
     delete,
     false,
@@ -38,10 +37,10 @@ from headrace.model import (
     RunState,
     Stamp,
     Trigger,
+    is_realtime,
     memory_name,
 )
-from headrace.sdk.boundaries import Boundaries, BoundaryKind
-from headrace.sdk.errors import StaleEpochError
+from headrace.sdk.boundaries import Boundaries
 from headrace.store.alert_store import NewAlert, add_alerts
 from headrace.store.backfills import Backfills
 from headrace.store.connections import Mode, in_mode, lock_name
@@ -49,16 +48,26 @@ from headrace.store.database import Place, open_database
 from headrace.store.errors import (
     JobChangedError,
     JobExistsError,
-    JobNotFoundError,
-    RunNotFoundError,
+)
+from headrace.store.job_rows import (
+    count_runs,
+    existing_job,
+    existing_run,
+    is_window,
+    job_of,
+    job_row,
+    run_of_row,
+    update_held,
 )
 from headrace.store.rows import add_event, batch_left, forget_run
-from headrace.store.tables import jobs, micros, runs, schemas, time_of
+from headrace.store.run_windows import check_apart, windows_end, windows_of
+from headrace.store.tables import jobs, micros, runs, schemas
 
 _J, _R = jobs.c, runs.c
 _SEEN = ("uid", "version", "state", "cursor_us")
 """What a change of a job is made of: it is refused where one of these is another by then."""
 _RUNNABLE = [state.value for state in RUNNABLE]
+_SCHEDULED = [state.value for state in SCHEDULED]
 _WAITING = tuple(state.value for state in UNENDED)
 _DONE = {RunState.SUCCEEDED, RunState.SKIPPED}
 _LEFT = tuple(state.value for state in RunState if state not in _DONE)
@@ -111,7 +120,7 @@ class JobStore:
     def __init__(self, place: Place) -> None:
         self._engine = open_database(place)
         self._writer = in_mode(self._engine, Mode.WRITE)
-        self.backfills = Backfills(self._writer)
+        self.backfills = Backfills(self._writer, _finish_job)
 
     @property
     def database(self) -> Engine:
@@ -126,7 +135,7 @@ class JobStore:
         made = replace(wanted, uid=uuid.uuid4().hex[:12], version=1)
         with self._writer.begin() as db:
             lock_name(db, "job", made.name)
-            if _job_row(db, made.name) is not None:
+            if job_row(db, made.name) is not None:
                 problem = f"Job {made.name} already exists."
                 raise JobExistsError(problem, field="name", fix="Choose another name.")
             db.execute(
@@ -140,7 +149,7 @@ class JobStore:
     def job(self, name: str) -> Job:
         """Return a job. Raises JobNotFoundError."""
         with self._engine.connect() as db:
-            return job_of(_existing(db, name))
+            return job_of(existing_job(db, name))
 
     def jobs(self) -> Sequence[Job]:
         """Return all jobs, by name."""
@@ -173,7 +182,7 @@ class JobStore:
         with self._writer.begin() as db:
             if not _changed(db, change, stamp):
                 name = change.seen.name
-                _existing(db, name)
+                existing_job(db, name)
                 problem = f"Job {name} was changed meanwhile."
                 raise JobChangedError(problem, fix="Look at it again.")
         return replace(change.wanted, changed=stamp.at, by=stamp.by)
@@ -193,7 +202,7 @@ class JobStore:
         """
         with self._writer.begin() as db:
             lock_name(db, "job", name)
-            _existing(db, name)
+            existing_job(db, name)
             mine = _R.job == name
             rows = db.execute(select(runs).where(mine)).all()
             for row in rows:
@@ -202,20 +211,29 @@ class JobStore:
                     fix = f"Stop it first: headrace job stop-run {name} {row.id}."
                     raise JobChangedError(problem, fix=fix)
             for row in rows:
-                forget_run(db, _run(row).task_name)
-                forget_run(db, _run(row).name)
+                forget_run(db, run_of_row(row).task_name)
+                forget_run(db, run_of_row(row).name)
             db.execute(delete(schemas).where(schemas.c.connector == memory_name(name)))
             db.execute(delete(runs).where(mine))
             db.execute(delete(jobs).where(_J.name == name))
             add_event(db, name, EventKind.JOB_DELETED, stamp, {})
 
-    def add_runs(self, job: str, made: Sequence[NewRun], stamp: Stamp) -> int:
-        """Make runs of windows that have none; return how many. Raises JobNotFoundError."""
+    def add_runs(
+        self, job: str, made: Sequence[NewRun], stamp: Stamp, *, apart: bool = False
+    ) -> int:
+        """Make runs of windows that have none; return how many.
+
+        ``apart`` says that none may share a part of another's window. Raises JobNotFoundError;
+        JobChangedError where one does.
+        """
         with self._writer.begin() as db:
-            _existing(db, job)
-            before = _count(db, job)
+            lock_name(db, "job", job)
+            existing_job(db, job)
+            if apart:
+                check_apart(db, job, [each.boundaries for each in made])
+            before = count_runs(db, job)
             _insert(db, job, made, stamp)
-            return _count(db, job) - before
+            return count_runs(db, job) - before
 
     def tell(
         self, job: str, kind: EventKind, stamp: Stamp, detail: Mapping[str, object]
@@ -227,14 +245,14 @@ class JobStore:
     def run(self, number: int) -> Run:
         """Return a run. Raises RunNotFoundError."""
         with self._engine.connect() as db:
-            return _run(_existing_run(db, number))
+            return run_of_row(existing_run(db, number))
 
     def run_of(self, job: str, boundaries: Boundaries) -> Run | None:
         """Return the run of a window, if it has one."""
-        query = select(runs).where(_window(job, boundaries))
+        query = select(runs).where(is_window(job, boundaries))
         with self._engine.connect() as db:
             row = db.execute(query).one_or_none()
-            return None if row is None else _run(row)
+            return None if row is None else run_of_row(row)
 
     def runs(
         self,
@@ -255,28 +273,23 @@ class JobStore:
             query = query.where(_R.id < before)
         with self._engine.connect() as db:
             rows = db.execute(query.order_by(_R.id.desc()).limit(limit))
-            return [_run(row) for row in rows]
+            return [run_of_row(row) for row in rows]
 
     def live_runs(self, job: str) -> Sequence[Run]:
         """Return the runs that a job has in real time: one for each bound to begin at."""
         query = select(runs).where(_R.job == job, _R.trigger == Trigger.REALTIME.value)
         with self._engine.connect() as db:
-            return [_run(row) for row in db.execute(query)]
+            return [run_of_row(row) for row in db.execute(query)]
 
     def windows(self, job: str, lower: datetime, upper: datetime) -> Sequence[Boundaries]:
         """Return the windows of a job's runs that have a part in a range of time."""
-        window = Boundaries.between(lower, upper)
-        query = select(_R.lower, _R.upper).where(
-            _R.job == job,
-            _R.kind == window.kind.value,
-            _R.lower < window.upper,
-            or_(_R.upper > window.lower, _R.upper == ""),
-        )
         with self._engine.connect() as db:
-            return [
-                Boundaries(window.kind, lower or None, upper or None)
-                for lower, upper in db.execute(query)
-            ]
+            return windows_of(db, job, lower, upper)
+
+    def windows_end(self, job: str) -> datetime | None:
+        """Return where the last window of a job's runs ends; None without any."""
+        with self._engine.connect() as db:
+            return windows_end(db, job)
 
     def counts(self, job: str, backfill: str | None = None) -> Mapping[RunState, int]:
         """Return how many runs a job has, or one of its backfills, in each state."""
@@ -289,6 +302,25 @@ class JobStore:
     def is_busy(self, job: str) -> bool:
         """Return whether a run of a job waits or runs, those of paused backfills left out."""
         query = select(_R.id).where(_R.job == job, _R.state.in_(_WAITING), _MAY_GO_ON)
+        with self._engine.connect() as db:
+            return db.execute(query.limit(1)).scalar() is not None
+
+    def is_coming(self, job: str, now: datetime) -> bool:
+        """Return whether a run of a job runs, or is to be tried again later, by itself."""
+        runs_now = _R.state == RunState.RUNNING.value
+        later = and_(_R.state == RunState.QUEUED.value, _R.due_us > micros(now), _MAY_GO_ON)
+        query = select(_R.id).where(_R.job == job, or_(runs_now, later))
+        with self._engine.connect() as db:
+            return db.execute(query.limit(1)).scalar() is not None
+
+    def has_waiting(self, live: Run) -> bool:
+        """Return whether a window of the job of a run in real time waits to be read."""
+        query = select(_R.id).where(
+            _R.job == live.job,
+            _R.id != live.id,
+            _R.state == RunState.QUEUED.value,
+            _R.paused == false(),
+        )
         with self._engine.connect() as db:
             return db.execute(query.limit(1)).scalar() is not None
 
@@ -310,23 +342,29 @@ class JobStore:
             now: The time of day.
             lease_now: The time by which leases expire, see ``Store.now``.
             dead: Says of an owner whether it is known to have ended.
-            limit: How many.
+            limit: How many of each job and backfill, the first of them.
             job: The job whose runs; None for all jobs.
         """
         queued = and_(_R.state == RunState.QUEUED.value, _R.due_us <= micros(now))
         held = _R.state == RunState.RUNNING.value
         active = select(_J.name).where(_J.state.in_(_RUNNABLE))
         may_begin = or_(_R.job.in_(active), _R.stop_asked)
-        query = select(runs).where(or_(queued, held), may_begin, _MAY_GO_ON)
-        found: list[Run] = []
+        # Those of one job may all have to wait for another: they hide nobody else's.
+        kind = (_R.job, _R.backfill, _R.trigger == Trigger.REALTIME.value, _R.state)
+        order = (_R.due_us, _R.lower, _R.id)
+        place = func.row_number().over(partition_by=kind, order_by=order).label("place")
+        query = select(_R.id, place).where(or_(queued, held), may_begin, _MAY_GO_ON)
+        if job is not None:
+            query = query.where(_R.job == job)
+        first = query.subquery()
+        chosen = select(runs).join(first, first.c.id == _R.id)
+        chosen = chosen.where(or_(first.c.place <= limit, held)).order_by(*order)
         with self._engine.connect() as db:
-            for row in db.execute(query.order_by(_R.due_us, _R.lower, _R.id)):
-                expired = row.owner is None or row.expires_us <= micros(lease_now)
-                if expired or dead(row.owner):
-                    found.append(_run(row))
-                    if len(found) == limit:
-                        break
-        return found
+            return [
+                run_of_row(row)
+                for row in db.execute(chosen)
+                if row.owner is None or row.expires_us <= micros(lease_now) or dead(row.owner)
+            ]
 
     def take(
         self,
@@ -351,7 +389,7 @@ class JobStore:
         """
         with self._writer.begin() as db:
             lock_name(db, "job", seen.job)
-            job = _job_row(db, seen.job)
+            job = job_row(db, seen.job)
             if job is None or not (job.state in _RUNNABLE or seen.stop_asked):
                 return None
             others = and_(_R.job == seen.job, _R.id != seen.id)
@@ -361,6 +399,14 @@ class JobStore:
                 left = select(_R.id).where(waits).limit(1)
                 if db.execute(left).scalar() is not None:
                     return None
+            elif not seen.stop_asked:
+                live = select(_R.id).where(
+                    others,
+                    _R.trigger == Trigger.REALTIME.value,
+                    _R.state == RunState.RUNNING.value,
+                )
+                if db.execute(live.limit(1)).scalar() is not None:
+                    return None  # it makes room after its batch
             running = select(func.count()).where(
                 others,
                 _R.state == RunState.RUNNING.value,
@@ -372,13 +418,18 @@ class JobStore:
             if in_order:
                 lower = seen.boundaries.lower or ""
                 earlier = select(func.count()).where(
-                    others, _R.lower < lower, _R.state.in_(_LEFT)
+                    others,
+                    _R.trigger != Trigger.REALTIME.value,
+                    _R.lower < lower,
+                    _R.state.in_(_LEFT),
                 )
                 if db.execute(earlier).scalar_one():
                     return None
             same = and_(
                 _R.id == seen.id, _R.epoch == seen.epoch, _R.state.in_(_WAITING), _MAY_GO_ON
             )
+            if seen.held_until is not None:  # its owner may have been heard of since
+                same = and_(same, _R.expires_us == micros(seen.held_until))
             taken = {
                 "state": RunState.RUNNING.value,
                 "owner": owner,
@@ -394,7 +445,7 @@ class JobStore:
             if job.state == JobState.CONFIGURED.value:
                 first = update(jobs).where(_J.name == seen.job, _J.uid == job.uid)
                 db.execute(first.values(state=JobState.RUNNING.value))
-            return _run(_existing_run(db, seen.id))
+            return run_of_row(existing_run(db, seen.id))
 
     def renew(self, owner: str, held: Collection[Run], expires: datetime) -> Sequence[Run]:
         """Hold runs for longer; return those that are still held, as they are now."""
@@ -403,7 +454,7 @@ class JobStore:
         with self._writer.begin() as db:
             db.execute(update(runs).where(mine).values(expires_us=micros(expires)))
             rows = db.execute(select(runs).where(mine)).all()
-        return [_run(row) for row in rows if row.epoch == epochs[row.id]]
+        return [run_of_row(row) for row in rows if row.epoch == epochs[row.id]]
 
     def progress(self, run: Run, counts: Counts, error: str | None) -> None:
         """Keep how far an attempt is, and why it does not get on if it does not.
@@ -411,12 +462,12 @@ class JobStore:
         Raises StaleEpochError.
         """
         with self._writer.begin() as db:
-            _update_held(db, run, {"counts": counts.to_json(), "error": error})
+            update_held(db, run, {"counts": counts.to_json(), "error": error})
 
     def started(self, run: Run, application: str | None) -> None:
         """Keep which Spark application an attempt runs in. Raises StaleEpochError."""
         with self._writer.begin() as db:
-            _update_held(db, run, {"application": application})
+            update_held(db, run, {"application": application})
 
     def finish(
         self,
@@ -428,6 +479,8 @@ class JobStore:
         error: str | None = None,
         due: datetime | None = None,
         alerts: Sequence[NewAlert] = (),
+        counted: bool = True,
+        version: int | None = None,
     ) -> Run:
         """End an attempt, and let the run go.
 
@@ -439,6 +492,10 @@ class JobStore:
             error: Why it has failed.
             due: When the next attempt comes.
             alerts: What people are told of it, stored in the same transaction.
+            counted: Whether it counts as an attempt: it was not ended from outside.
+            version: With which version of the job's document a run in real time was opened:
+                whatever has ended it, it goes on if the job has another by now. None for
+                whichever.
 
         Raises StaleEpochError: another has taken the run (Guarantee 3).
         """
@@ -452,16 +509,27 @@ class JobStore:
         }
         if due is not None:
             values["due_us"] = micros(due)
+        if not counted:
+            values["attempt"] = run.attempt - 1
         with self._writer.begin() as db:
-            _update_held(db, run, values)
-            if state is RunState.SUCCEEDED and run.is_live:  # its source has an end
+            lock_name(db, "job", run.job)
+            job = job_row(db, run.job)
+            in_real_time = job is not None and is_realtime(json.loads(job.document))
+            newest = version if job is None else job.version
+            if in_real_time and version is not None and version != newest:
+                values |= {"state": RunState.QUEUED.value, "due_us": micros(now)}
+            update_held(db, run, values)
+            if values["state"] == RunState.SUCCEEDED.value and run.is_live:
+                # Its source has an end.
                 ended = and_(_J.name == run.job, _J.state == JobState.RUNNING.value)
-                db.execute(update(jobs).where(ended).values(state=JobState.FINISHED.value))
+                if in_real_time:
+                    over = update(jobs).where(ended)
+                    db.execute(over.values(state=JobState.FINISHED.value))
             elif state is RunState.SUCCEEDED:
                 _run_followers(db, run, now)
             _finish_job(db, run.job)
             add_alerts(db, alerts)
-            return _run(_existing_run(db, run.id))
+            return run_of_row(existing_run(db, run.id))
 
     def ask_to_stop(self, number: int, stamp: Stamp) -> Run:
         """Let a run be stopped; one that nobody runs is stopped at once.
@@ -469,7 +537,7 @@ class JobStore:
         Raises RunNotFoundError, and JobChangedError for one that has ended.
         """
         with self._writer.begin() as db:
-            row = _existing_run(db, number)
+            row = existing_run(db, number)
             queued = row.state == RunState.QUEUED.value
             values: dict[str, object] = {"stop_asked": True}
             if queued:
@@ -478,8 +546,9 @@ class JobStore:
             if db.execute(update(runs).where(same).values(values)).rowcount != 1:
                 problem = f"Run {number} is {row.state}."
                 raise JobChangedError(problem, fix="Only a run that waits or runs is stopped.")
+            _finish_job(db, row.job)
             add_event(db, row.job, EventKind.RUN_STOP, stamp, {"run": number})
-            return _run(_existing_run(db, number))
+            return run_of_row(existing_run(db, number))
 
     def run_again(self, number: int, stamp: Stamp, *, from_beginning: bool) -> Run:
         """Let a run that has ended run again.
@@ -489,7 +558,7 @@ class JobStore:
         waits or runs, or of which a batch was left that may still be written.
         """
         with self._writer.begin() as db:
-            row = _existing_run(db, number)
+            row = existing_run(db, number)
             values: dict[str, object] = {
                 "state": RunState.QUEUED.value,
                 "due_us": micros(stamp.at),
@@ -504,7 +573,7 @@ class JobStore:
                 problem = f"Run {number} is {row.state}."
                 raise JobChangedError(problem, fix="Wait until it has ended, or stop it.")
             if from_beginning:
-                if (batch := batch_left(db, _run(row).task_name)) is not None:
+                if (batch := batch_left(db, run_of_row(row).task_name)) is not None:
                     problem = (
                         f"Batch {batch.id} of run {number} was left by a worker that may still "
                         "write it, behind what is written anew."
@@ -512,10 +581,10 @@ class JobStore:
                     retry = f"headrace job retry {row.job} {number}"
                     fix = f"Let a retry take it over first: {retry}."
                     raise JobChangedError(problem, field="run", fix=fix)
-                forget_run(db, _run(row).task_name)
+                forget_run(db, run_of_row(row).task_name)
             told = {"run": number, "from_beginning": from_beginning}
             add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
-            return _run(_existing_run(db, number))
+            return run_of_row(existing_run(db, number))
 
 
 def _is(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
@@ -554,48 +623,6 @@ def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
     return True
 
 
-def _job_row(db: Connection, name: str) -> Row[Any] | None:
-    return db.execute(select(jobs).where(_J.name == name)).one_or_none()
-
-
-def _existing(db: Connection, name: str) -> Row[Any]:
-    row = _job_row(db, name)
-    if row is None:
-        problem = f"Job {name} does not exist."
-        raise JobNotFoundError(problem, field="name", fix="List them: headrace job list.")
-    return row
-
-
-def job_of(row: Row[Any]) -> Job:
-    """Return the job of a row."""
-    return Job(
-        name=row.name,
-        uid=row.uid,
-        document=json.loads(row.document),
-        version=row.version,
-        state=JobState(row.state),
-        cursor=_time(row.cursor_us),
-        due=_time(row.due_us),
-        why=row.why,
-        engine=row.engine,
-        changed=time_of(row.changed_us),
-        by=row.by,
-    )
-
-
-def _time(number: int | None) -> datetime | None:
-    return None if number is None else time_of(number)
-
-
-def _window(job: str, boundaries: Boundaries) -> ColumnElement[bool]:
-    return and_(
-        _R.job == job,
-        _R.kind == boundaries.kind.value,
-        _R.lower == (boundaries.lower or ""),
-        _R.upper == (boundaries.upper or ""),
-    )
-
-
 def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> None:
     """Make runs; a window that has one keeps it, whoever made it."""
     if not made:
@@ -623,61 +650,17 @@ def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> N
     db.execute(dialect.insert(runs).on_conflict_do_nothing(), rows)
     for each in made:
         if each.trigger is Trigger.REALTIME:  # it goes on where it stood
-            ended = and_(_window(job, each.boundaries), _R.state.not_in(_WAITING))
+            ended = and_(is_window(job, each.boundaries), _R.state.not_in(_WAITING))
             again = {"state": each.state.value, "due_us": micros(each.due), "stop_asked": False}
             live = _R.trigger == Trigger.REALTIME.value
             db.execute(update(runs).where(ended, live).values(again))
 
 
-def _count(db: Connection, job: str) -> int:
-    query = select(func.count()).select_from(runs).where(_R.job == job)
-    return int(db.execute(query).scalar_one())
-
-
-def _existing_run(db: Connection, number: int) -> Row[Any]:
-    row = db.execute(select(runs).where(_R.id == number)).one_or_none()
-    if row is None:
-        problem = f"Run {number} does not exist."
-        raise RunNotFoundError(problem, field="run", fix="List them: headrace job runs NAME.")
-    return row
-
-
-def _run(row: Row[Any]) -> Run:
-    return Run(
-        id=row.id,
-        job=row.job,
-        boundaries=Boundaries(BoundaryKind(row.kind), row.lower or None, row.upper or None),
-        state=RunState(row.state),
-        trigger=Trigger(row.trigger),
-        by=row.by,
-        due=time_of(row.due_us),
-        backfill=row.backfill,
-        attempt=row.attempt,
-        generation=row.generation,
-        epoch=row.epoch,
-        owner=row.owner,
-        stop_asked=row.stop_asked,
-        paused=row.paused,
-        began=_time(row.began_us),
-        ended=_time(row.ended_us),
-        counts=Counts.from_json(row.counts) if row.counts else Counts(),
-        application=row.application,
-        error=row.error,
-    )
-
-
-def _update_held(db: Connection, run: Run, values: Mapping[str, object]) -> None:
-    """Write about an attempt. Raises StaleEpochError if it is not the newest (Guarantee 3)."""
-    held = and_(_R.id == run.id, _R.epoch == run.epoch, _R.state == RunState.RUNNING.value)
-    if db.execute(update(runs).where(held).values(**values)).rowcount != 1:
-        problem = f"Run {run.id} of job {run.job} was taken by another worker, or has ended."
-        raise StaleEpochError(problem)
-
-
 def _run_followers(db: Connection, run: Run, now: datetime) -> None:
     """Make runs of the jobs that come after this one, over the same window."""
-    scheduled = _J.state.in_([state.value for state in SCHEDULED])
-    names = db.execute(select(_J.name).where(_J.after == run.job, scheduled)).scalars().all()
+    # Those of a job that may not run wait until it may: they would never come again.
+    begun = _J.state != JobState.DRAFT.value
+    names = db.execute(select(_J.name).where(_J.after == run.job, begun)).scalars().all()
     made = NewRun(boundaries=run.boundaries, trigger=Trigger.AFTER, due=now)
     for name in names:
         _insert(db, name, [made], Stamp(now, run.job))
@@ -685,8 +668,8 @@ def _run_followers(db: Connection, run: Run, now: datetime) -> None:
 
 def _finish_job(db: Connection, name: str) -> None:
     """Finish a job whose schedule has no window left, with the last of its runs."""
-    row = _job_row(db, name)
-    if row is None or row.state != JobState.RUNNING.value or row.cursor_us is not None:
+    row = job_row(db, name)
+    if row is None or row.state not in _SCHEDULED or row.cursor_us is not None:
         return
     left = select(_R.id).where(_R.job == name, _R.state.in_(_WAITING)).limit(1)
     has_windows = row.after is None and json.loads(row.document).get("schedule") is not None

@@ -11,7 +11,7 @@ from sqlalchemy import Row, and_, delete, insert, select
 from headrace.model import Job, Registration
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, open_database
-from headrace.store.job_store import job_of
+from headrace.store.job_rows import job_of
 from headrace.store.tables import fact, jobs, micros, put_fact, registrations, time_of
 
 _T = registrations.c

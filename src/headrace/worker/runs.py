@@ -23,7 +23,7 @@ from headrace.model import (
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.errors import StaleEpochError
-from headrace.store import StoreUnavailableError
+from headrace.store import JobNotFoundError, StoreUnavailableError
 from headrace.worker.events import as_it_is, trace_of
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_LOOK = 100
-"""How many runs that wait are looked at: some may have to wait for others."""
+_LOOK = 20
+"""How many runs of a job that wait are looked at: some may have to wait for others."""
 _DEATHS = 3
 """How often the worker of a run may die, beyond its retries."""
 _BEAT_SECONDS = 1.0
@@ -50,6 +50,10 @@ _COUNTS_SECONDS = 5.0
 
 class Execution(Protocol):
     """One attempt of a run."""
+
+    @property
+    def version(self) -> int:
+        """The version of its job's document that it was opened with; 0 for none."""
 
     def run(self) -> None:
         """Move what the run is to move; blocks. Raises why it has failed."""
@@ -124,6 +128,8 @@ class RunWorker:
     redact: Callable[[Exception], Exception] = as_it_is
     alerts: Callable[[Run, str], Sequence[NewAlert]] = lambda _run, _cause: ()
     only: str | None = None
+    stuck: bool = field(default=False, init=False)
+    """Whether runs of the one job are left that cannot begin."""
     _active: dict[int, _Active] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _woken: threading.Event = field(default_factory=threading.Event)
@@ -138,7 +144,8 @@ class RunWorker:
         while not self._stopping:
             with errors.logged():
                 self.look()
-                if self.only is not None and not self.store.is_busy(self.only):
+                if self.only is not None and self._is_over(self.only):
+                    self.stuck = self.store.is_busy(self.only)
                     self._stopping = True
                     break
             self._woken.wait(self.interval.total_seconds())
@@ -168,8 +175,8 @@ class RunWorker:
         for seen in waiting:
             if self._stopping:
                 return
-            if free <= 0 and not seen.is_live:
-                continue
+            if seen.id in self._active or (free <= 0 and not seen.is_live):
+                continue  # its own, which was not heard of for a while, is left to end
             policy = self.policy(seen.job)
             side_by_side = policy.parallel if seen.backfill else policy.side_by_side
             taken = self.store.take(
@@ -183,6 +190,10 @@ class RunWorker:
             if taken is not None:
                 free -= not taken.is_live
                 self._begin(taken, policy)
+
+    def _is_over(self, job: str) -> bool:
+        """Return whether no run of a job goes on or comes: what is left cannot begin."""
+        return not self._all() and not self.store.is_coming(job, self.clock())
 
     def _is_gone(self, owner: str) -> bool:
         return owner != self.owner and self.is_dead(owner)
@@ -221,7 +232,8 @@ class RunWorker:
             log.warning("a run was taken by another worker", run=run.id, why=str(stale))
         finally:
             with self._lock:
-                self._active.pop(run.id, None)
+                if self._active.get(run.id) is active:
+                    del self._active[run.id]
                 self._threads.discard(threading.current_thread())
             self.wake()
 
@@ -241,11 +253,12 @@ class RunWorker:
         run, now = active.run, self.clock()
         counts = active.execution.counts()
         state, why, due, cause = RunState.SUCCEEDED, None, None, ""
-        if isinstance(error, NotWantedError):
-            state, why = RunState.STOPPED, str(error)
-        elif active.ends is not None and active.ends.state is not None:
-            state, why = active.ends.state, active.ends.why
-            due = now if state is RunState.QUEUED else None
+        counted, is_own_end = True, active.ends != _ASKED
+        asked = error.end if isinstance(error, NotWantedError) else active.ends
+        if asked is not None and asked.state is not None:
+            state, why = asked.state, asked.why
+            if state is RunState.QUEUED:
+                due, counted = now, False
         elif error is not None or active.ends is not None:
             shown, ends = self.redact(error or Exception()), active.ends
             why = trace_of(shown) if ends is None else ends.why
@@ -258,7 +271,17 @@ class RunWorker:
                 state, due = RunState.QUEUED, now + wait
         ended = replace(run, state=state, ended=now, counts=counts, error=why)
         alerts = self.alerts(ended, cause)
-        self.store.finish(run, state, now, counts=counts, error=why, due=due, alerts=alerts)
+        self.store.finish(
+            run,
+            state,
+            now,
+            counts=counts,
+            error=why,
+            due=due,
+            alerts=alerts,
+            counted=counted,
+            version=active.execution.version if run.is_live and is_own_end else None,
+        )
         told = log.info if state is RunState.SUCCEEDED else log.warning
         told("run ended", job=run.job, run=run.id, state=state.value, why=why)
 
@@ -291,13 +314,19 @@ class RunWorker:
                 self._end(active, _ASKED)
             elif limit is not None and now - run.began > limit:
                 self._end(active, _End(f"It took longer than its timeout of {limit}."))
-            elif run.is_live and not active.execution.is_wanted():
+            elif run.is_live and not self._is_wanted(active):
                 self._end(active, _CHANGED)
             elif time.monotonic() - active.told > _COUNTS_SECONDS:
                 active.told = time.monotonic()
                 counts, trouble = active.execution.counts(), active.execution.trouble()
                 with suppress(StaleEpochError):  # it has ended meanwhile
                     self.store.progress(run, counts, trouble)
+
+    def _is_wanted(self, active: _Active) -> bool:
+        try:
+            return active.execution.is_wanted()
+        except JobNotFoundError:
+            return False
 
     def _end(self, active: _Active, end: _End) -> None:
         if active.ends is None:
@@ -315,10 +344,11 @@ _CHANGED = _End("Its job was changed or suspended.", RunState.QUEUED)
 
 
 class NotWantedError(Exception):
-    """A run in real time whose job is offline by now."""
+    """A run whose job does not want it now, or not any more."""
 
-    def __init__(self, job: str) -> None:
-        super().__init__(f"Job {job} is offline.")
+    def __init__(self, why: str, state: RunState) -> None:
+        super().__init__(why)
+        self.end = _End(why, state)
 
 
 class _DiedError(Exception):
@@ -340,6 +370,10 @@ class _Unopened:
 
     def counts(self) -> Counts:
         return self.going.counts
+
+    @property
+    def version(self) -> int:
+        return 0
 
     def trouble(self) -> None: ...
 

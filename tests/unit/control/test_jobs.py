@@ -2,13 +2,14 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from tests.unit.control.offline_jobs import appends, bound_files, document, execute
 
 from headrace.control import Jobs, NotApproverError
-from headrace.model import JobState, Run, RunState, Trigger
+from headrace.model import Job, JobState, Run, RunState, Trigger
 from headrace.plugins import Registry
 from headrace.scheduler import Scheduler
 from headrace.sdk import ConfigError, ConfigErrors, StateError
@@ -290,3 +291,152 @@ def test_a_job_in_real_time_has_no_schedule_no_timeout_and_no_windows(desk: Desk
         desk.jobs.trigger("flights", "ann")
     with pytest.raises(StateError):
         desk.jobs.backfill("flights", START, desk.now, "ann")
+
+
+def made_live(desk: Desk) -> Run:
+    """Edit the job to real time; return its run."""
+    desk.jobs.edit("flights", live(), "ann")
+    desk.tick()
+    return next(run for run in desk.jobs.runs("flights") if run.is_live)
+
+
+def test_a_window_without_an_end_is_not_triggered(desk: Desk) -> None:
+    desk.make()
+    with pytest.raises(ConfigError) as found:
+        desk.jobs.trigger("flights", "ann", START.isoformat())
+    assert found.value.field == "upper"
+
+
+def test_real_time_that_was_rejected_and_mended_begins_behind_the_windows(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends(monkeypatch)
+    desk.make(catchup="all")
+    desk.tick()
+    asks = {"approvers": ["bob"]}
+    desk.jobs.edit("flights", live(**asks), "ann")
+    desk.jobs.reject("flights", "bob", "bob", "Not like this")
+    desk.jobs.edit("flights", live(**asks, retries=3), "ann")
+    desk.jobs.submit("flights", "ann")
+    desk.jobs.approve("flights", "bob", "bob")
+    desk.tick()
+    [run] = [run for run in desk.jobs.runs("flights") if run.is_live]
+    assert run.boundaries.times == (START + 3 * HOUR, None)
+
+
+def test_an_offline_job_that_has_run_and_was_rejected_goes_on_in_real_time(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends(monkeypatch)
+    desk.make(catchup="all")
+    desk.tick()
+    desk.jobs.edit("flights", described(approvers=("bob",), catchup="all", delay="1 hour"), "a")
+    desk.jobs.reject("flights", "bob", "bob", "Not like this")
+    assert desk.jobs.edit("flights", live(), "ann").cursor == START + 3 * HOUR
+
+
+def test_real_time_that_was_left_goes_on_where_it_stood_if_no_window_was_read_since(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends(monkeypatch)
+    desk.make(catchup="all")
+    desk.tick()
+    execute(desk.jobs)
+    before = made_live(desk)
+    desk.edit(start="2024-03-31T00:00:00")
+    desk.tick()
+    assert made_live(desk).id == before.id
+
+
+def test_a_job_after_another_does_not_repeat_what_real_time_has_delivered(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends(monkeypatch)
+    desk.jobs.create(live(), "ann")
+    desk.jobs.submit("flights", "ann")
+    desk.tick()
+    with pytest.raises(ConfigError):
+        desk.jobs.edit("flights", document(schedule={"after": "others"}), "ann")
+
+
+def test_a_window_by_hand_cuts_none_that_the_schedule_comes_to(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends(monkeypatch)
+    desk.make(delay="2 hours", catchup="all")
+    bounds = [START + 2 * HOUR, START + 3 * HOUR]
+    with pytest.raises(ConfigError, match="will have"):
+        desk.jobs.trigger(
+            "flights", "ann", bounds[0].isoformat(), (bounds[0] + HOUR / 3).isoformat()
+        )
+    # A whole window of it is that window's run.
+    lower, upper = (each.isoformat() for each in bounds)
+    desk.jobs.trigger("flights", "ann", lower, upper)
+    desk.now += 3 * HOUR
+    desk.tick()
+    assert desk.hours() == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    "other", [{"every": "3 hours"}, {"zone": "Asia/Kolkata"}, {"cron": "*/40 * * * *"}]
+)
+def test_windows_tile_the_time_line_through_another_schedule(
+    desk: Desk, other: dict[str, str]
+) -> None:
+    desk.make(catchup="all")
+    desk.tick()
+    desk.now += HOUR / 2
+    changed = document(
+        schedule={
+            "start": "2024-03-30T00:00:00",
+            "catchup": "all",
+            **({} if "cron" in other else {"every": "1 hour"}),
+            **other,
+        }
+    )
+    desk.jobs.edit("flights", changed, "ann")
+    desk.now += 9 * HOUR
+    desk.tick()
+    desk.tick()
+    spans = sorted(run.boundaries.times for run in desk.jobs.runs("flights", limit=1000))
+    assert spans[0][0] == START
+    assert all(before[1] == after[0] for before, after in pairwise(spans))
+    assert len(spans) > 4
+
+
+def test_a_schedule_that_is_left_out_and_put_back_repeats_no_window(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends(monkeypatch)
+    desk.make(catchup="all")
+    desk.tick()
+    by_hand = described()
+    del by_hand["schedule"]
+    desk.jobs.edit("flights", by_hand, "ann")
+    desk.edit(every="2 hours", catchup="all")
+    desk.now += 3 * HOUR
+    desk.tick()
+    desk.tick()
+    assert desk.hours() == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 6)]
+
+
+def test_a_schedule_goes_on_where_another_job_cannot_be_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.make(catchup="all")
+    every = {"every": "1 hour", "start": "2024-03-30T00:00:00"}
+    desk.jobs.create(document("others", schedule=every), "ann")
+    desk.jobs.submit("others", "ann")
+    fired = Scheduler._fired
+
+    def odd(self: Scheduler, job: Job, *more: Any) -> Any:
+        if job.name == "flights":
+            raise ValueError(job.name)
+        return fired(self, job, *more)
+
+    desk.tick()
+    monkeypatch.setattr(Scheduler, "_fired", odd)
+    desk.now += HOUR
+    before = len(desk.jobs.runs("others"))
+    desk.scheduler.tick()
+    assert len(desk.jobs.runs("others")) == before + 1

@@ -51,6 +51,10 @@ class Execution:
         self.stopped = True
         self.ended.set()
 
+    @property
+    def version(self) -> int:
+        return 1
+
     def counts(self) -> Counts:
         return MOVED
 
@@ -319,8 +323,13 @@ def test_a_run_in_real_time_begins_behind_all_windows_and_takes_no_slot_of_their
         bench.opened[0].ended.set()
         until(lambda: len(bench.opened) == 2)
         bench.add(-1)
+        time.sleep(0.1)
+        assert len(bench.opened) == 2
+        bench.opened[1].wanted = False  # it makes room
         until(lambda: len(bench.opened) == 3)
-        assert [each.going.is_live for each in bench.opened] == [False, True, False]
+        bench.opened[2].ended.set()
+        until(lambda: len(bench.opened) == 4)
+        assert [each.going.is_live for each in bench.opened] == [False, True, False, True]
 
 
 def test_a_run_in_real_time_that_is_not_wanted_as_it_is_ends_and_goes_on_when_it_may() -> None:
@@ -353,8 +362,56 @@ def test_a_run_in_real_time_is_tried_for_ever_and_shows_what_it_waits_for() -> N
 
 
 def test_a_run_in_real_time_whose_job_is_offline_is_stopped() -> None:
-    bench = Bench(broken=NotWantedError("orders"))
+    bench = Bench(broken=NotWantedError("Job orders is offline.", RunState.STOPPED))
     bench.follow()
     with bench.working():
         (run,) = bench.until(RunState.STOPPED)
     assert run.error == "Job orders is offline."
+
+
+def test_a_worker_that_was_suspended_does_not_take_its_own_run_again() -> None:
+    bench = Bench()
+    bench.add(0)
+    with bench.working() as worker:
+        until(lambda: bool(bench.opened))
+        worker.lease_clock = lambda: datetime.now(UTC) + HOUR  # its lease is long over
+        time.sleep(0.2)
+        assert len(bench.opened) == 1
+        bench.opened[0].ended.set()
+        (run,) = bench.until(RunState.SUCCEEDED)
+    assert run.attempt == 1
+
+
+def test_an_attempt_that_a_restart_has_ended_is_not_counted() -> None:
+    bench = Bench()
+    bench.add(0)
+    for _ in range(6):
+        with bench.working():
+            bench.until(RunState.RUNNING)
+        bench.until(RunState.QUEUED)
+    with bench.working():
+        bench.until(RunState.RUNNING)
+        until(lambda: len(bench.opened) == 7)
+        bench.opened[6].ended.set()
+        (run,) = bench.until(RunState.SUCCEEDED)
+    assert run.attempt == 1
+
+
+def test_a_worker_of_one_job_ends_where_what_is_left_cannot_begin() -> None:
+    bench = Bench(fails=lambda _: ConfigError("no such table", fix="", field="table"))
+    bench.policy = RunPolicy(retries=0, depends_on_past=True)
+    bench.add(0, 1)
+    with bench.working() as worker:
+        worker.only = "orders"
+        until(lambda: worker.stuck)
+    assert [run.state for run in bench.runs()] == [RunState.FAILED, RunState.QUEUED]
+
+
+def test_a_run_whose_job_may_not_run_any_more_waits_until_it_may() -> None:
+    bench = Bench(broken=NotWantedError("Job orders is submitted.", RunState.QUEUED))
+    bench.add(0)
+    with bench.working():
+        until(lambda: bench.runs()[0].error == "Job orders is submitted.")
+        bench.broken = None
+        until(lambda: bool(bench.opened))
+        assert bench.opened[0].going.attempt == 1

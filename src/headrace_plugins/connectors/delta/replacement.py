@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,14 @@ from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.filestats import file_stats
 from headrace.sdk.location import Location
 from headrace.sdk.sink import run_in_workers
-from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.commit import SparkCommit, delete_rows
+from headrace_plugins.connectors.delta.files import TableFile, schemas_of
 from headrace_plugins.connectors.delta.table import fields_of, merge_obstacle, properties_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -159,7 +159,7 @@ class Replacement:
         window = self._window_in(table)
         folder = self.path / staging_folder(mark)
         found = [
-            _File(action=action, to=folder / f"kept-{uuid.uuid4().hex}.parquet")
+            _File(action, folder / f"kept-{uuid.uuid4().hex}.parquet")
             for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
             if _may_hold(action, window)
         ]
@@ -183,44 +183,20 @@ class Replacement:
         return removed, rest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+@dataclass(frozen=True, slots=True)
+class _File(TableFile):
     """A file of the table, and where what stays of it is written.
 
     Nothing is there if all of it stays, and no rows if none do.
     """
 
-    action: dict[str, Any]
     to: Location
-
-    @property
-    def values(self) -> dict[str, str | None]:
-        """The values of partition columns, as the log has them."""
-        found = ((k.partition("."), v) for k, v in self.action.items())
-        return {name: _text(v) for (kind, _, name), v in found if kind == "partition"}
-
-    def removal(self, now_ms: int) -> dict[str, Any]:
-        remove = {
-            "path": self.action["path"],
-            "deletionTimestamp": now_ms,
-            "dataChange": True,
-            "extendedFileMetadata": True,
-            "partitionValues": self.values,
-            "size": self.action["size_bytes"],
-        }
-        return {"remove": remove}
 
     def kept(self, table: Location) -> AddedFile:
         with self.to.open_input() as file:
             footer, size_bytes = pq.read_metadata(file), file.size()
         name = self.to.relative_to(table)
         return AddedFile(name, size_bytes, footer.num_rows, self.values, file_stats(footer))
-
-
-def schemas_of(fields: Iterable[Mapping[str, Any]]) -> dict[str, Schema]:
-    """Return the schemas of fields of a table, in Spark's JSON, by their names."""
-    found = from_spark_json({"type": "struct", "fields": list(fields)})
-    return {field.name: field.schema for field in found.fields}
 
 
 def _may_hold(action: Mapping[str, Any], window: ColumnWindow) -> bool:
@@ -266,17 +242,3 @@ def _write_rest(table: Location, file: _File, schema: Schema, window: ColumnWind
                 if kept.num_rows:
                     writer.write_batch(kept)
         draft.move_to(file.to)
-
-
-def _text(value: Any) -> str | None:
-    match value:
-        case None | str():
-            return value
-        case bool():
-            return str(value).lower()
-        case Decimal():
-            return f"{value:f}"
-        case date():
-            return value.isoformat()
-        case _:
-            return str(value)

@@ -50,13 +50,13 @@ from headrace_plugins.connectors.delta.columns import (
     last_of_each_key,
 )
 from headrace_plugins.connectors.delta.commit import Destination, StagedAppend, StagedRows
-from headrace_plugins.connectors.delta.replacement import Replacement, schemas_of
+from headrace_plugins.connectors.delta.files import schemas_of
+from headrace_plugins.connectors.delta.replacement import Replacement
 from headrace_plugins.connectors.delta.settings import PLACEHOLDER, TABLE, TOPIC, DeltaSettings
 from headrace_plugins.connectors.delta.table import (
     HIDDEN,
     OWN_VALUES,
     WIDENING,
-    Upkeep,
     append_obstacle,
     check_partition_columns,
     fields_of,
@@ -67,6 +67,7 @@ from headrace_plugins.connectors.delta.table import (
     table_findings,
     turns_on_features,
 )
+from headrace_plugins.connectors.delta.upkeep import Upkeep
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
 from headrace_plugins.replaced_window import WindowedRecords, with_window
 from headrace_plugins.table_mapping import TableRules
