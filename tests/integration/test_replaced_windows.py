@@ -35,6 +35,7 @@ from headrace.sdk import (
     SinkBatch,
     SinkConnector,
 )
+from headrace.sdk.config import Config
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.settings import Settings
@@ -347,15 +348,24 @@ def test_a_sink_that_no_job_runs_replaces_no_window(target: Target) -> None:
 
 
 def test_only_what_has_each_row_once_may_run_again(target: Target) -> None:
-    def repeatable(**more: str) -> bool:
+    def parsed(**more: str) -> Config:
         props = {k: v for k, v in target.props.items() if k != "replace.window.column"}
         props |= {k.replace("_", "."): v for k, v in more.items()}
-        return target.connector.repeatable(target.connector.config_def().parse(props))
+        return target.connector.config_def().parse(props)
+
+    def repeatable(**more: str) -> bool:
+        return target.connector.repeatable(parsed(**more))
+
+    def takes_overlaps(**more: str) -> bool:
+        return target.connector.takes_overlaps(parsed(**more))
 
     mode = "mode" if target.connector is DeltaSink else "insert_mode"
     assert repeatable(**{mode: "upsert"})
     assert repeatable(replace_window_column="at")
     assert not repeatable()
+    assert takes_overlaps(**{mode: "upsert"})
+    assert not takes_overlaps(replace_window_column="at")
+    assert not takes_overlaps()
     with pytest.raises(ConfigErrors, match="rows are not replaced by windows"):
         repeatable(replace_window_column="at", **{mode: "upsert"})
 
