@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, RecordError, Refusal, Schema
 from headrace.sdk.config import Importance, NullOr, Settings, ValidString, setting
+from headrace.sdk.errors import StaleEpochError
 from headrace_plugins.window import column_window
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _COLUMN, _KIND = "replace.window.column", "replace.window.kind"
 _FROM, _TO = "replace.window.from", "replace.window.to"
+_RUN = re.compile(r"(?P<run>.+@\d+)\.(?P<generation>\d+)(?P<id>-\w+)")
 _KINDS = (BoundaryKind.TIME, BoundaryKind.VALUE)
 
 
@@ -59,7 +62,8 @@ class ReplacementSettings(Settings, group="Window"):
     def replaced_window(self, application: str) -> RunWindow | None:
         """Return the window that a task replaces; None for one that replaces none.
 
-        ``application`` is what the tasks of the run have in common. Raises ConfigError:
+        ``application`` is what the tasks of the run are called in marks, without their numbers,
+        see ``TaskContext.connector``. Raises ConfigError:
         nothing says which window it is, as for a connector that no job runs.
         """
         column, kind = self.replace_window_column, self.replace_window_kind
@@ -73,7 +77,11 @@ class ReplacementSettings(Settings, group="Window"):
             )
         bounds = (self.replace_window_from or None, self.replace_window_to or None)
         boundaries = Boundaries(BoundaryKind(kind), *bounds)
-        return RunWindow(application, column, boundaries, self.replace_window_zone)
+        run, generation = application, 1
+        if named := _RUN.fullmatch(application):
+            run, generation = f"{named['run']}{named['id']}", int(named["generation"])
+        zone = self.replace_window_zone
+        return RunWindow(run, generation, column, boundaries, zone)
 
 
 def only_with(key: str, *values: str) -> Callable[[Mapping[str, Any]], Iterable[ConfigError]]:
@@ -114,16 +122,32 @@ class RunWindow:
     """The window of a run.
 
     Args:
-        application: Names the run in marks: whoever of its tasks keeps it first in a table has
-            removed the rows that were there before.
+        run: Names the run in marks: whoever of its tasks keeps it first in a table has removed
+            the rows that were there before.
+        generation: How often the run was begun from its beginning, which the mark holds too.
+            What is left of an earlier one must not commit beside a later one (Guarantee 3).
         column: The column that says which rows are of it.
         zone: Where the clock is that times without a zone show.
     """
 
-    application: str
+    run: str
+    generation: int
     column: str
     boundaries: Boundaries
     zone: str
+
+    def is_replaced(self, held: int | None) -> bool:
+        """Return whether rows that were there before the run are gone, by the mark's number.
+
+        Raises StaleEpochError: the run was begun anew since, and its window is another's.
+        """
+        if held is not None and held > self.generation:
+            raise StaleEpochError(
+                problem="The run was begun again from its beginning, and what an attempt of "
+                "before that has left to write does not count any more.",
+                fix="Nothing has to be done: the newer attempt writes the whole window.",
+            )
+        return held == self.generation
 
     def named(self, names: Iterable[str]) -> str:
         """Return the column as it is called among names; as it is configured if it is none."""

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from tests.unit.control.offline_jobs import appends, bound_files, document, exec
 
 from headrace.client import Client, RunFailedError
 from headrace.control import Jobs
-from headrace.model import RunState
+from headrace.model import RunState, TaskId
 from headrace.rest import Listener, Role, TokenFile
-from headrace.sdk import Alert
+from headrace.sdk import Alert, Position
 from headrace.settings import Settings
 from headrace.store import NewAlert
 
@@ -183,6 +183,25 @@ def test_runs_are_waited_for_and_their_failure_is_an_exit_code(
     job("stop-run", "flights", run, code=1)
     job("stop-run", "flights", "9999", code=2)
     assert "fix: List them: headrace job runs NAME." in job.err
+
+
+def test_a_batch_of_a_run_is_given_up(job: Commands, jobs: Jobs, v1: V1) -> None:
+    started(job)
+    number = job.json("trigger", "flights")["id"]
+    job("give-up", "flights", str(number), code=1)
+    assert "Let it end first: headrace job stop-run flights" in job.err
+    execute(jobs, RunState.FAILED)
+    state, task = v1.runtime.state, TaskId(f"flights@{number}.1", 0)
+    lease = state.lease(task, "w1", state.now(), timedelta(minutes=1))
+    end = Position.of({"n": "a"}, {"n": 1})
+    state.begin_batch(task, lease.epoch, Position(), end, state.now())
+    state.release(lease)
+    shown = job("give-up", "flights", str(number), "--dry-run")
+    assert f"flights: run {number}: batch 1 of task 0" in shown
+    assert state.unfinished_batch(task) is not None
+    given = job("give-up", "flights", str(number), "--force", "--yes")
+    assert f"flights: run {number}: batch 1 of task 0 is given up" in given
+    assert (state.unfinished_batch(task), state.position(task)) == (None, Position())
 
 
 def test_runs_are_listed_by_state(job: Commands, jobs: Jobs) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.model import (
     Counts,
+    Endpoints,
     EventKind,
     Job,
     JobState,
@@ -232,6 +233,45 @@ def test_a_retry_keeps_what_the_tasks_of_a_run_know_and_a_new_beginning_does_not
     assert anew.task_name != run.task_name
     assert anew.counts == Counts()
     assert tasks.position(task) == Position()
+
+
+def test_a_batch_that_a_worker_may_still_write_keeps_its_run_from_a_new_beginning(
+    store: JobStore,
+) -> None:
+    """One worker is suspended in a batch, and another has taken its run only to stop it."""
+    tasks = Store(store.database)
+    create(store)
+    store.add_runs("orders", [hour(0)], ANN)
+    run = taken(store)
+    task = TaskId(run.task_name, 0)
+    tasks.register(task.connector)
+    lease = tasks.lease(task, "w1", NOW, HOUR)
+    end = Position.of({}, {"n": 7})
+    tasks.begin_batch(task, lease.epoch, Position(), end, NOW)
+    finish(store, run, RunState.STOPPED)
+    with pytest.raises(JobChangedError, match=r"Batch 1 of run 1 was left.*job retry orders 1"):
+        store.run_again(run.id, ANN, from_beginning=True)
+    assert store.run(run.id).state is RunState.STOPPED
+    # A retry takes the batch over, and gives the task up.
+    over = tasks.lease(task, "w2", NOW + 2 * HOUR, HOUR)
+    tasks.release(over)
+    assert store.run_again(run.id, ANN, from_beginning=True).generation == 2
+    with pytest.raises(StaleEpochError):
+        tasks.finish_batch(task, lease.epoch, 1, Counts(), NOW)
+
+
+def test_what_a_run_is_known_by_goes_with_its_job(store: JobStore) -> None:
+    tasks = Store(store.database)
+    create(store)
+    store.add_runs("orders", [hour(0)], ANN)
+    run = taken(store)
+    uid = tasks.register(run.task_name, tasks.register(run.name))
+    assert tasks.register(run.task_name) == tasks.register(run.name) == uid
+    tasks.put_endpoints(run.task_name, Endpoints("a", ("b",)))
+    finish(store, run)
+    store.delete("orders", ANN)
+    assert tasks.endpoints(run.task_name) is None
+    assert uid not in {tasks.register(run.task_name), tasks.register(run.name)}
 
 
 def test_the_success_of_a_run_makes_one_of_each_job_after_it(store: JobStore) -> None:

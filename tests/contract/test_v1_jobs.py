@@ -17,10 +17,11 @@ from tests.unit.control.offline_jobs import (
     forget,
 )
 
-from headrace.model import RunState
+from headrace.model import RunState, TaskId
 from headrace.rest import Listener, Role, TokenFile
 from headrace.rest.v1.app import needed_role
 from headrace.scheduler import Scheduler
+from headrace.sdk import Position
 
 pytestmark = pytest.mark.timeout(120)
 RANGE = {"lower": "2024-03-30T00:00:00Z", "upper": "2024-03-30T04:00:00Z"}
@@ -210,12 +211,41 @@ def test_a_run_is_stopped_retried_and_run_again(
     assert (again["state"], again["generation"], again["counts"]["read"]) == ("queued", 2, 0)
 
 
+def test_a_batch_of_a_run_is_given_up_while_the_run_is_at_rest(v1: V1) -> None:
+    path = running(v1)
+    number = done(v1, "POST", f"{path}/trigger", {})["id"]
+    run = f"{path}/runs/{number}"
+    assert told(v1("POST", f"{run}/give-up", {}), 409)["field"] == "run"
+    execute(v1.runtime.jobs, RunState.FAILED)
+    assert "no unfinished batch" in str(told(v1("POST", f"{run}/give-up", {}), 409)["detail"])
+    state, task = v1.runtime.state, TaskId(f"flights@{number}.1", 0)
+    lease = state.lease(task, "w1", state.now(), timedelta(minutes=1))
+    end = Position.of({"n": "a"}, {"n": 1})
+    state.begin_batch(task, lease.epoch, Position(), end, state.now())
+    assert "is run by w1" in str(told(v1("POST", f"{run}/give-up", {}), 409)["detail"])
+    state.release(lease)
+    shown = done(v1, "POST", f"{run}/give-up", {"dry_run": True})
+    assert (shown["task"], shown["batch"]["id"], shown["done"]) == (0, 1, False)
+    told(v1("POST", f"{run}/give-up", {"task": 3}), 409)
+    told(v1("POST", f"{run}/give-up", {"task": -1}), 422)
+    given = done(v1, "POST", f"{run}/give-up", {"task": 0, "skip": True, "force": True})
+    assert (given["skipped"], given["done"]) == (True, True)
+    assert state.position(task) == end
+    [event] = [
+        each
+        for each in done(v1, "GET", "/events?connector=flights&limit=1000")["items"]
+        if each["kind"] == "run.give-up"
+    ]
+    assert event["detail"] == {"run": number, "task": 0, "batch": 1, "skip": True}
+
+
 def test_a_run_of_another_job_is_not_there(v1: V1) -> None:
     run = done(v1, "POST", f"{running(v1)}/trigger", {})["id"]
     done(v1, "POST", "/jobs", document("others"), 201)
     assert told(v1("GET", f"/jobs/others/runs/{run}"), 404)["code"] == "run.not_found"
-    for action in ("stop", "retry", "rerun"):
-        missing = v1("POST", f"/jobs/others/runs/{run}/{action}")
+    for action in ("stop", "retry", "rerun", "give-up"):
+        body: Any = {} if action == "give-up" else None
+        missing = v1("POST", f"/jobs/others/runs/{run}/{action}", body)
         assert told(missing, 404)["code"] == "run.not_found"
     assert told(v1("GET", f"/jobs/flights/runs/{run + 1000}"), 404)
     assert told(v1("GET", f"/jobs/none/runs/{run}"), 404)["code"] == "job.not_found"
@@ -238,7 +268,7 @@ def test_a_run_of_another_job_is_not_there(v1: V1) -> None:
             for action in (
                 *("approve", "reject", "suspend", "resume", "trigger", "backfills"),
                 *("backfills/b/stop", "backfills/b/pause", "backfills/b/resume"),
-                *("runs/1/stop", "runs/1/retry", "runs/1/rerun"),
+                *("runs/1/stop", "runs/1/retry", "runs/1/rerun", "runs/1/give-up"),
             )
         ],
         ("POST", "/a/suspend%2Fx", Role.ADMIN),

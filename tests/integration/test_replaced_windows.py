@@ -35,6 +35,7 @@ from headrace.sdk import (
     SinkBatch,
     SinkConnector,
 )
+from headrace.sdk.config import Config
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.settings import Settings
@@ -347,15 +348,24 @@ def test_a_sink_that_no_job_runs_replaces_no_window(target: Target) -> None:
 
 
 def test_only_what_has_each_row_once_may_run_again(target: Target) -> None:
-    def repeatable(**more: str) -> bool:
+    def parsed(**more: str) -> Config:
         props = {k: v for k, v in target.props.items() if k != "replace.window.column"}
         props |= {k.replace("_", "."): v for k, v in more.items()}
-        return target.connector.repeatable(target.connector.config_def().parse(props))
+        return target.connector.config_def().parse(props)
+
+    def repeatable(**more: str) -> bool:
+        return target.connector.repeatable(parsed(**more))
+
+    def takes_overlaps(**more: str) -> bool:
+        return target.connector.takes_overlaps(parsed(**more))
 
     mode = "mode" if target.connector is DeltaSink else "insert_mode"
     assert repeatable(**{mode: "upsert"})
     assert repeatable(replace_window_column="at")
     assert not repeatable()
+    assert takes_overlaps(**{mode: "upsert"})
+    assert not takes_overlaps(replace_window_column="at")
+    assert not takes_overlaps()
     with pytest.raises(ConfigErrors, match="rows are not replaced by windows"):
         repeatable(replace_window_column="at", **{mode: "upsert"})
 
@@ -408,3 +418,20 @@ def test_a_straight_copy_replaces_its_window_though_it_has_no_rows(
     if sink is DELTA_SINK:
         found = DeltaTable(tmp_path / "table").to_pyarrow_table()["id"].to_pylist()
     assert sorted(found) == expected
+
+
+def test_what_is_left_of_an_earlier_generation_is_refused(target: Target) -> None:
+    """A worker is suspended, its run is stopped and begun again, and then it wakes."""
+    target.moved(day(1), "job@9.1", rows(1, 90))
+    first, asleep = (target.run(day(0), "job@1.1", task) for task in (0, 1))
+    first.write(rows(0, 7), 1)
+    frame = asleep.frame(rows(0, 8))
+    batch = asleep.batch(frame, 1, 1)
+    stages = target.connector in {DeltaSink, PostgresSink}
+    staged = asleep.sink.write(frame, batch) if stages else None
+    target.moved(day(0), "job@1.2", rows(0, 1, 2), rows(0, 3, 4))
+    with pytest.raises(StaleEpochError, match="begun again"):
+        (staged or asleep.sink.write(frame, batch)).commit(batch.mark.receipt({"batch": 1}))
+    with pytest.raises(StaleEpochError, match="begun again"):
+        first.finish()
+    assert target.ids() == [1, 2, 3, 4, 90]

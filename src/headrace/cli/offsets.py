@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.offsets import Force, Skip, TaskNumber, show_abandoned
+from headrace.cli.connector.offsets import TaskNumber, show_abandoned
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import DryRun, Json, Yes
+from headrace.cli.options import DryRun, Force, Json, Skip, Yes
 
 if TYPE_CHECKING:
     from headrace.control import GivenUp

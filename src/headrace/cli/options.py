@@ -69,6 +69,15 @@ Files = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")]
+Skip = Annotated[
+    bool, typer.Option("--skip", help="Leave its records out; else they are read once more.")
+]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Force it, even if a target has the batch or does not respond."
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 YesAll = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask about those that a pattern matches.")

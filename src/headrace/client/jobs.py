@@ -133,6 +133,25 @@ class JobsApi:
         """Read a run's window again from the beginning, and write it anew."""
         return self._send(name, "POST", f"/runs/{number}/rerun")
 
+    def give_up(
+        self,
+        name: str,
+        number: int,
+        *,
+        task: int | None = None,
+        skip: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Give up the unfinished batch of a run that does not go on.
+
+        A retry reads its records again, as far as they are there; to ``skip`` them, it goes on
+        from the batch's end. It is refused when a target holds the batch or cannot be asked,
+        unless it is forced. Returns what was done, or would be.
+        """
+        body = {"task": task, "skip": skip, "force": force, "dry_run": dry_run}
+        return self._send(name, "POST", f"/runs/{number}/give-up", body)
+
     def backfill(
         self, name: str, lower: datetime, upper: datetime, *, chunk: int = 1
     ) -> dict[str, Any]:

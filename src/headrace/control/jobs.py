@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.plugins import Registry
+    from headrace.sdk import SinkConnector
+    from headrace.sdk.config import Config
     from headrace.store import JobStore, RegistrationStore
 
 log = structlog.get_logger(__name__)
@@ -308,7 +310,7 @@ class Jobs:
         if is_longer and old is not None and old.end is not None:
             return old.local(old.end)  # it has come to its end there
         # Another schedule is new, but for what its windows would write twice.
-        return None if self._appending(spec) is None else self.store.windows_end(seen.name)
+        return None if self._overlapping(spec) is None else self.store.windows_end(seen.name)
 
     def _checked(self, document: Mapping[str, Any], since: datetime | None = None) -> JobSpec:
         spec = check_job(document, self.registry, since)
@@ -431,7 +433,7 @@ class Jobs:
             self._check_apart(job, spec, boundaries)
         made = NewRun(boundaries=boundaries, trigger=trigger, due=now)
         self.store.add_runs(
-            name, [made], Stamp(now, by), apart=self._appending(spec) is not None
+            name, [made], Stamp(now, by), apart=self._overlapping(spec) is not None
         )
         found = self.store.run_of(name, boundaries)
         assert found is not None
@@ -454,14 +456,14 @@ class Jobs:
                 (lower, upper)
             ]:
                 coming = windows[-1]
-        if not (others or coming) or (appending := self._appending(spec)) is None:
+        if not (others or coming) or (sink := self._overlapping(spec)) is None:
             return
         found = f"A run of {others[0].lower} to {others[0].upper} has" if others else ""
         if coming is not None:
             found = f"The schedule's window of {coming.lower} to {coming.upper} will have"
         raise ConfigError(
-            problem=f"{found} a part of the window, and {appending.plugin} would hold the rows "
-            "of that part twice.",
+            problem=f"{found} a part of the window, and {sink.plugin} may hold the rows of "
+            "that part twice, or not at all.",
             fix="Give bounds that no run has a part of, or write by upsert.",
             field="lower",
         )
@@ -524,7 +526,9 @@ class Jobs:
             )
             for windows in in_chunks(todo, chunk)
         ]
-        self.store.add_runs(name, made, Stamp(now, by), apart=self._appending(spec) is not None)
+        self.store.add_runs(
+            name, made, Stamp(now, by), apart=self._overlapping(spec) is not None
+        )
         self.changed()
         return Backfill(id=id_, job=name, runs=self.store.counts(name, id_))
 
@@ -616,10 +620,19 @@ class Jobs:
 
     def _appending(self, spec: JobSpec) -> PluginSpec | None:
         """Return a sink that would hold rows twice that are written twice; None if all may."""
+        return self._sink_without(spec, lambda plugin, config: plugin.repeatable(config))
+
+    def _overlapping(self, spec: JobSpec) -> PluginSpec | None:
+        """Return a sink whose windows must share no part; None if all may."""
+        return self._sink_without(spec, lambda plugin, config: plugin.takes_overlaps(config))
+
+    def _sink_without(
+        self, spec: JobSpec, may: Callable[[type[SinkConnector], Config], bool]
+    ) -> PluginSpec | None:
         for sink in spec.definition.sinks:
             plugin = self.registry.sink(sink.plugin)
             values, _ = self.registry.references.values(sink.config)
-            if not plugin.repeatable(plugin.config_def().parse(values)):
+            if not may(plugin, plugin.config_def().parse(values)):
                 return sink
         return None
 

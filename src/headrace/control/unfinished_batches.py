@@ -126,8 +126,9 @@ def require_not_held(batch: Batch, targets: Sequence[TargetView]) -> None:
     """Raise StateError if a target holds a batch, or a part of it, or cannot be asked."""
     held = [each.name for each in targets if each.holds is Holding.YES]
     parts = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.PART]
+    start = "Start the connector" if batch.task.run is None else "Retry the run"
     fix = (
-        "Start the connector: it finishes the batch. If it cannot, force it: the records "
+        f"{start}: it finishes the batch. If it cannot, force it: the records "
         "then come twice there, unless you skip them."
     )
     if held:

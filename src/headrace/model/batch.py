@@ -152,6 +152,12 @@ class Batch:
     def way_out(self) -> str:
         """Return the advice for one that cannot run any more."""
         name, number = shlex.quote(self.task.connector), self.task.number
+        if self.task.run is not None:
+            job, run = self.task.run
+            return (
+                "If it cannot run any more, give the batch up while the run is at rest, and "
+                f"retry it: headrace job give-up {shlex.quote(job)} {run}."
+            )
         return (
             "If it cannot run any more, stop the connector and give the batch up: headrace "
             f"connector offsets give-up {name} --task {number} --batch {self.id}. For headrace "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from dataclasses import field as default
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class EventKind(StrEnum):
     WINDOWS_MISSED = "windows.missed"
     RUN_STOP = "run.stop"
     RUN_AGAIN = "run.again"
+    RUN_GIVE_UP = "run.give-up"
     BACKFILL_STOP = "backfill.stop"
     BACKFILL_PAUSE = "backfill.pause"
     BACKFILL_RESUME = "backfill.resume"
@@ -230,3 +232,24 @@ class Definition:
         if self.source is None:
             return "sink"
         return "direct" if self.sinks else "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Between what is copied, as digests: positions and marks mean nothing elsewhere.
+
+    Args:
+        source: The source's plugin, and what it reads.
+        sinks: What each sink is called in marks: by its plugin, and what it writes to.
+    """
+
+    source: str
+    sinks: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        return {"source": self.source, "sinks": list(self.sinks)}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Endpoints:
+        """Read what ``to_json`` wrote."""
+        return cls(str(kept["source"]), tuple(map(str, kept["sinks"])))

@@ -310,10 +310,15 @@ class Run:
         return (self.ended - self.began).total_seconds()
 
     @property
+    def name(self) -> str:
+        """Return what its tasks have in common in marks, however often it is begun anew."""
+        return f"{self.job}@{self.id}"
+
+    @property
     def task_name(self) -> str:
         """Return what its tasks are named by, in the place of a connector.
 
         A retry has the name of the attempt before it, so that it goes on where that stood and
         finds its marks (Guarantee 2); a run from the beginning has a name of its own.
         """
-        return f"{self.job}@{self.id}.{self.generation}"
+        return f"{self.name}.{self.generation}"

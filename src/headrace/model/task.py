@@ -19,6 +19,10 @@ def file_name(text: str) -> str:
     return name if name.strip(".") else name.replace(".", "%2E")
 
 
+_OF_RUN = re.compile(r"(.+)@(\d+)\.\d+", re.DOTALL)
+"""What the tasks of a run of a job are named by, see ``Run.task_name``."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TaskId:
     """Names a task: its connector and its number there, from 0."""
@@ -29,6 +33,12 @@ class TaskId:
     @override
     def __str__(self) -> str:
         return f"{self.connector}-{self.number}"
+
+    @property
+    def run(self) -> tuple[str, int] | None:
+        """Return the job and the run that it is a task of; None for a connector's."""
+        found = _OF_RUN.fullmatch(self.connector)
+        return None if found is None else (found[1], int(found[2]))
 
     @property
     def file_name(self) -> str:

@@ -37,8 +37,8 @@ from headrace.model import (
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.alerts import Alerting
 from headrace.runtime.engines import Engines
-from headrace.runtime.giving_up import GivingUp
-from headrace.runtime.jobs import JobService, LocalRuns, RunOpener
+from headrace.runtime.giving_up import GivingUp, GivingUpOfRuns, giving_up_of
+from headrace.runtime.jobs import JobService, LocalRuns, RunOpener, RunPlanner
 from headrace.runtime.mapping import SinkMapping, mappings_of
 from headrace.runtime.measures import Measuring
 from headrace.runtime.plugins import Checks, open_registry, open_schema_registry
@@ -443,10 +443,16 @@ class Runtime(Checks):
     def giving_up(self, definition: Definition) -> GivingUp:
         """Return the way out of an unfinished batch of a connector that no server has."""
         fence_dead_workers(self.owner, self.state, now())
-        return GivingUp(
-            store=self.state,
+        plans, lease = self._planner.plans(definition), self.settings.lease
+        return giving_up_of(plans, self.state, self.receipts, self.owner.name, lease)
+
+    def giving_up_of_runs(self) -> GivingUpOfRuns:
+        """Return the way out of unfinished batches of jobs."""
+        fence_dead_workers(self.owner, self.state, now())
+        return GivingUpOfRuns(
+            jobs=self.jobs,
+            planner=RunPlanner(jobs=self.job_store, state=self.state, planner=self._planner),
             receipts=self.receipts,
-            plans=self._planner.plans(definition),
             owner=self.owner.name,
             lease=self.settings.lease,
         )

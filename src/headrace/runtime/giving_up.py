@@ -1,39 +1,59 @@
-"""The way out of a batch that `headrace run` has begun, and that cannot run any more."""
+"""The way out of a batch of `headrace run`, or of a job, that cannot run any more."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.control import REPLAYS, GivenUp, meaning_of, places_text, require_not_held
-from headrace.model import Batch, BatchState, Counts, TaskId
+from headrace.model import (
+    RUNNABLE,
+    Batch,
+    BatchState,
+    Counts,
+    EventKind,
+    RunState,
+    Stamp,
+    TaskId,
+    memory_name,
+)
 from headrace.runtime.receipts import plan_of
-from headrace.sdk import ConfigError
+from headrace.sdk import ConfigError, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
-    from headrace.control import TaskPlan
+    from headrace.control import Jobs, TaskPlan
+    from headrace.model import Run
+    from headrace.runtime.jobs import RunPlanner
     from headrace.runtime.receipts import Receipts
     from headrace.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
 class GivingUp:
-    """Forgets the unfinished batch of a connector that no server has.
+    """Forgets the unfinished batch of what no worker runs.
 
     Args:
-        plans: Its tasks, at least one.
+        name: What the tasks are named by.
+        tasks: Those that may have one.
+        planned: Gives the plan of one of them; may raise anything.
+        memory: Under which name the schemas of the targets are kept.
         owner: Who holds the task's lease meanwhile, so that nobody runs it.
+        before: Called with the batch, while the lease is held, before it is given up.
     """
 
     store: Store
     receipts: Receipts
-    plans: Sequence[TaskPlan]
+    name: str
+    tasks: Sequence[TaskId]
+    planned: Callable[[TaskId], TaskPlan]
+    memory: str
     owner: str
     lease: timedelta
+    before: Callable[[Batch], None] = field(default=lambda _: None)
 
     def give_up(self, number: int | None, *, skip: bool, force: bool, dry_run: bool) -> GivenUp:
         """Give up the unfinished batch of the task of a number, or of the one that has one.
@@ -49,11 +69,13 @@ class GivingUp:
         batch = self._unfinished(number)
         held = self.store.lease(batch.task, self.owner, self.store.now(), self.lease)
         try:
-            planned = partial(plan_of, self.plans, batch.task)
-            topics = sorted(self.store.schemas(batch.task.connector))
+            planned = partial(self.planned, batch.task)
+            topics = sorted(self.store.schemas(self.memory))
             targets = self.receipts.ask_of(planned, batch, topics)
             if not dry_run and not force:
                 require_not_held(batch, targets)
+            if not dry_run:
+                self.before(batch)
             # Guarantee 3: whoever ran the batch has an older epoch, and may not finish it.
             if not dry_run and skip:
                 none = Counts()
@@ -68,10 +90,8 @@ class GivingUp:
         return GivenUp(batch, skip, targets, not dry_run, meaning_of(start, end, skip=skip))
 
     def _unfinished(self, number: int | None) -> Batch:
-        name = self.plans[0].id.connector
-        tasks = [*(plan.id for plan in self.plans), TaskId(name, REPLAYS)]
-        if number is not None:
-            tasks = [TaskId(name, number)]
+        name = self.name
+        tasks = self.tasks if number is None else [TaskId(name, number)]
         newest = [batch for task in tasks for batch in self.store.batches(task, 1)]
         found = [batch for batch in newest if batch.state is not BatchState.FINISHED]
         if len(found) == 1:
@@ -82,3 +102,83 @@ class GivingUp:
         numbers = ", ".join(str(batch.task.number) for batch in found)
         problem = f"The tasks {numbers} of {name} have unfinished batches."
         raise ConfigError(problem, field="--task", fix="Name one of them.")
+
+
+def giving_up_of(
+    plans: Sequence[TaskPlan], store: Store, receipts: Receipts, owner: str, lease: timedelta
+) -> GivingUp:
+    """Return the way out for a connector that no server has, by its tasks, at least one."""
+    name = plans[0].id.connector
+    return GivingUp(
+        store=store,
+        receipts=receipts,
+        name=name,
+        tasks=[*(plan.id for plan in plans), TaskId(name, REPLAYS)],
+        planned=partial(plan_of, plans),
+        memory=name,
+        owner=owner,
+        lease=lease,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivingUpOfRuns:
+    """Forgets unfinished batches of jobs' runs that do not go on. Any thread may use it.
+
+    Args:
+        planner: Plans the tasks of runs.
+        owner: Who holds a task's lease meanwhile.
+    """
+
+    jobs: Jobs
+    planner: RunPlanner
+    receipts: Receipts
+    owner: str
+    lease: timedelta
+
+    def give_up(
+        self,
+        job: str,
+        number: int,
+        by: str,
+        *,
+        task: int | None = None,
+        skip: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> GivenUp:
+        """Give up the unfinished batch of a run, as ``GivingUp.give_up`` does.
+
+        Raises JobNotFoundError and RunNotFoundError, and StateError while the run goes on or
+        waits to.
+        """
+        run = self.jobs.run(job, number)
+        self._require_at_rest(run)
+        tasks = sorted(self.planner.state.positions(run.task_name))
+
+        def before(batch: Batch) -> None:
+            self._require_at_rest(self.jobs.run(job, number))  # it was not held until now
+            detail = {"run": number, "task": batch.task.number, "batch": batch.id, "skip": skip}
+            stamp = Stamp(self.jobs.clock(), by)
+            self.jobs.store.tell(job, EventKind.RUN_GIVE_UP, stamp, detail)
+
+        return GivingUp(
+            store=self.planner.state,
+            receipts=self.receipts,
+            name=run.task_name,
+            tasks=tasks,
+            planned=lambda each: plan_of(self.planner.planned(run), each),
+            memory=memory_name(job),
+            owner=self.owner,
+            lease=self.lease,
+            before=before,
+        ).give_up(task, skip=skip, force=force, dry_run=dry_run)
+
+    def _require_at_rest(self, run: Run) -> None:
+        job = self.jobs.store.job(run.job)
+        waits = run.state is RunState.QUEUED and job.state in RUNNABLE
+        if waits or run.state is RunState.RUNNING:
+            way = f"headrace job {'suspend' if run.is_live else 'stop-run'} {run.job}"
+            problem = f"Run {run.id} of job {run.job} is {run.state}."
+            fix = f"Let it end first: {way}{'' if run.is_live else f' {run.id}'}."
+            raise StateError(problem, field="run", fix=fix)

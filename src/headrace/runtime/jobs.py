@@ -21,7 +21,8 @@ from headrace.model import (
     TaskState,
     memory_name,
 )
-from headrace.sdk import ConfigErrors, StateError
+from headrace.runtime.tasks import connector_context, endpoints_of
+from headrace.sdk import ConfigError, ConfigErrors, StateError
 from headrace.store import JobNotFoundError
 from headrace.worker import NotWantedError, Outcome, RunWorker, StoredConnectorContext, Worker
 
@@ -53,12 +54,14 @@ class RunExecution:
     Args:
         version: That of the job's document that it was opened with.
         opener: What has opened it.
+        identity: What its tasks are called in marks beside their name.
     """
 
     going: Run
     version: int
     definition: Definition
     opener: RunOpener
+    identity: str
     _worker: Worker | None = None
     _plans: Sequence[TaskPlan] = ()
     _again: bool = False
@@ -72,7 +75,8 @@ class RunExecution:
             self._again = True
             while self._again and not self._stopped:
                 self._again = False
-                self._plans = self.opener.plans(plan, self.going)
+                plans = self.opener.plans(plan, self.going)
+                self._plans = [replace(each, identity=self.identity) for each in plans]
                 self._move()
 
     def planning(self) -> OpenPlan:
@@ -87,7 +91,8 @@ class RunExecution:
         worker = opener.worker([_StopAtFailure(self._end_worker)] if live else [], not live)
         self._worker = worker
         maker = replace(opener.maker, once=not live, notify=worker.wake_task)
-        worker.add([maker.task(plan) for plan in self._plans])
+        # Guarantee 3: who slept while the run was begun anew gets no lease of what is gone.
+        worker.add([maker.task(plan) for plan in self._plans], self.identity)
         if self._stopped:
             return
         outcome: Outcome = worker.run()
@@ -152,27 +157,21 @@ class _StopAtFailure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOpener:
-    """Makes executions of runs, in this process.
-
-    Args:
-        worker: Makes a worker that ends with its tasks, given who else is told of them, and
-            whether they are to end.
-    """
+class RunPlanner:
+    """Plans the tasks of runs, by what their jobs say now."""
 
     jobs: JobStore
     state: Store
     planner: Planner
-    maker: TaskMaker
-    worker: Callable[[Sequence[Events], bool], Worker]
 
-    def open(self, run: Run) -> RunExecution:
-        """Return the execution of a run. Raises what is wrong with its job by now."""
-        job = self.jobs.job(run.job)
-        if job.state not in RUNNABLE:
-            why = f"Job {job.name} is {job.state}."
-            raise NotWantedError(why, RunState.QUEUED)
-        spec, registry = check_job(job.document, self.planner.registry), self.planner.registry
+    def definition(self, run: Run, *, checked: bool = True) -> tuple[int, Definition]:
+        """Return the version of a run's job, and the copy that the run is.
+
+        Raises what is wrong with the job by now; what is wrong with its systems is looked for
+        where it is to be ``checked``.
+        """
+        job, registry = self.jobs.job(run.job), self.planner.registry
+        spec = check_job(job.document, registry) if checked else read_job(job.document)
         if not run.is_live:
             definition = bounded(spec.definition, run.boundaries, registry)
         elif spec.mode is Mode.REALTIME:
@@ -180,7 +179,46 @@ class RunOpener:
         else:
             why = f"Job {job.name} is offline."
             raise NotWantedError(why, RunState.STOPPED)
-        return RunExecution(run, job.version, definition, self)
+        self._check_endpoints(run, definition)
+        return job.version, definition
+
+    def identity(self, run: Run) -> str:
+        """Return what a run's tasks are called in marks beside their name.
+
+        It is one for all that the run is begun anew, so that their marks are told apart.
+        """
+        return self.state.register(run.task_name, self.state.register(run.name))
+
+    def planned(self, run: Run) -> list[TaskPlan]:
+        """Return the tasks of a run that does not go on. Raises what is wrong by now."""
+        _, definition = self.definition(run, checked=False)  # the source may be gone
+        context = connector_context(self.state, run.task_name)
+        with closing(self.planner.open(definition, context)) as plan:
+            found = self.plans(plan, run)
+        return [replace(each, identity=self.identity(run)) for each in found]
+
+    def _check_endpoints(self, run: Run, definition: Definition) -> None:
+        """Raise ConfigError if a run has begun to copy between other systems than now.
+
+        Its positions mean nothing in another source, and another sink lacks what was written
+        (Guarantee 1).
+        """
+        now = endpoints_of(definition, self.planner.registry)
+        begun = self.state.endpoints(run.task_name)
+        if begun is not None and self.state.has_begun(run.task_name):
+            same = begun.source == now.source
+            if not same or not set(now.sinks) <= set(begun.sinks):
+                again = "make another job" if run.is_live else "read its window anew: "
+                if not run.is_live:
+                    again += f"headrace job rerun {run.job} {run.id}"
+                raise ConfigError(
+                    problem=f"Run {run.id} has begun to copy "
+                    + ("into other sinks." if same else "from another source."),
+                    fix=f"Set it back in the document of job {run.job}, or {again}.",
+                    field="sinks" if same else "source",
+                )
+        if begun != now:
+            self.state.put_endpoints(run.task_name, now)
 
     def plans(self, plan: OpenPlan, run: Run) -> Sequence[TaskPlan]:
         """Return the tasks of a run, named by it."""
@@ -192,6 +230,28 @@ class RunOpener:
             )
             for each in self.planner.open_plans(plan, run.task_name)
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOpener(RunPlanner):
+    """Makes executions of runs, in this process.
+
+    Args:
+        worker: Makes a worker that ends with its tasks, given who else is told of them, and
+            whether they are to end.
+    """
+
+    maker: TaskMaker
+    worker: Callable[[Sequence[Events], bool], Worker]
+
+    def open(self, run: Run) -> RunExecution:
+        """Return the execution of a run. Raises what is wrong with its job by now."""
+        job = self.jobs.job(run.job)
+        if job.state not in RUNNABLE:
+            why = f"Job {job.name} is {job.state}."
+            raise NotWantedError(why, RunState.QUEUED)
+        version, definition = self.definition(run)
+        return RunExecution(run, version, definition, self, self.identity(run))
 
     def policy(self, job: str) -> RunPolicy:
         """Return what is done with the runs of a job.

@@ -14,7 +14,16 @@ from urllib.parse import quote
 import structlog
 
 from headrace.capture import CaptureSpec, HostSupervisor, Pace, Targets
-from headrace.control import REPLAYS, OpenPlan, SinkPlan, StepPlan, TaskPlan, plan_tasks
+from headrace.control import (
+    REPLAYS,
+    OpenPlan,
+    SinkPlan,
+    StepPlan,
+    TaskPlan,
+    plan_sinks,
+    plan_tasks,
+    resolved,
+)
 from headrace.dataplane import (
     ConvertingReader,
     DeadLetterWriter,
@@ -32,12 +41,13 @@ from headrace.dataplane import (
     constant_topic,
     translated,
 )
-from headrace.evolution import Evolution
+from headrace.evolution import Evolution, plugin_keys
 from headrace.model import (
     Backoff,
     Batch,
     Counts,
     Definition,
+    Endpoints,
     ErrorLog,
     Lease,
     TaskId,
@@ -346,6 +356,17 @@ def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
         digest = hashlib.blake2b(target.encode(), digest_size=6).hexdigest()
         names.append(f"{digest}-{before}" if before else digest)
     return names
+
+
+def endpoints_of(definition: Definition, registry: Registry) -> Endpoints:
+    """Return between what a direct copy copies. Raises ConfigErrors for missing references."""
+    found = resolved(definition, registry.references)
+    assert found.source is not None
+    source = registry.source(found.source.plugin)
+    origin = source.origin(source.config_def().parse(plugin_keys(found.source.config)))
+    text = f"{source.__module__}.{source.__qualname__} {origin}"
+    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    return Endpoints(digest, tuple(sink_names(plan_sinks(found, registry))))
 
 
 def names_of(plan: TaskPlan) -> list[str]:

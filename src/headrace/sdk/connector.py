@@ -100,7 +100,11 @@ class TaskContext(Protocol):
 
     @property
     def connector(self) -> str:
-        """The connector's name."""
+        """The connector's name.
+
+        For a run of a job it is ``job@run.generation``: a retry of the run has the same one,
+        and a run that begins again from its beginning the next generation.
+        """
 
     @property
     def task(self) -> int:
@@ -110,7 +114,8 @@ class TaskContext(Protocol):
     def application(self) -> str:
         """What the task is called in marks, as ``connector-id-number``.
 
-        The id is the connector's own: one that is made again under its name has another.
+        The id is the connector's own: one that is made again under its name has another. All
+        generations of a run have one.
         """
 
     @property

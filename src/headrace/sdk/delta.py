@@ -21,7 +21,7 @@ from headrace.sdk.folders import folder_name, written_parts
 from headrace.sdk.location import Location, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from pyspark.sql import DataFrame
@@ -178,17 +178,19 @@ def add_files(
     flushed: bool = False,
     removed: Sequence[Mapping[str, Any]] = (),
     transactions: Mapping[str, int] | None = None,
+    watched: Collection[str] = (),
 ) -> None:
     """Add staged files, the mark and the receipt in one transaction, durably.
 
     The files are flushed first unless they are ``flushed``. ``details`` is what else the commit
     is to say, by name; ``removed`` are actions that take files out of the table,
-    and ``transactions`` are more numbers by application.
+    ``transactions`` are more numbers by application, and ``watched`` are applications that may
+    have committed nothing since the table was read.
 
     Guarantee 2: a second transaction of one application that did not see the first is
     refused. Raises StaleEpochError if that is the mark's, and RetriableError if it is another
-    of ``transactions``, or when another writer changed the table's definition or removed one of
-    the files meanwhile.
+    of ``transactions`` or ``watched``, or when another writer changed the table's definition
+    or removed one of the files meanwhile.
     """
     folder = table_folder(table)
     if not flushed:
@@ -201,6 +203,7 @@ def add_files(
             [*removed, *(add_action(file, now) for file in files)],
             operation="WRITE",
             transactions={**(transactions or {}), mark.application: mark.batch},
+            watched=watched,
             details={**_metadata(mark, receipt), **(details or {})},
             now=now,
         )

@@ -22,7 +22,7 @@ from headrace.sdk.errors import DataLostError
 from headrace.sdk.location import Location, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from headrace.sdk.mark import Mark
@@ -58,16 +58,17 @@ def commit(
     transactions: Mapping[str, int],
     details: Mapping[str, Any],
     now: datetime,
+    watched: Collection[str] = (),
 ) -> int:
     """Commit added and removed files behind the newest version; return the new version.
 
     Commits that other writers have made since ``seen`` are passed, but for those that change
-    the table's definition, have a transaction of one of the same applications, or remove a
-    file that is to be removed: Delta's rule for appends and removals that no row decides which
-    others have added meanwhile. ``seen`` is the
-    version that the actions, ``add`` and ``remove``, were planned with; their files are
-    durable. ``transactions`` are numbers by application, ``details`` are added to
-    ``commitInfo``. Raises CommitConflictError: another writer was first.
+    the table's definition, have a transaction of one of the same applications or of one that
+    is ``watched``, or remove a file that is to be removed: Delta's rule for appends and
+    removals that no row decides which others have added meanwhile. ``seen`` is the version
+    that the actions, ``add`` and ``remove``, were planned with; their files are durable.
+    ``transactions`` are numbers by application, ``details`` are added to ``commitInfo``.
+    Raises CommitConflictError: another writer was first.
     """
     millis = int(now.timestamp() * 1000)
     info = {"timestamp": millis, "operation": operation, "operationParameters": {}, **details}
@@ -81,7 +82,7 @@ def commit(
     info[ACTIONS] = 1 + len(marks) + len(actions)
     removed = {action["remove"]["path"] for action in actions if "remove" in action}
     while not write_commit(table, version, {"commitInfo": info}, *marks, *actions):
-        _check_passable(table, version, transactions, removed)
+        _check_passable(table, version, {*transactions, *watched}, removed)
         version += 1
     return version
 
@@ -210,7 +211,7 @@ def table_folder(table: DeltaTable) -> Location:
 
 
 def _check_passable(
-    table: Location, version: int, transactions: Mapping[str, int], removed: set[str]
+    table: Location, version: int, applications: set[str], removed: set[str]
 ) -> None:
     for action in actions_in(commit_file(table, version)):
         if "metaData" in action or "protocol" in action:
@@ -218,7 +219,7 @@ def _check_passable(
         if action.get("remove", {}).get("path") in removed:
             raise CommitConflictError(version)
         application = action.get("txn", {}).get("appId")
-        if application in transactions:
+        if application in applications:
             raise CommitConflictError(version, application)
 
 

@@ -393,6 +393,16 @@ class SinkConnector(Connector):
         return False
 
     @classmethod
+    def takes_overlaps(cls, config: Config) -> bool:
+        """Return whether runs may write windows that share a part, in any order and by turns.
+
+        The target then holds the rows of that part once, as by an upsert, also where one of the
+        runs is tried again behind the other. A sink whose runs take rows away that others have
+        written says no; by default it is as ``repeatable``.
+        """
+        return cls.repeatable(config)
+
+    @classmethod
     def table_rows(
         cls, config: Config, topic: str, schema: Schema
     ) -> Sequence[TableRows] | None:

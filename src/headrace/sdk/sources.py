@@ -333,6 +333,17 @@ class SourceConnector(Connector):
         return [dict(self.config.originals)]
 
     @classmethod
+    def origin(cls, config: Config) -> str:
+        """Return what a configuration reads, such as a path or the address of a database.
+
+        What has begun to read one origin does not go on at another, where its positions mean
+        something else. So it must say the same as long as they mean the same: what is tuned, or
+        how one gets there and logs in, is not part of it. It is never shown, and must not
+        connect. The default is nothing.
+        """
+        return ""
+
+    @classmethod
     @abstractmethod
     def task_class(cls, config: Config) -> type[Gear]:
         """Return the class of the tasks with a configuration: Kafka Connect's ``taskClass``."""

@@ -59,18 +59,9 @@ from headrace.store.job_rows import (
     run_of_row,
     update_held,
 )
-from headrace.store.rows import add_event
+from headrace.store.rows import add_event, batch_left, forget_run
 from headrace.store.run_windows import check_apart, windows_end, windows_of
-from headrace.store.tables import (
-    batches,
-    connectors,
-    jobs,
-    ledger,
-    micros,
-    runs,
-    schemas,
-    tasks,
-)
+from headrace.store.tables import jobs, micros, runs, schemas
 
 _J, _R = jobs.c, runs.c
 _SEEN = ("uid", "version", "state", "cursor_us")
@@ -220,7 +211,8 @@ class JobStore:
                     fix = f"Stop it first: headrace job stop-run {name} {row.id}."
                     raise JobChangedError(problem, fix=fix)
             for row in rows:
-                _forget_tasks(db, run_of_row(row))
+                forget_run(db, run_of_row(row).task_name)
+                forget_run(db, run_of_row(row).name)
             db.execute(delete(schemas).where(schemas.c.connector == memory_name(name)))
             db.execute(delete(runs).where(mine))
             db.execute(delete(jobs).where(_J.name == name))
@@ -242,6 +234,13 @@ class JobStore:
             before = count_runs(db, job)
             _insert(db, job, made, stamp)
             return count_runs(db, job) - before
+
+    def tell(
+        self, job: str, kind: EventKind, stamp: Stamp, detail: Mapping[str, object]
+    ) -> None:
+        """Tell what somebody does to a job."""
+        with self._writer.begin() as db:
+            add_event(db, job, kind, stamp, detail)
 
     def run(self, number: int) -> Run:
         """Return a run. Raises RunNotFoundError."""
@@ -556,7 +555,7 @@ class JobStore:
 
         Where it stood, so that nothing is written twice; or from the beginning, its window
         read whole and written anew. Raises RunNotFoundError, and JobChangedError for one that
-        waits or runs.
+        waits or runs, or of which a batch was left that may still be written.
         """
         with self._writer.begin() as db:
             row = existing_run(db, number)
@@ -574,7 +573,15 @@ class JobStore:
                 problem = f"Run {number} is {row.state}."
                 raise JobChangedError(problem, fix="Wait until it has ended, or stop it.")
             if from_beginning:
-                _forget_tasks(db, run_of_row(row))
+                if (batch := batch_left(db, run_of_row(row).task_name)) is not None:
+                    problem = (
+                        f"Batch {batch.id} of run {number} was left by a worker that may still "
+                        "write it, behind what is written anew."
+                    )
+                    retry = f"headrace job retry {row.job} {number}"
+                    fix = f"Let a retry take it over first: {retry}."
+                    raise JobChangedError(problem, field="run", fix=fix)
+                forget_run(db, run_of_row(row).task_name)
             told = {"run": number, "from_beginning": from_beginning}
             add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
             return run_of_row(existing_run(db, number))
@@ -669,10 +676,3 @@ def _finish_job(db: Connection, name: str) -> None:
     if has_windows and db.execute(left).scalar() is None:
         finished = update(jobs).where(_J.name == name, _J.uid == row.uid)
         db.execute(finished.values(state=JobState.FINISHED.value))
-
-
-def _forget_tasks(db: Connection, run: Run) -> None:
-    """Forget what the tasks of a run keep. Their name never comes again, so no epoch stays."""
-    for table in (tasks, batches, schemas, ledger):
-        db.execute(delete(table).where(table.c.connector == run.task_name))
-    db.execute(delete(connectors).where(connectors.c.name == run.task_name))

@@ -35,9 +35,11 @@ from headrace.store import rules
 from headrace.store.connections import lock_name
 from headrace.store.set_back import floors_of
 from headrace.store.tables import (
+    ENDPOINTS,
     batches,
     connectors,
     events,
+    facts,
     ledger,
     micros,
     retired_epochs,
@@ -106,9 +108,32 @@ def forget(db: Connection, connector: str) -> None:
     # Whoever takes a lease of it meanwhile is done before its tasks are looked for.
     db.execute(identity_of(connector).with_for_update())
     _retire(db, connector)
+    _forget_rows(db, connector)
+
+
+def forget_run(db: Connection, name: str) -> None:
+    """Forget what the tasks of a run keep. Their name never comes again, so no epoch stays."""
+    db.execute(identity_of(name).with_for_update())
+    _forget_rows(db, name)
+
+
+def batch_left(db: Connection, name: str) -> Batch | None:
+    """Return an unfinished batch of a run that its worker has neither ended nor given up.
+
+    Who has not heard yet that it lost the lease may still write it.
+    """
+    held = select(tasks).where(tasks.c.connector == name, tasks.c.owner.is_not(None))
+    for row in db.execute(held.order_by(tasks.c.number).with_for_update()).all():
+        if (batch := unfinished_of(db, TaskId(name, row.number))) is not None:
+            return batch
+    return None
+
+
+def _forget_rows(db: Connection, connector: str) -> None:
     for table in (tasks, batches, schemas, ledger):
         db.execute(delete(table).where(table.c.connector == connector))
     db.execute(delete(connectors).where(connectors.c.name == connector))
+    db.execute(delete(facts).where(facts.c.name == ENDPOINTS.format(connector)))
 
 
 def identity_of(connector: str) -> Select[str]:

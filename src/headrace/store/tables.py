@@ -253,6 +253,8 @@ servers = Table(
 )
 
 
+ENDPOINTS = "endpoints {}"
+"""The fact that says between what a connector copies, or a run of a job, by its name."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskStatus
+from headrace.model import Batch, Counts, Endpoints, Lease, Stamp, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, Schema
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 from headrace.store import rules
@@ -44,10 +44,13 @@ from headrace.store.rows import (
     update_task,
 )
 from headrace.store.tables import (
+    ENDPOINTS,
     batches,
     connectors,
+    fact,
     ledger,
     micros,
+    put_fact,
     schemas,
     tasks,
     time_of,
@@ -80,8 +83,8 @@ class Store:
         """Let go of files and connections."""
         self._engine.dispose()
 
-    def register(self, connector: str) -> str:
-        """Return the connector's identity, made at the first call.
+    def register(self, connector: str, uid: str | None = None) -> str:
+        """Return the connector's identity, made at the first call, or the one that is given.
 
         A connector that is removed and made again gets a new one, so that its marks
         in targets are never mistaken for the old one's.
@@ -92,7 +95,7 @@ class Store:
             known = db.execute(query).scalar_one_or_none()
             if known is not None:
                 return str(known)
-            uid = uuid.uuid4().hex[:12]
+            uid = uid or uuid.uuid4().hex[:12]
             db.execute(insert(connectors).values(name=connector, uid=uid))
             return uid
 
@@ -224,6 +227,28 @@ class Store:
                 TaskId(row.connector, row.number): Position.from_json(row.position)
                 for row in db.execute(query)
             }
+
+    def endpoints(self, connector: str) -> Endpoints | None:
+        """Return between what a connector copies, or a run of a job; None if it is not kept."""
+        with self._engine.connect() as db:
+            kept = fact(db, ENDPOINTS.format(connector))
+        return Endpoints.from_json(kept) if isinstance(kept, dict) else None
+
+    def put_endpoints(self, connector: str, endpoints: Endpoints) -> None:
+        """Keep between what a connector copies, or a run of a job, until it is removed."""
+        with self._writer.begin() as db:
+            lock_name(db, "connector", connector)
+            put_fact(db, ENDPOINTS.format(connector), endpoints.to_json())
+
+    def has_begun(self, connector: str) -> bool:
+        """Return whether a task of a connector has a position, or a batch that is begun."""
+        query = select(tasks).where(tasks.c.connector == connector)
+        with self._engine.connect() as db:
+            return any(
+                len(Position.from_json(row.position))
+                or unfinished_of(db, TaskId(row.connector, row.number))
+                for row in db.execute(query).all()
+            )
 
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
         """Alter the position by hand. Raises StateError while a batch is unfinished."""

@@ -85,7 +85,9 @@ class StoredTaskContext:
 
     @property
     def schemas(self) -> StoredSchemas:
-        return StoredSchemas(self.store, self.memory or self.connector, self.identity)
+        if self.memory is not None:
+            return StoredSchemas(self.store, self.memory)
+        return StoredSchemas(self.store, self.connector, self.identity)
 
     @property
     def ledger(self) -> StoredLedger:

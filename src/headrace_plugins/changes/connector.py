@@ -47,6 +47,13 @@ class ChangeSource(SourceConnector):
 
     @override
     @classmethod
+    def origin(cls, config: Config) -> str:
+        settings = cls.settings_class().from_config(config)
+        assert isinstance(settings, ChangeSettings)
+        return settings.address.marked
+
+    @override
+    @classmethod
     @abstractmethod
     def task_class(cls, config: Config) -> type[ChangeTask]: ...
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from headrace.sdk import ConfigError
 from headrace_plugins.databases.cursors import Rows, window_sql
 from headrace_plugins.databases.sink_settings import DataSaveMode, Mode
-from headrace_plugins.databases.staging import Step
 from headrace_plugins.replaced_window import WindowedRecords
 
 if TYPE_CHECKING:
@@ -46,10 +45,14 @@ class Clearance:
     window: RunWindow | None
 
     def begin(self, session: Session) -> None:
-        """Store in the open transaction that the connector has begun with the table."""
+        """Store in the open transaction that the connector has begun with the table.
+
+        Raises StaleEpochError: the run was begun anew meanwhile.
+        """
         self.books.begin(session, self.connector, self.target)
         if self.window is not None:
-            self.books.begin(session, self.connector, self.target, Step.WINDOW)
+            # Guarantee 3: held to the end, or a later generation would not see our rows.
+            self.books.replace_window(session, self.window, self.target, holds=True)
 
     def rows(self, session: Session, plan: Plan, batch: SinkBatch) -> str:
         """Return the SQL of the rows that give way to a batch; empty for none.
@@ -90,8 +93,8 @@ class Clearance:
 
     def _of_window(self, session: Session, table: Table) -> str:
         """Return the SQL of the window's rows; empty where the run has deleted them."""
-        if self.window is None or not self.books.begin(
-            session, self.connector, self.target, Step.WINDOW
+        if self.window is None or not self.books.replace_window(
+            session, self.window, self.target, holds=False
         ):
             return ""
         rows = Rows.of(self.books.database, table)

@@ -77,6 +77,12 @@ class TableSink(SinkConnector):
 
     @override
     @classmethod
+    def takes_overlaps(cls, config: Config) -> bool:
+        # A retry would add what another run, which has replaced the whole part, has written.
+        return not config.find_str("replace.window.column") and cls.repeatable(config)
+
+    @override
+    @classmethod
     def task(cls, config: Config) -> TableSinkTask:
         return TableSinkTask(config)
 

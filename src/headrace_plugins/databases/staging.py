@@ -25,6 +25,7 @@ from headrace_plugins.mapped_records import renamed
 if TYPE_CHECKING:
     from headrace.sdk import Mark
     from headrace_plugins.databases.database import Database, RawLoad, Session
+    from headrace_plugins.replaced_window import RunWindow
 
 OWN = "headrace_"
 """What the names of the sink's own tables begin with."""
@@ -237,7 +238,6 @@ class Step(Enum):
 
     BEGUN = "begun"
     RECREATED = "recreated"
-    WINDOW = "window"
 
 
 @dataclass(frozen=True)
@@ -344,6 +344,39 @@ class Bookkeeping:
                 (f"{step.value}:{connector}:{target}",),
             )
             is_first = True
+        return is_first
+
+    def replace_window(
+        self, session: Session, window: RunWindow, target: TableName, *, holds: bool
+    ) -> bool:
+        """Store in the open transaction that a run has replaced its window's rows in a table.
+
+        Returns whether nobody of this generation of the run had done so; another task waits
+        here for the transaction's end. With ``holds`` no later generation begins before the
+        transaction has ended. Raises StaleEpochError: one has begun.
+        """
+        name, sign = f"window:{window.run}:{target}", self.database.mark
+        marks = self._path(MARKS)
+        query = f"SELECT batch FROM {marks} WHERE application = {sign}"
+        older = (
+            f"UPDATE {marks} SET batch = {sign} WHERE application = {sign} AND batch < {sign}"
+        )
+        number = window.generation
+        held = session.value(query, (name,))
+        if held is None:
+            with suppress(RecordError), session.savepoint(), session.waiting(_LOCK_SECONDS):
+                session.execute(
+                    f"INSERT INTO {marks} (application, batch, receipt) "
+                    f"VALUES ({sign}, {sign}, '{{}}')",
+                    (name, number),
+                )
+                return True
+        elif window.is_replaced(int(held)) and not holds:
+            return False
+        with session.waiting(_LOCK_SECONDS):
+            is_first = session.execute(older, (number, name, number)) > 0
+        self.hold(session, name)
+        window.is_replaced(int(session.value(query, (name,))))
         return is_first
 
     def require_owner(

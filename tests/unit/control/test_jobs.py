@@ -14,6 +14,7 @@ from headrace.plugins import Registry
 from headrace.scheduler import Scheduler
 from headrace.sdk import ConfigError, ConfigErrors, StateError
 from headrace.store import JobChangedError, JobStore, memory_database
+from headrace_plugins.connectors.console import ConsoleSink
 
 START = datetime(2024, 3, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -86,6 +87,23 @@ def test_a_backfill_takes_no_window_that_the_schedule_makes_a_run_of_yet(desk: D
 def test_late_data_is_waited_for_by_a_backfill_too(desk: Desk) -> None:
     desk.make(delay="1 hour", end="2024-03-30T04:00:00")
     assert desk.jobs.backfill("flights", START, desk.now, "ann").total == 2
+
+
+def test_windows_share_no_part_where_a_sink_replaces_them(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.make(catchup="all")
+    desk.tick()
+    two_hours = ("2024-03-30T00:00:00Z", "2024-03-30T02:00:00Z")
+    monkeypatch.setattr(ConsoleSink, "takes_overlaps", classmethod(lambda _cls, _config: False))
+    with pytest.raises(ConfigError, match="may hold the rows of that part twice"):
+        desk.jobs.trigger("flights", "ann", *two_hours)
+    execute(desk.jobs)
+    again = desk.jobs.rerun("flights", desk.jobs.runs("flights")[0].id, "ann")
+    assert again.generation == 2  # the same window may be written again
+    monkeypatch.undo()
+    bound_files(monkeypatch)
+    assert desk.jobs.trigger("flights", "ann", *two_hours).state is RunState.QUEUED
 
 
 def test_only_a_window_that_is_past_is_triggered(desk: Desk) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from headrace.control import Jobs
-from headrace.model import JobState, Run, RunState, TaskId
+from headrace.model import JobState, Run, RunState, Stamp, TaskId
 from headrace.plugins import Registry
 from headrace.runtime.jobs import RunOpener
 from headrace.runtime.tasks import Planner
 from headrace.scheduler import Scheduler
-from headrace.sdk import Position
+from headrace.sdk import ConfigError, Position
+from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.store import Store
 from headrace.store.job_store import JobStore
@@ -22,6 +23,7 @@ from headrace.topics import Topics
 from headrace.worker import NotWantedError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ONCE = {"once": True, "start": "2013-01-01T00:00:00", "end": "2013-01-02T00:00:00"}
 
 
 @dataclass
@@ -54,6 +56,20 @@ class Desk:
         }
         sinks = [{"connector": "noop"}]
         return {"name": "a", "source": source, "sinks": sinks, "tasks.max": str(tasks), **more}
+
+    def begun(self, document: dict[str, Any]) -> Run:
+        """Return the run of a job that has moved a batch of it."""
+        self.jobs.create(document, "ann")
+        self.jobs.submit("a", "ann")
+        self.scheduler.tick()
+        self.scheduler.tick()
+        [run] = self.jobs.runs("a")
+        self.opener.open(run)
+        task = TaskId(run.task_name, 0)
+        lease = self.state.lease(task, "w1", self.state.now(), timedelta(seconds=30))
+        stands = Position.of({"path": str(self.folder)}, {"files": 1})
+        self.state.set_position(task, lease.epoch, stands)
+        return run
 
     def shares(self, run: Run) -> list[str]:
         """Return how an attempt divides the files."""
@@ -98,3 +114,88 @@ def test_a_run_in_real_time_is_not_opened_for_a_job_that_is_offline(desk: Desk) 
     with pytest.raises(NotWantedError):
         desk.opener.open(run)
     assert run.state is RunState.QUEUED
+
+
+def delta(*folders: str) -> list[dict[str, str]]:
+    return [{"connector": "delta", "path": folder} for folder in folders]
+
+
+def test_a_run_that_has_begun_goes_on_after_an_edit_that_leaves_its_ends_alone(
+    desk: Desk,
+) -> None:
+    document = desk.document(1, schedule=ONCE, sinks=delta("one", "two"))
+    run = desk.begun(document)
+    document["source"] = {**document["source"], "max.files": 7}
+    document |= {"sinks": [delta("one")[0] | {"optimize.interval.commits": 9}], "retries": 9}
+    document["transforms"] = [{"type": "DropHeaders", "headers": "a"}]
+    desk.jobs.edit("a", document, "ann")
+    desk.opener.open(run)
+    # What was left out lacks what has come meanwhile.
+    desk.jobs.edit("a", {**document, "sinks": delta("one", "two")}, "ann")
+    with pytest.raises(ConfigError, match="into other sinks"):
+        desk.opener.open(run)
+
+
+@pytest.mark.parametrize("timing", [{"schedule": ONCE}, {"mode": "realtime"}])
+def test_a_run_that_has_begun_does_not_go_on_between_other_systems(
+    desk: Desk, timing: dict[str, Any]
+) -> None:
+    document = desk.document(1, sinks=delta("one"), **timing)
+    run = desk.begun(document)
+    desk.jobs.edit("a", {**document, "sinks": delta("other")}, "ann")
+    with pytest.raises(ConfigError, match="into other sinks") as refused:
+        desk.opener.open(run)
+    assert refused.value.field == "sinks"
+    assert ("another job" in refused.value.fix) == run.is_live
+    moved = {**document["source"], "path": str(desk.folder / "a.csv")}
+    desk.jobs.edit("a", {**document, "source": moved}, "ann")
+    with pytest.raises(ConfigError, match="from another source"):
+        desk.opener.open(run)
+    desk.jobs.edit("a", document, "ann")
+    desk.opener.open(run)
+
+
+def test_a_run_whose_first_batch_is_in_doubt_does_not_go_on_elsewhere(desk: Desk) -> None:
+    document = desk.document(1, schedule=ONCE, sinks=delta("one"))
+    run = desk.begun(document)
+    task = TaskId(run.task_name, 0)
+    lease = desk.state.lease(task, "w1", desk.state.now(), timedelta(seconds=30))
+    desk.state.set_position(task, lease.epoch, Position())
+    desk.jobs.edit("a", {**document, "sinks": delta("other")}, "ann")
+    desk.opener.open(run)  # nothing has begun there
+    end = Position.of({"path": "p"}, {"files": 1})
+    desk.state.begin_batch(task, lease.epoch, Position(), end, NOW)
+    desk.jobs.edit("a", document, "ann")
+    with pytest.raises(ConfigError, match="into other sinks"):
+        desk.opener.open(run)
+
+
+def test_who_slept_while_a_run_was_begun_anew_gets_no_lease_of_its_tasks(desk: Desk) -> None:
+    run = desk.begun(desk.document(1, schedule=ONCE, sinks=delta("one")))
+    asleep = desk.opener.open(run)
+    stopped = desk.jobs.stop_run("a", run.id, "ann")
+    anew = desk.jobs.store.run_again(stopped.id, Stamp(NOW, "ann"), from_beginning=True)
+    assert desk.opener.open(anew).identity == asleep.identity
+    task, now, for_ = TaskId(run.task_name, 0), desk.state.now(), timedelta(seconds=30)
+    with pytest.raises(StaleEpochError):
+        desk.state.lease(task, "w1", now, for_, identity=asleep.identity)
+
+
+def test_what_sources_read_is_where_it_is_and_not_how_they_get_there() -> None:
+    registry = Registry()
+
+    def origin(plugin: str, **props: str) -> str:
+        source = registry.source(plugin)
+        given = {name.replace("_", "."): value for name, value in props.items()}
+        return source.origin(source.config_def().parse(given))
+
+    url = "postgresql://{}/shop"
+    a, b = url.format("a"), url.format("b")
+    for plugin in ("postgres", "jdbc"):
+        found = origin(plugin, connection_url=a, connection_user="ann", table_whitelist="x")
+        assert found == origin(plugin, connection_url=b)
+        assert found != origin(plugin, connection_url="postgresql://a/other")
+    for plugin in ("delta", "file"):
+        assert origin(plugin, path="/a/b", format="csv") == origin(plugin, path="file:///a/b")
+        assert origin(plugin, path="/a/b") != origin(plugin, path="/a/c")
+    assert origin("datagen", interval_ms="5") == origin("datagen", interval_ms="9")

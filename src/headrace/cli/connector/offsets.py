@@ -13,7 +13,7 @@ from headrace.cli.connector.selection import selected, waiting_for
 from headrace.cli.formats import moment, time_of
 from headrace.cli.inputs import json_pairs, read_text
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import DryRun, Json, Name, Names, Seconds, Yes
+from headrace.cli.options import DryRun, Force, Json, Name, Names, Seconds, Skip, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,15 +38,6 @@ Stop = Annotated[
 TaskNumber = Annotated[
     int | None,
     typer.Option("--task", min=-1, help="The task of this number; -1 replays letters."),
-]
-Skip = Annotated[
-    bool, typer.Option("--skip", help="Leave its records out; else they are read once more.")
-]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force", help="Force it, even if a target has the batch or does not respond."
-    ),
 ]
 
 

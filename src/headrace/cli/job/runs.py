@@ -19,7 +19,7 @@ from headrace.cli.job.arguments import (
     within,
 )
 from headrace.cli.job.show import state_text, window_text
-from headrace.cli.options import Json
+from headrace.cli.options import DryRun, Force, Json, Skip, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -195,6 +195,38 @@ def stop_run(
     """Stop a run after its batch. What it has written stays; a retry goes on from there."""
     with invocation_of(context).client() as client:
         _tell(context, client, client.jobs.stop_run(name, run))
+
+
+def give_up(
+    context: typer.Context,
+    name: JobName,
+    run: RunNumber,
+    *,
+    task: Annotated[
+        int | None, typer.Option("--task", min=0, help="The task of this number.")
+    ] = None,
+    skip: Skip = False,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give up a batch of a run that was begun and cannot run any more; then retry the run."""
+    from headrace.cli.connector.offsets import show_abandoned
+
+    terminal, title = invocation_of(context).terminal, f"{name}: run {run}"
+    with invocation_of(context).client() as client:
+        shown = client.jobs.give_up(name, run, task=task, skip=skip, dry_run=True)
+        if not as_json:
+            show_abandoned(terminal, title, shown)
+        number, batch = shown["task"], shown["batch"]["id"]
+        if not dry_run:
+            if not yes:
+                problem = f"Batch {batch} was not given up."
+                terminal.confirm("Give it up?", problem, "Add --yes to do it.")
+            shown = client.jobs.give_up(name, run, task=number, skip=skip, force=force)
+    done = [f"{title}: batch {batch} of task {number} is given up"] if shown["done"] else []
+    terminal.show({"name": name, "run": run, **shown}, *done)
 
 
 def _tell(

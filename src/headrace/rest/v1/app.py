@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _OF_OPERATORS = re.compile(
     r"/v1/(bulk/(pause|resume|stop|restart)|dead-letters/[^/]+/discard|alerts/test"
     r"|jobs/[^/]+/(approve|reject|suspend|resume|trigger|backfills"
-    r"|backfills/[^/]+/(stop|pause|resume)|runs/[^/]+/(stop|retry|rerun))"
+    r"|backfills/[^/]+/(stop|pause|resume)|runs/[^/]+/(stop|retry|rerun|give-up))"
     r"|connectors/[^/]+/(dead-letters/replay|offsets|offsets/(reset|rewind|undo)"
     r"|tasks/[^/]+/batches/[^/]+/give-up))"
 )

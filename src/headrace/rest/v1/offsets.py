@@ -23,6 +23,7 @@ from headrace.model import TaskId
 from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded, JsonMap
 from headrace.rest.v1.counts import BatchShown
+from headrace.rest.v1.jobs import Number
 from headrace.rest.v1.problems import Shown, problems
 from headrace.rest.v1.requests import Moment, Switch
 from headrace.rest.v1.trials import Workbench
@@ -204,6 +205,14 @@ class GiveUp(BaseModel):
     )
 
 
+class GiveUpOfRun(GiveUp):
+    """How to give up a batch of a run."""
+
+    task: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
+        default=None, description="The task; null for the one that has an unfinished batch."
+    )
+
+
 class TargetShown(Shown):
     """A target of the task."""
 
@@ -259,6 +268,31 @@ def unfinished_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
             force=body.force,
             dry_run=body.dry_run,
         )
+        return GivenUpBatch.of(result)
+
+    @router.post(
+        "/jobs/{name}/runs/{run}/give-up",
+        summary="Give up a run's batch that cannot run any more",
+        description="The run has to be at rest: it has ended or, in real time, its job is "
+        "suspended. A retry goes on behind the batch, or reads what is left of it again. It is "
+        "refused where a target has the batch, or cannot be reached.",
+        responses=problems(404, 409),
+        dependencies=[Depends(bench.slots)],
+        tags=["jobs"],
+    )
+    def give_up_of_run(
+        name: Encoded, run: Number, body: GiveUpOfRun, request: Request
+    ) -> GivenUpBatch:
+        with _refusal():
+            result = bench.runtime.giving_up_of_runs().give_up(
+                name,
+                run,
+                caller(request),
+                task=body.task,
+                skip=body.skip,
+                force=body.force,
+                dry_run=body.dry_run,
+            )
         return GivenUpBatch.of(result)
 
     return router

@@ -59,13 +59,14 @@ class Replacement:
 
     @property
     def _mark(self) -> Mark:
-        return Mark(self.window.application, 1, 0)
+        return Mark(self.window.run, self.window.generation, 0)
 
     def commit(self, files: Sequence[AddedFile], mark: Mark, receipt: str) -> None:
         """Add files, in place of the window's rows if they are the first of the run.
 
-        Raises StaleEpochError: another attempt has written the batch, or a newer one. Raises
-        RetriableError: other writers came first again and again.
+        Raises StaleEpochError: another attempt has written the batch, or a newer one, or the
+        run was begun anew since. Raises RetriableError: other writers came first again and
+        again.
         """
         for _ in range(_TRIES):
             table = DeltaTable(str(self.path))
@@ -90,6 +91,7 @@ class Replacement:
                     datetime.now(UTC),
                     removed=removed,
                     transactions=marks,
+                    watched=[self.window.run],
                 )
             except RetriableError:
                 for file in rest:
@@ -113,7 +115,7 @@ class Replacement:
                 raise
 
     def _is_done(self, table: DeltaTable) -> bool:
-        return table.transaction_version(self._mark.application) is not None
+        return self.window.is_replaced(table.transaction_version(self.window.run))
 
     def _window_in(self, table: DeltaTable) -> ColumnWindow:
         return self.window.of(schemas_of(fields_of(table)), f"The table {self.path}")

@@ -594,6 +594,12 @@ class DeltaSink(SinkConnector):
 
     @override
     @classmethod
+    def takes_overlaps(cls, config: Config) -> bool:
+        # A retry would add what another run, which has replaced the whole part, has written.
+        return not config.find_str("replace.window.column") and cls.repeatable(config)
+
+    @override
+    @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
         if config.get_bool("delete.enabled") and config.get_str("mode") == "append":
             yield ConfigError(

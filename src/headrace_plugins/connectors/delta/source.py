@@ -140,6 +140,11 @@ class DeltaSource(SourceConnector):
 
     @override
     @classmethod
+    def origin(cls, config: Config) -> str:
+        return str(Location.of(config.get_str("path")))
+
+    @override
+    @classmethod
     def task_class(cls, config: Config) -> type[DeltaReader]:
         return DeltaReader
 

@@ -160,6 +160,11 @@ class FileSource(SourceConnector):
 
     @override
     @classmethod
+    def origin(cls, config: Config) -> str:
+        return str(Location.of(configured_path(config)))  # positions are of the whole path
+
+    @override
+    @classmethod
     def task_class(cls, config: Config) -> type[FileSet | GrowingFiles]:
         return GrowingFiles if follows(config) else FileSet
 

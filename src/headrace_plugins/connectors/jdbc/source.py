@@ -92,6 +92,11 @@ class JdbcSource(SourceConnector):
 
     @override
     @classmethod
+    def origin(cls, config: Config) -> str:
+        return JdbcSourceSettings.from_config(config).address.marked
+
+    @override
+    @classmethod
     def task_class(cls, config: Config) -> type[TablesTask | QueryTask]:
         return QueryTask if config.find_str("query") else TablesTask
 
