@@ -549,4 +549,5 @@ def _filled(
         raise errors_at([error], spec.place) from error
     # What is a reference stays one: only what the bounds have changed is put in.
     changed = {key: value for key, value in filled.items() if values.get(key) != value}
-    return replace(spec, config={**spec.config, **changed})
+    kept = {key: text for key, text in spec.config.items() if key in filled}
+    return replace(spec, config={**kept, **changed})

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.unit.control.offline_jobs import appends, bound_files, document, execute
 
-from headrace.control import Jobs, NotApproverError
+from headrace.control import Jobs, NotApproverError, bounded, followed, read_job
 from headrace.model import JobState, Run, RunState, Trigger
 from headrace.plugins import Registry
 from headrace.scheduler import Scheduler
-from headrace.sdk import ConfigError, ConfigErrors, StateError
+from headrace.sdk import Boundaries, ConfigError, ConfigErrors, StateError
 from headrace.store import JobChangedError, JobStore, memory_database
 
 START = datetime(2024, 3, 30, tzinfo=UTC)
@@ -290,3 +290,24 @@ def test_a_job_in_real_time_has_no_schedule_no_timeout_and_no_windows(desk: Desk
         desk.jobs.trigger("flights", "ann")
     with pytest.raises(StateError):
         desk.jobs.backfill("flights", START, desk.now, "ann")
+
+
+def test_keys_that_a_run_has_no_place_for_are_not_left_in_its_copy() -> None:
+    source = {
+        "connector": "jdbc",
+        "connection.url": "sqlite:///${env:SHOP}.db",
+        "mode": "timestamp",
+        "timestamp.column.name": "at",
+        "timestamp.initial": "0",
+    }
+    copy, registry = read_job(document(source=source)).definition, Registry()
+    day = Boundaries.between(START, START + 24 * HOUR)
+    read = {
+        "bulk": bounded(copy, day, registry).source,
+        "timestamp": followed(copy, Boundaries.between(START, None), registry).source,
+    }
+    for mode, found in read.items():
+        assert found is not None
+        config = registry.source("jdbc").config_def().parse(found.config)
+        assert (config["mode"], config["window.from"]) == (mode, day.lower)
+        assert found.config["connection.url"] == source["connection.url"]
