@@ -164,7 +164,10 @@ class RunOpener:
     def open(self, run: Run) -> RunExecution:
         """Return the execution of a run. Raises what is wrong with its job by now."""
         job = self.jobs.job(run.job)
-        spec, registry = check_job(job.document, self.planner.registry), self.planner.registry
+        registry, since = self.planner.registry, None
+        if run.is_live:
+            since, _ = run.boundaries.times
+        spec = check_job(job.document, registry, since)
         if not run.is_live:
             definition = bounded(spec.definition, run.boundaries, registry)
         elif spec.mode is Mode.REALTIME:

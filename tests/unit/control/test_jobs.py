@@ -238,6 +238,26 @@ def test_a_new_job_in_real_time_reads_all(desk: Desk) -> None:
     assert (run.trigger, run.boundaries.lower) == (Trigger.REALTIME, None)
 
 
+def test_a_new_job_in_real_time_replaces_no_window(desk: Desk) -> None:
+    lake = {"connector": "delta", "path": "lake", "replace.window.column": "at"}
+    sinks = [{"connector": "console"}, lake]
+    with pytest.raises(ConfigErrors) as raised:
+        desk.jobs.create(live(sinks=sinks), "ann")
+    [error] = raised.value.errors
+    assert error.field == "sinks[1].replace.window.column"
+    assert "set mode to offline" in error.fix
+    hourly = document(sinks=sinks)
+    hourly["schedule"]["catchup"] = "all"
+    desk.jobs.create(hourly, "ann")
+    with pytest.raises(ConfigErrors, match="no rows to replace"):
+        desk.jobs.edit("flights", live(sinks=sinks), "ann")
+    desk.jobs.submit("flights", "ann")
+    desk.tick()
+    desk.jobs.edit("flights", live(sinks=sinks), "ann")
+    edited = desk.jobs.edit("flights", live(sinks=sinks, **{"retry.delay": "1 hour"}), "ann")
+    assert edited.cursor == START + 3 * HOUR, "the windows that were made say where it begins"
+
+
 def test_a_draft_that_has_run_no_window_reads_all_in_real_time(desk: Desk) -> None:
     desk.make(submit=False)
     assert desk.jobs.edit("flights", live(), "ann").cursor is None
