@@ -492,6 +492,12 @@ CLOCK = clocked(BERLIN)
 DATABASE_WHOLES: dict[str, tuple[str, BoundaryKind, dict[int, Any], list[Any]]] = {
     "local": (NAME, TIME, {n: at + HALF for n, (_, at) in CLOCK.items()}, CUTS),
     "zoned": ("zoned", TIME, {n: at for n, (_, at) in CLOCK.items()}, CUTS),
+    "date": (
+        "day",
+        TIME,
+        {n: datetime(s.year, s.month, s.day, tzinfo=BERLIN) for n, (s, _) in CLOCK.items()},
+        [datetime(2024, 10, 27, 12, tzinfo=BERLIN)],
+    ),
     "day": ("day", VALUE, {n: s.date() for n, (s, _) in CLOCK.items()}, [date(2024, 10, 28)]),
     "amount": ("amount", VALUE, {n: Decimal(n) / 4 for n in CLOCK}, [Decimal("1.001")]),
     "number": ("id", VALUE, {n: n for n in [*CLOCK, 99]}, [-1, 50, 10**12]),
@@ -539,21 +545,32 @@ def test_windows_of_a_large_table_are_read_side_by_side(
         check(spark, whole, straight=True, seeds=1, count=2, most=2000)
 
 
-@pytest.mark.parametrize("mode", ["incrementing", "timestamp"])
-def test_windows_by_the_column_of_a_mode(
-    spark: SparkSession, database: tuple[str, dict[str, str]], mode: str
+@pytest.mark.parametrize(
+    ("mode", "column"),
+    [
+        ("incrementing", "number"),
+        *(("timestamp", column) for column in ("local", "zoned", "date")),
+        *(("timestamp+incrementing", column) for column in ("local", "zoned", "date")),
+    ],
+)
+def test_a_database_is_followed_from_every_bound_that_windows_may_have(
+    spark: SparkSession, database: tuple[str, dict[str, str]], mode: str, column: str
 ) -> None:
-    _, keys = database
-    whole = {"incrementing": "number", "timestamp": "zoned"}[mode]
-    column, kind, places, cuts = DATABASE_WHOLES[whole]
-    more = {"mode": mode, f"{mode}.column.name": column, "validate.non.null": "false"}
-    check(
-        spark,
-        Whole(JdbcSource, keys | more, kind, places, cuts),
-        straight=True,
-        seeds=1,
-        count=1,
-    )
+    kind, keys = database
+    name, boundary, places, cuts = DATABASE_WHOLES[column]
+    keys = keys | {"mode": mode, "window.column": name, "validate.non.null": "false"}
+    if "timestamp" in mode:
+        keys["timestamp.column.name"] = name
+    if "incrementing" in mode:
+        keys["incrementing.column.name"] = "id"
+    whole, straight = Whole(JdbcSource, keys, boundary, places), kind != "h2"
+    # A row at a bound is in no window that ends there.
+    bounds = sorted({*places.values(), *cuts[::5]})
+    for bound in bounds[:: 1 if straight else 4]:
+        windowed = ids(spark, whole, (None, bound), straight=straight, most=50)
+        live = ids(spark, whole, (bound, None), straight=straight, follows=True)
+        assert sorted(live) == sorted(whole.expected(bound, None)), bound
+        assert sorted(windowed + live) == sorted(whole.expected(None, None)), bound
 
 
 # --- generated rows -----------------------------------------------------------------

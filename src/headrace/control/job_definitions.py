@@ -445,11 +445,29 @@ def check_job(
     found += plain_secrets(spec.definition, registry)
     if spec.mode is Mode.OFFLINE:
         found = found or [*_unbounded(spec, registry)]
-    elif not found and since is not None:
-        followed(spec.definition, Boundaries.between(since, None), registry)
+    elif since is not None:
+        if not found:
+            followed(spec.definition, Boundaries.between(since, None), registry)
+    else:
+        found += _replacing(spec.definition)
     if found:
         raise errors_at(found)
     return spec
+
+
+_REPLACED = "replace.window.column"
+
+
+def _replacing(definition: Definition) -> Iterator[ConfigError]:
+    """Yield an error for each sink that replaces a window, of what is read from no bound on."""
+    for sink in definition.sinks:
+        if sink.config.get(_REPLACED):
+            yield ConfigError(
+                problem="A job that is in real time from its beginning has no window, and so "
+                "no rows to replace.",
+                fix=f"Leave {_REPLACED} out, or set mode to offline.",
+                field=sink.field(_REPLACED),
+            )
 
 
 def plain_secrets(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
@@ -549,4 +567,5 @@ def _filled(
         raise errors_at([error], spec.place) from error
     # What is a reference stays one: only what the bounds have changed is put in.
     changed = {key: value for key, value in filled.items() if values.get(key) != value}
-    return replace(spec, config={**spec.config, **changed})
+    kept = {key: text for key, text in spec.config.items() if key in filled}
+    return replace(spec, config={**kept, **changed})

@@ -171,7 +171,9 @@ class RunPlanner:
         where it is to be ``checked``.
         """
         job, registry = self.jobs.job(run.job), self.planner.registry
-        spec = check_job(job.document, registry) if checked else read_job(job.document)
+        since = run.boundaries.times[0] if run.is_live else None
+        document = job.document
+        spec = check_job(document, registry, since) if checked else read_job(document)
         if not run.is_live:
             definition = bounded(spec.definition, run.boundaries, registry)
         elif spec.mode is Mode.REALTIME:

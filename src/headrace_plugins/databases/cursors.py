@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import tzinfo
 
+    from headrace.sdk import Schema
     from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Database, Session
     from headrace_plugins.window import ColumnWindow
@@ -144,22 +145,29 @@ def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[A
     return found
 
 
-def window_sql(rows: Rows, window: ColumnWindow) -> str:
-    """Return the condition in SQL that rows are in a window."""
+def window_sql(rows: Rows, window: ColumnWindow, columns: Sequence[str] = ()) -> str:
+    """Return the condition in SQL that rows are in a window.
+
+    Of several ``columns``, which begin with that of the window, the first that is not null
+    counts.
+    """
     column = rows.columns[window.column]
     terms = {window.column: rows.database.ordered(column)}
+    if len(columns) > 1:
+        ordered = [rows.database.ordered(rows.columns[name]) for name in columns]
+        terms = {window.column: f"COALESCE({', '.join(ordered)})"}
     parts = [
-        compared(rows, terms, sign, [_written(bound, column)])
+        compared(rows, terms, sign, [written(bound, window.schema)])
         for sign, bound in window.comparisons
     ]
     return " AND ".join(parts) or f"{terms[window.column]} IS NOT NULL"
 
 
-def _written(bound: Any, column: Column) -> Any:
+def written(bound: Any, schema: Schema) -> Any:
     """Return a bound of a window as ``compared`` takes it: times without a zone are of UTC."""
     if not isinstance(bound, datetime):
         return stored(bound)
-    local = bound.replace(tzinfo=None) if column.schema.is_local else bound
+    local = bound.replace(tzinfo=None) if schema.is_local else bound
     # No zeros behind the second: SQLite compares texts, and its own may have none.
     text = local.replace(tzinfo=None).isoformat(sep=" ")
     return (text.rstrip("0") if local.microsecond else text) + (
@@ -425,6 +433,9 @@ class GrowingCursor(Cursor):
         delay: How old a time has to be, by the database's clock.
         initial: Where to begin, as an offset; empty to begin with the first row. The value
             ``now`` is the time at the start.
+        begin: A condition in SQL of the rows that are read before there is an offset; empty
+            for all.
+        more: A condition in SQL of all rows that are read; empty for all.
         zone: Where the clock is that columns without a zone, and a database without one, show.
     """
 
@@ -433,6 +444,8 @@ class GrowingCursor(Cursor):
     delay: timedelta = timedelta()
     initial: Offset = field(default_factory=dict)
     zone: tzinfo = UTC
+    begin: str = ""
+    more: str = ""
 
     @override
     def latest(
@@ -448,11 +461,13 @@ class GrowingCursor(Cursor):
         upper = self._upper(rows, session)
         if offset is None and self.initial.get("timestamp") == NOW:
             assert upper is not None  # only times begin now
-            # Rows may still come with this very time.
-            begin = stored(upper - timedelta(microseconds=1))
+            # Rows may still come with this very time, or on this day.
+            is_time = isinstance(upper, datetime)
+            least = timedelta(microseconds=1) if is_time else timedelta(days=1)
+            begin = stored(upper - least)
             # Guarantee 2: a start is written down once, and not worked out at each look.
             return self._offset((begin, *([0] if self.incrementing else []))), 0
-        new = self._range(rows, self._place(offset or self.initial), None, upper)
+        new = self._range(rows, offset, None, upper)
         if until is not None:
             new = replace(new, upto=self._place(until))
         last = new.last(session, rows)
@@ -469,7 +484,7 @@ class GrowingCursor(Cursor):
     def newest(self, session: Session, rows: Rows, offset: Offset | None) -> Offset | None:
         """Return the place of the last row that is there behind an offset; None without one."""
         self._check(offset)
-        new = self._range(rows, self._place(offset or self.initial), None, None)
+        new = self._range(rows, offset, None, None)
         last = new.last(session, rows)
         return None if last is None else self._offset(last)
 
@@ -479,7 +494,7 @@ class GrowingCursor(Cursor):
         self._check(end)
         if start is None and self.initial.get("timestamp") == NOW:
             start = end  # nothing but the start was written down
-        return self._range(rows, self._place(start or self.initial), self._place(end), None)
+        return self._range(rows, start, self._place(end), None)
 
     def _check(self, offset: Offset | None) -> None:
         """Refuse an offset of another mode, which would be read as no bound at all."""
@@ -490,11 +505,11 @@ class GrowingCursor(Cursor):
                 fix="Set the mode back to what it was, or reset the connector's offsets.",
             )
 
-    def _upper(self, rows: Rows, session: Session) -> datetime | None:
+    def _upper(self, rows: Rows, session: Session) -> date | None:
         """Return the time before which rows are read, by the database's clock.
 
         It is cut to what the columns hold: of a second that goes on more rows may come, with
-        the very time that was read.
+        the very time that was read; of dates it is the day.
         """
         if not self.timestamp:
             return None
@@ -502,6 +517,8 @@ class GrowingCursor(Cursor):
         if now.tzinfo is None:
             now = now.replace(tzinfo=self.zone)
         upper = rows.time(self.timestamp[0], now.astimezone(UTC) - self.delay, self.zone)
+        if rows.columns[self.timestamp[0]].schema.name == DATE:
+            return upper.date()
         digits = min(rows.database.second_digits(rows.columns[n]) for n in self.timestamp)
         step = int(10 ** (6 - digits))
         return upper.replace(microsecond=upper.microsecond // step * step)
@@ -509,9 +526,9 @@ class GrowingCursor(Cursor):
     def _range(
         self,
         rows: Rows,
-        after: tuple[Any, ...] | None,
+        start: Offset | None,
         upto: tuple[Any, ...] | None,
-        before: datetime | None,
+        before: date | None,
     ) -> KeyRange:
         terms: dict[str, str] = {}
         if self.timestamp:
@@ -526,10 +543,12 @@ class GrowingCursor(Cursor):
             for name, term in terms.items()
             if rows.columns[name].schema.optional
         ]
+        more += [each for each in (self.more, "" if start else self.begin) if each]
         if before is not None:
             [(name, term), *_] = terms.items()
             # No zeros behind the second: SQLite compares texts, and its own may have none.
-            more.append(compared(rows, {name: term}, "<", [before.isoformat(sep=" ")]))
+            more.append(compared(rows, {name: term}, "<", [str(before)]))
+        after = self._place(start or self.initial)
         return KeyRange(terms, after, upto, " AND ".join(more))
 
     def _place(self, offset: Offset) -> tuple[Any, ...] | None:

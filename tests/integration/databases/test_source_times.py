@@ -87,6 +87,49 @@ def test_times_without_a_zone_are_compared_with_the_clock_of_their_zone(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("type_", ["timestamp", "date"])
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+def test_rows_of_the_initial_time_itself_are_read(
+    follow: Follow, url: str, mode: str, type_: str
+) -> None:
+    table(url, TYPES if type_ == "timestamp" else dict.fromkeys(TYPES, "date"))
+    times = ["2025-12-31 23:59:59", *["2026-01-01 00:00:00"] * 2, "2026-01-02 00:00:00"]
+    for number, time_ in enumerate(times):
+        run(
+            url,
+            f"INSERT INTO t VALUES ({number}, '{time_[:10] if type_ == 'date' else time_}')",
+        )
+    keys = {"mode": mode, "timestamp_column_name": "at"}
+    if "incrementing" in mode:
+        keys["incrementing_column_name"] = "id"
+    midnight = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
+    initial = follow(url, **keys, timestamp_initial=str(midnight))
+    assert (sorted(initial.ids()), initial.ids()) == ([1, 2, 3], [])
+    later = follow(url, **keys, timestamp_initial=str(midnight + 1))
+    assert later.ids() == [3]
+    if "incrementing" in mode:
+        placed = follow(url, **keys, timestamp_initial=str(midnight), incrementing_initial="1")
+        assert sorted(placed.ids()) == [2, 3]
+
+
+@pytest.mark.spark
+def test_rows_of_the_day_that_goes_on_wait_for_its_end(follow: Follow, url: str) -> None:
+    table(url, dict.fromkeys(TYPES, "date"))
+    today = datetime.now(ZoneInfo(HONOLULU)).date()
+    keys = {"mode": "timestamp", "timestamp_column_name": "at"}
+    begun = follow(url, **keys, db_timezone=HONOLULU, timestamp_initial="-1")
+    assert begun.ids() == []
+    for number, days in enumerate([-1, 0, 1, 2]):
+        run(url, f"INSERT INTO t VALUES ({number}, '{today + timedelta(days=days)}')")
+    assert follow(url, **keys, db_timezone=HONOLULU).ids() == [0]
+    assert begun.ids() == []
+    # Clocks there show the same time a day later.
+    later = follow(url, **keys, db_timezone="Pacific/Kiritimati")
+    later.position = begun.position
+    assert later.ids() == [1]
+
+
+@pytest.mark.spark
 def test_times_without_a_zone_reach_records_as_they_are(follow: Follow, url: str) -> None:
     table(url)
     run(url, "INSERT INTO t VALUES (1, '2026-01-31 12:00:00.000001')")

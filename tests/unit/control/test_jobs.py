@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.control.offline_jobs import appends, bound_files, document, execute
 
-from headrace.control import Jobs, NotApproverError
+from headrace.control import Jobs, NotApproverError, bounded, followed, read_job
 from headrace.model import Job, JobState, Run, RunState, Trigger
 from headrace.plugins import Registry
 from headrace.scheduler import Scheduler
-from headrace.sdk import ConfigError, ConfigErrors, StateError
+from headrace.sdk import Boundaries, ConfigError, ConfigErrors, StateError
 from headrace.store import JobChangedError, JobStore, memory_database
 from headrace_plugins.connectors.console import ConsoleSink
 
@@ -257,6 +257,26 @@ def test_a_new_job_in_real_time_reads_all(desk: Desk) -> None:
     assert (run.trigger, run.boundaries.lower) == (Trigger.REALTIME, None)
 
 
+def test_a_new_job_in_real_time_replaces_no_window(desk: Desk) -> None:
+    lake = {"connector": "delta", "path": "lake", "replace.window.column": "at"}
+    sinks = [{"connector": "console"}, lake]
+    with pytest.raises(ConfigErrors) as raised:
+        desk.jobs.create(live(sinks=sinks), "ann")
+    [error] = raised.value.errors
+    assert error.field == "sinks[1].replace.window.column"
+    assert "set mode to offline" in error.fix
+    hourly = document(sinks=sinks)
+    hourly["schedule"]["catchup"] = "all"
+    desk.jobs.create(hourly, "ann")
+    with pytest.raises(ConfigErrors, match="no rows to replace"):
+        desk.jobs.edit("flights", live(sinks=sinks), "ann")
+    desk.jobs.submit("flights", "ann")
+    desk.tick()
+    desk.jobs.edit("flights", live(sinks=sinks), "ann")
+    edited = desk.jobs.edit("flights", live(sinks=sinks, **{"retry.delay": "1 hour"}), "ann")
+    assert edited.cursor == START + 3 * HOUR, "the windows that were made say where it begins"
+
+
 def test_a_draft_that_has_run_no_window_reads_all_in_real_time(desk: Desk) -> None:
     desk.make(submit=False)
     assert desk.jobs.edit("flights", live(), "ann").cursor is None
@@ -458,3 +478,24 @@ def test_a_schedule_goes_on_where_another_job_cannot_be_read(
     before = len(desk.jobs.runs("others"))
     desk.scheduler.tick()
     assert len(desk.jobs.runs("others")) == before + 1
+
+
+def test_keys_that_a_run_has_no_place_for_are_not_left_in_its_copy() -> None:
+    source = {
+        "connector": "jdbc",
+        "connection.url": "sqlite:///${env:SHOP}.db",
+        "mode": "timestamp",
+        "timestamp.column.name": "at",
+        "timestamp.initial": "0",
+    }
+    copy, registry = read_job(document(source=source)).definition, Registry()
+    day = Boundaries.between(START, START + 24 * HOUR)
+    read = {
+        "bulk": bounded(copy, day, registry).source,
+        "timestamp": followed(copy, Boundaries.between(START, None), registry).source,
+    }
+    for mode, found in read.items():
+        assert found is not None
+        config = registry.source("jdbc").config_def().parse(found.config)
+        assert (config["mode"], config["window.from"]) == (mode, day.lower)
+        assert found.config["connection.url"] == source["connection.url"]

@@ -26,6 +26,7 @@ from headrace_plugins.window import NameTime, WindowSettings, clock_at
 TIME, VALUE, SNAPSHOT = BoundaryKind.TIME, BoundaryKind.VALUE, BoundaryKind.SNAPSHOT
 ZONES = ["Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns", "Africa/Casablanca", "UTC"]
 MOMENTS = st.datetimes(datetime(1990, 1, 1), datetime(2030, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+NOON = "2024-01-01T12:00:00Z"
 DAY = Boundaries(TIME, "2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z")
 
 
@@ -163,6 +164,7 @@ def test_a_null_is_in_no_window() -> None:
 # --- what sources refuse ------------------------------------------------------------
 
 NOWHERE = {"connection.url": "postgresql://nowhere.invalid/db"}
+TIMED = {**NOWHERE, "mode": "timestamp", "timestamp.column.name": "at"}
 FILES = {"path": "/no/such/folder", "format": "csv"}
 TABLE = {"path": "/no/such/table"}
 
@@ -249,6 +251,22 @@ def test_what_bounds_need_is_named_without_a_connection(
             },
             "bulk.interval.ms",
         ),
+        (
+            JdbcSource,
+            {**NOWHERE, "window.column": "at", "window.from": NOON, "window.follow": "true"},
+            "window.follow",
+        ),
+        (
+            JdbcSource,
+            {
+                **TIMED,
+                "window.column": "at",
+                "window.from": NOON,
+                "window.follow": "true",
+                "timestamp.initial": "0",
+            },
+            "timestamp.initial",
+        ),
     ],
 )
 def test_keys_of_a_window_that_lack_something_are_refused(
@@ -283,6 +301,46 @@ def test_bounds_are_filled_in_in_place_of_others(
     if connector is not DatagenSource:  # whose window is cut out of what it has
         assert again == connector.fill_in_boundaries(parsed(connector, keys), later)
     assert boundaries.kind in connector.boundary_kinds
+
+
+NUMBERED = {**NOWHERE, "mode": "incrementing", "incrementing.column.name": "id"}
+BOTH = {**TIMED, "mode": "timestamp+incrementing", "incrementing.column.name": "id"}
+FROM_DAY, FROM_NUMBER = Boundaries(TIME, DAY.lower), Boundaries(VALUE, "7")
+
+
+@pytest.mark.parametrize(
+    ("keys", "boundaries", "column"),
+    [
+        (TIMED, FROM_DAY, "at"),
+        ({**BOTH, "timestamp.initial": "0", "incrementing.initial": "9"}, FROM_DAY, "at"),
+        ({**NUMBERED, "incrementing.initial": "9"}, FROM_NUMBER, "id"),
+    ],
+)
+def test_a_database_is_followed_from_the_bound_and_no_other_place(
+    keys: dict[str, str], boundaries: Boundaries, column: str
+) -> None:
+    found = JdbcSource.follow_from(parsed(JdbcSource, keys), boundaries)
+    assert parsed(JdbcSource, dict(found)).find_str("window.from") == boundaries.lower
+    assert (found["mode"], found["window.column"]) == (keys["mode"], column)
+    assert not [key for key in found if key.endswith(".initial")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "boundaries"),
+    [
+        ({**NOWHERE, "window.column": "at"}, FROM_DAY),
+        ({**TIMED, "window.column": "made"}, FROM_DAY),
+        (TIMED, FROM_NUMBER),
+        (NUMBERED, FROM_DAY),
+        ({**BOTH, "window.column": "id"}, FROM_NUMBER),
+    ],
+)
+def test_a_database_is_followed_by_the_column_of_its_mode_only(
+    keys: dict[str, str], boundaries: Boundaries
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        JdbcSource.follow_from(parsed(JdbcSource, keys), boundaries)
+    assert raised.value.field == "mode"
 
 
 def test_a_file_that_grows_or_has_no_columns_has_no_window_of_rows(tmp_path: Path) -> None:

@@ -199,3 +199,19 @@ def test_what_sources_read_is_where_it_is_and_not_how_they_get_there() -> None:
         assert origin(plugin, path="/a/b", format="csv") == origin(plugin, path="file:///a/b")
         assert origin(plugin, path="/a/b") != origin(plugin, path="/a/c")
     assert origin("datagen", interval_ms="5") == origin("datagen", interval_ms="9")
+
+
+def test_a_run_in_real_time_replaces_what_lies_behind_the_windows_that_were_made(
+    desk: Desk,
+) -> None:
+    lake = {"connector": "delta", "path": str(desk.folder / "lake")}
+    sinks = [{**lake, "replace.window.column": "at"}]
+    schedule = {"once": True, "start": "2013-01-01T00:00:00", "end": "2013-01-02T00:00:00"}
+    desk.jobs.create(desk.document(1, schedule=schedule, sinks=sinks), "ann")
+    desk.jobs.submit("a", "ann")
+    desk.jobs.edit("a", desk.document(1, mode="realtime", sinks=sinks), "ann")
+    desk.scheduler.tick()
+    [run] = desk.jobs.runs("a")
+    assert run.is_live
+    [sink] = desk.opener.open(run).definition.sinks
+    assert sink.config["replace.window.from"] == "2013-01-01T00:00:00+00:00"

@@ -26,7 +26,7 @@ from headrace.sdk import (
     Type,
     check_range,
 )
-from headrace.sdk.errors import RangeChangedError
+from headrace.sdk.errors import RangeChangedError, SourceError
 from headrace.sdk.location import Location
 from headrace.sdk.sqltext import quote
 from headrace.sdk.struct_exprs import has_variant, is_variant
@@ -149,9 +149,10 @@ class FileSet(FrameSource):
 
     What is found is written into the ledger before it is read, so a range is always the same
     files. The position is how many entries of the ledger are read, for each path
-    that was configured. A file that is changed after it was read is not read again, but
-    a warning is logged; one that changes before, or is gone, is taken out of the ledger when
-    its batch is planned. ``clock_ns`` gives the time in nanoseconds since 1970.
+    that was configured. A file that is changed after it was read is not read again: a warning
+    is logged, or where a window is followed ``latest`` raises SourceError. One that changes
+    before, or is gone, is taken out of the ledger when its batch is planned. ``clock_ns`` gives
+    the time in nanoseconds since 1970.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class FileSet(FrameSource):
         if not unlimited:
             self._withdraw_changed(begin)
         self._discover(wait=unlimited)
-        self._warn_of_changed(begin)
+        self._look_at_changed(begin)
         end = begin
         rows = size = 0
         files = self._ledger.files(begin, until)
@@ -374,17 +375,31 @@ class FileSet(FrameSource):
         if len(changed) > len(gone):
             log.info("files have changed since they were found", files=len(changed) - len(gone))
 
-    def _warn_of_changed(self, begin: int) -> None:
-        """Log files that have changed since they were read, each change of one once."""
+    def _look_at_changed(self, begin: int) -> None:
+        """Log files that have changed since they were read, each change of one once.
+
+        Raises SourceError where a window is followed: its job would have read them again.
+        """
         now = self._clock_ns()
         if self._warned_at_ns is not None and now - self._warned_at_ns < _CHANGES_EVERY_NS:
             return
         self._warned_at_ns = now
+        looked_at = self._ledger.files(max(0, begin - _CHANGES_OF), begin)
+        found = {each: each.file.now() for each in looked_at}
+        # One that is gone was put away, which is as it should be.
+        found = {each: file for each, file in found.items() if file not in (None, each.file)}
+        if found and self._settings.keys.window_follow:
+            self._warned_at_ns = None
+            # Guarantee 1: windows read files anew at each run, and so what is added to them.
+            raise SourceError(
+                problem=f"{next(iter(found)).path} has changed since it was read, and in real "
+                f"time a file is read once, as a whole. Such files: {len(found)}.",
+                fix="Move it away, and write its new rows into a new file; a file that lines "
+                "are added to is for a connector of its own with mode: grow.",
+            )
         changed = []
-        for each in self._ledger.files(max(0, begin - _CHANGES_OF), begin):
-            file = each.file.now()
-            # One that is gone was put away, which is as it should be.
-            if file not in (None, each.file, self._warned.get(each.path)):
+        for each, file in found.items():
+            if file is not None and file != self._warned.get(each.path):
                 self._warned[each.path] = file
                 changed.append(each.path)
         if changed:

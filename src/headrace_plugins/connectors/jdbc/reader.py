@@ -13,6 +13,7 @@ import structlog
 from typing_extensions import override
 
 from headrace.sdk import (
+    Boundaries,
     ConfigError,
     FrameSource,
     HeadraceError,
@@ -24,6 +25,7 @@ from headrace.sdk import (
     check_range,
 )
 from headrace.sdk.errors import RangeChangedError
+from headrace.sdk.schema import DATE, TIMESTAMP
 from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
 from headrace_plugins.connectors.jdbc.settings import (
     JdbcSourceSettings,
@@ -38,13 +40,14 @@ from headrace_plugins.databases.cursors import (
     Rows,
     SettledNumber,
     dividing_key,
-    stored,
     window_sql,
+    written,
 )
 from headrace_plugins.databases.database import Select
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.parts import arrow_parts, divided, spark_records
 from headrace_plugins.databases.selection import NO_TABLES, NO_TABLES_FIX, Selection
+from headrace_plugins.window import column_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,27 +153,44 @@ class TableReader:
                 fix="Name columns of one kind, or set db.timezone=UTC.",
                 field="db.timezone",
             )
-        initial: dict[str, Any] = {}
-        if times and settings.timestamp_initial is not None:
-            at = datetime.fromtimestamp(max(0, settings.timestamp_initial) / 1000, UTC)
-            begin = stored(rows.time(times[0], at, zone))
-            initial["timestamp"] = NOW if settings.timestamp_initial < 0 else begin
-        if mode in {Mode.INCREMENTING, Mode.BOTH} and settings.incrementing_initial is not None:
-            initial["incrementing"] = settings.incrementing_initial
+        initial, begin = self._begin(rows)
         return GrowingCursor(
             times,
             settings.incrementing_column_name,
             timedelta(milliseconds=settings.timestamp_delay_interval_ms),
             initial,
             zone,
+            begin,
+            self._window(rows, times),
         )
 
-    def _window(self, rows: Rows) -> str:
+    def _begin(self, rows: Rows) -> tuple[Mapping[str, Any], str]:
+        """Return the place behind which a first batch begins, and the condition of its rows."""
+        settings, times = self.settings, self.settings.timestamp_column_name
+        time_ms, number = settings.timestamp_initial, settings.incrementing_initial
+        initial: dict[str, Any] = {}
+        if settings.incrementing_column_name and number is not None:
+            initial["incrementing"] = number
+        if not times or time_ms is None:
+            return initial, ""
+        if time_ms == _AT_START:
+            return {**initial, "timestamp": NOW}, ""
+        schema = rows.columns[times[0]].schema
+        if not (schema.is_logical and schema.name in {DATE, TIMESTAMP}):
+            schema = Schema.local_timestamp()  # a text that has a time
+        bounds = Boundaries.between(datetime.fromtimestamp(time_ms / 1000, UTC), None)
+        of, zone = Schema.struct({times[0]: schema}), settings.db_timezone
+        window = column_window(bounds, times[0], of, zone, rows.title)
+        if initial:
+            return {**initial, "timestamp": written(window.lower, schema)}, ""
+        return initial, window_sql(rows, window, times)
+
+    def _window(self, rows: Rows, columns: Sequence[str] = ()) -> str:
         """Return the condition of the configured window in SQL; empty without one."""
         schema = Schema.struct({name: each.schema for name, each in rows.columns.items()})
         settings = self.settings
         window = settings.column_window(schema, settings.db_timezone, rows.title)
-        return "" if window is None else window_sql(rows, window)
+        return "" if window is None else window_sql(rows, window, columns)
 
     def _mode_columns(self) -> list[tuple[str, Sequence[str]]]:
         number = self.settings.incrementing_column_name
@@ -309,6 +329,8 @@ def partition_of(name: TableName | str) -> Mapping[str, str]:
     return {"table": str(name)}
 
 
+_AT_START = -1
+"""The value of timestamp.initial that is the time of the start."""
 QUERY = {"query": "query"}
 """Kafka Connect's source partition of a query."""
 

@@ -21,7 +21,7 @@ from headrace.sdk.config import (
 from headrace.sdk.jdbc import DriverSettings
 from headrace_plugins.databases.drivers import driver_named
 from headrace_plugins.databases.source_settings import TableSourceSettings
-from headrace_plugins.window import WindowSettings
+from headrace_plugins.window import FollowedWindowSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,7 +100,10 @@ def _window_in_bulk(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             fix="Name it.",
             field="window.column",
         )
-    if (props.get("mode") or Mode.BULK.value) != Mode.BULK.value:
+    is_bulk = (props.get("mode") or Mode.BULK.value) == Mode.BULK.value
+    if str(props.get("window.follow")).lower() == "true":
+        yield from _followed(props, is_bulk=is_bulk)
+    elif not is_bulk:
         yield ConfigError(
             problem="The rows of a window are read once, as a whole.",
             fix="Set mode to bulk, or set no window.",
@@ -114,11 +117,29 @@ def _window_in_bulk(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
 
 
-class JdbcSourceSettings(TableSourceSettings, DriverSettings, WindowSettings, group="Tables"):
+def _followed(props: Mapping[str, Any], *, is_bulk: bool) -> Iterable[ConfigError]:
+    if is_bulk:
+        yield ConfigError(
+            problem="In mode bulk nothing is followed.",
+            fix="Set mode to timestamp or incrementing, or leave window.follow out.",
+            field="window.follow",
+        )
+    for key in ("timestamp.initial", "incrementing.initial"):
+        if props.get(key) is not None:
+            yield ConfigError(
+                problem=f"{key} and a window each say where to begin.",
+                fix="Set one of them.",
+                field=key,
+            )
+
+
+class JdbcSourceSettings(
+    TableSourceSettings, DriverSettings, FollowedWindowSettings, group="Tables"
+):
     """What is read of a database."""
 
     rules = (
-        *(*DriverSettings.rules, *WindowSettings.rules),
+        *(*DriverSettings.rules, *FollowedWindowSettings.rules),
         *(driver_named, _columns_of_mode, _what_is_read, _window_in_bulk),
     )
 
@@ -180,8 +201,8 @@ class JdbcSourceSettings(TableSourceSettings, DriverSettings, WindowSettings, gr
         group="Mode",
     )
     timestamp_initial: int | None = setting(
-        "The time, in milliseconds since 1970, from which on rows are read at first; -1 is the "
-        "time of the start. All if null.",
+        "The time, in milliseconds since 1970, from which on rows are read at first, those of "
+        "that very time too; -1 is the time of the start. All if null.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=-1)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -27,7 +26,7 @@ from headrace_plugins.connectors.jdbc.settings import JdbcSourceSettings, Mode
 from headrace_plugins.databases.database import UNSEEN
 from headrace_plugins.databases.parts import table_rows
 from headrace_plugins.databases.selection import NO_TABLES, NO_TABLES_FIX
-from headrace_plugins.window import WINDOW_KEYS, filled_in, require_column
+from headrace_plugins.window import WINDOW_KEYS, filled_in, followed, require_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -164,17 +163,12 @@ class JdbcSource(SourceConnector):
     @override
     @classmethod
     def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
-        settings = JdbcSourceSettings.from_config(config)
-        [*times], number = settings.timestamp_column_name, settings.incrementing_column_name
-        column, lower = settings.window_column, str(boundaries.lower)
-        if boundaries.kind is BoundaryKind.TIME and times and column in {None, times[0]}:
-            [at, _] = boundaries.times
-            assert at is not None
-            # The mode compares in milliseconds; a time within one would lose or repeat rows.
-            more = {"timestamp.initial": str(_whole_ms(at))}
-        elif boundaries.kind is BoundaryKind.VALUE and number and column in {None, number}:
-            more = {"incrementing.initial": str(int(lower) - 1)}
-        else:
+        settings, kind = JdbcSourceSettings.from_config(config), boundaries.kind
+        times, number = settings.timestamp_column_name, settings.incrementing_column_name
+        # With both, batches end at times: of a number nothing says which rows were read.
+        column = times[0] if times else number
+        fits = kind is (BoundaryKind.TIME if times else BoundaryKind.VALUE)
+        if column is None or not fits or settings.window_column not in {None, column}:
             raise ConfigError(
                 problem="In real time a database is followed by the column of its mode, and "
                 "that must be the one that bounds are of.",
@@ -182,7 +176,8 @@ class JdbcSource(SourceConnector):
                 "windows; for windows of numbers incrementing, and incrementing.column.name.",
                 field="mode",
             )
-        return {**config.originals, **more}
+        initials = ("timestamp.initial", "incrementing.initial")
+        return followed(filled_in(config, boundaries, *initials, window_column=column))
 
     @override
     @classmethod
@@ -199,13 +194,6 @@ class JdbcSource(SourceConnector):
                     "to read all again.",
                     field="offsets",
                 )
-
-
-def _whole_ms(at: datetime) -> int:
-    if at.microsecond % 1000:
-        problem, fix = f"The bound {at} is not a whole millisecond.", "Choose another one."
-        raise ConfigError(problem, fix=fix, field="mode")
-    return int(at.timestamp() * 1000)
 
 
 def _is_part(name: str, value: object) -> bool:

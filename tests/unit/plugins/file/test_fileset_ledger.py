@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from headrace.model import Batch, ConnectorKind, Counts, Stamp, TargetState, TaskId
 from headrace.sdk import Position, ReadLimit, StateError
-from headrace.sdk.errors import RangeChangedError
+from headrace.sdk.errors import RangeChangedError, SourceError
 from headrace.store import ConnectorStore, Store, StoreUnavailableError
 from headrace.worker import BatchLoop, StoredTaskContext
 from headrace_plugins.connectors.file import FileSource
@@ -36,6 +36,8 @@ class Source:
     folder: Path
     store: Store = field(default_factory=Store)
     delivered: list[str] = field(default_factory=list)
+    more: dict[str, str] = field(default_factory=dict)
+    """More of the connector's keys."""
     slept: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -81,7 +83,7 @@ class Source:
 
     def task(self, path: str, settle_ms: int, clock_ns: Callable[[], int]) -> FileSet:
         props = {"path": str(self.folder / path), "format": "text"}
-        props["settle.ms"] = str(settle_ms)
+        props |= {"settle.ms": str(settle_ms), **self.more}
         settings = SourceSettings.from_config(FileSource.config_def().parse(props))
         return FileSet(settings, clock_ns=clock_ns, sleep=self.slept.append)
 
@@ -326,3 +328,25 @@ def test_a_new_run_tells_how_many_files_have_changed_and_names_some(source: Sour
     with capture_logs() as told:
         assert source.open().step() is None
     assert changes(told) == [(4, ["1", "2", "3"])]
+
+
+def test_a_file_that_grows_after_it_was_read_ends_real_time(source: Source):
+    """By windows each run would read the file again, and so the line that was added."""
+    source.more = {"window.from": "2000-01-01T00:00:00Z", "window.follow": "true"}
+    path, clock = source.put("a/1"), SimpleNamespace(ahead_ns=0)
+    loop = source.open(clock_ns=lambda: time.time_ns() + clock.ahead_ns)
+    loop.step()
+    with path.open("a") as file:
+        file.write("y\n")
+    assert loop.step() is None, "files that were read are looked at once a minute"
+    clock.ahead_ns = 61 * 10**9
+    for _ in range(2):
+        with pytest.raises(SourceError, match="a/1 has changed since it was read") as raised:
+            loop.step()
+        assert "mode: grow" in raised.value.fix
+    with pytest.raises(SourceError):
+        source.open().step()
+    path.unlink()
+    source.put("a/2", "y\n")
+    source.open().step()
+    assert source.delivered == ["a/1", "a/2"]
