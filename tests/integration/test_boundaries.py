@@ -517,7 +517,7 @@ def test_windows_of_a_database(
     keys = {**keys, "window.column": name}
     if query:
         keys["query"] = f"SELECT * FROM {_quoted(kind, 't')}"
-    count = 1 if kind == "h2" or column == "day" else 4
+    count = 1 if kind == "h2" or column in {"day", "date"} else 4
     check(
         spark,
         Whole(JdbcSource, keys, boundary, places, cuts, follows=False),
