@@ -20,8 +20,10 @@ from tests.postgresql_server import PostgresqlServer
 
 from headrace.demo.folder import copy_tables
 
-START, END = datetime(2013, 1, 1, tzinfo=UTC), datetime(2014, 1, 1, 6, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+START = datetime(2013, 1, 1, tzinfo=UTC)
+END = START + int(os.environ.get("HEADRACE_KILLS_DAYS", "365")) * 24 * HOUR + 6 * HOUR
+"""The zone of the airports is behind UTC: the year is over a little later."""
 WINDOWS = (END - START) // HOUR
 KILLS, SLOTS = 8, 4
 COLUMNS = """year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int,
@@ -38,6 +40,7 @@ def fill(url: str, folder: Path) -> int:
         cursor.execute(f"CREATE TABLE flights ({COLUMNS})".encode())
         with cursor.copy("COPY flights FROM STDIN (FORMAT csv, HEADER, NULL 'NA')") as copy:
             copy.write((folder / "flights.csv").read_bytes())
+        cursor.execute("DELETE FROM flights WHERE time_hour >= %s", [END])
         cursor.execute("CREATE INDEX ON flights (time_hour)")
         cursor.execute("ANALYZE flights")
         [count] = cursor.execute("SELECT count(*) FROM flights").fetchone() or [0]
