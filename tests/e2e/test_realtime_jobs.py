@@ -164,5 +164,7 @@ def test_the_changes_of_a_database_are_a_job_in_real_time(
         until(lambda: server.table() == [2, 3], server.log.read_text)
         server.send("POST", "/flights/suspend")
         until(lambda: server.live()["state"] == "queued")
-        [left] = server.send("DELETE", "/flights")["left"]
-        assert "pg_drop_replication_slot('headrace_flights_1_1_" in left
+        left = server.send("DELETE", "/flights")["left"]
+        assert any(
+            "pg_drop_replication_slot('headrace_flights_1_1_" in each for each in left
+        ), left
