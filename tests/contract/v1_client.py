@@ -92,5 +92,9 @@ def v1_client(
             return server_app(server.connectors, runtime.jobs, bench, listener)
 
         made = Server(state_store=state, wanted_store=wanted)
-        with serving(made, app, listener) as server, httpx2.Client(timeout=60) as http:
-            yield V1(server, http, home, runtime)
+        try:
+            with serving(made, app, listener) as server, httpx2.Client(timeout=60) as http:
+                yield V1(server, http, home, runtime)
+        finally:
+            if "owner" in vars(runtime):  # the session of all tests is not ours to close
+                runtime.owner.close()
