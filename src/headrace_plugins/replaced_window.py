@@ -113,6 +113,13 @@ def with_window(config: Config, boundaries: Boundaries) -> dict[str, str]:
             fix=f"Leave {_COLUMN} out, or give the job boundaries of times or values.",
             field=_COLUMN,
         )
+    if boundaries.lower is None and boundaries.upper is None:
+        raise ConfigError(
+            problem="A job that is in real time from its beginning has no window, and so no "
+            "rows to replace.",
+            fix=f"Leave {_COLUMN} out, or set mode to offline.",
+            field=_COLUMN,
+        )
     lower, upper = boundaries.lower or "", boundaries.upper or ""
     return {**filled, _KIND: boundaries.kind.value, _FROM: lower, _TO: upper}
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _KEYS = {"lower": "window.from", "upper": "window.to"}
+_FOLLOW = "window.follow"
 
 
 def valid_window(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -50,6 +51,9 @@ def valid_window(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         yield ConfigError(error.problem, fix=error.fix, field=key)
     except ValueError:
         pass  # its validator refuses the kind
+    if str(props.get(_FOLLOW)).lower() == "true" and props.get("window.to"):
+        problem = "A window with an end is not followed."
+        yield ConfigError(problem, fix="Leave window.to out.", field=_FOLLOW)
 
 
 def kind_of_window(*kinds: str) -> Any:
@@ -82,6 +86,15 @@ class WindowSettings(Settings, group="Window"):
         default=None,
     )
 
+    window_follow: bool = setting(
+        "Whether what comes later is read too, without an end.", default=False
+    )
+
+    @property
+    def ends(self) -> bool:
+        """Whether the source has ended once it has read what is there of its window."""
+        return self.window is not None and not self.window_follow
+
     @property
     def window(self) -> Boundaries | None:
         """The window; None where all is read, and what is new."""
@@ -104,27 +117,6 @@ class WindowSettings(Settings, group="Window"):
         if window is None or name is None or window.kind is BoundaryKind.SNAPSHOT:
             return None
         return column_window(window, name, rows, zone, title)
-
-
-def _valid_following(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    if str(props.get("window.follow")).lower() == "true" and props.get("window.to"):
-        problem = "A window with an end is not followed."
-        yield ConfigError(problem, fix="Leave window.to out.", field="window.follow")
-
-
-class FollowedWindowSettings(WindowSettings, group="Window"):
-    """What part of its input a source reads that can also go on from a lower bound."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (*WindowSettings.rules, _valid_following)
-
-    window_follow: bool = setting(
-        "Whether what comes later is read too, without an end.", default=False
-    )
-
-    @property
-    def ends(self) -> bool:
-        """Whether the source has ended once it has read what is there of its window."""
-        return self.window is not None and not self.window_follow
 
 
 def column_window(  # noqa: PLR0917 - what settings say, and of what
@@ -159,7 +151,8 @@ def column_window(  # noqa: PLR0917 - what settings say, and of what
     return ColumnWindow(name, _widest(schema), *bounds)
 
 
-WINDOW_KEYS = tuple(WindowSettings.config_def().keys)
+WINDOW_KEYS = tuple(key for key in WindowSettings.config_def().keys if key != _FOLLOW)
+"""The keys that decide which rows are in a window."""
 
 
 def filled_in(
@@ -179,7 +172,7 @@ def filled_in(
 
 def followed(filled: Mapping[str, str]) -> dict[str, str]:
     """Return a configuration with a lower bound as one that goes on with what comes."""
-    return {**filled, "window.follow": "true"}
+    return {**filled, _FOLLOW: "true"}
 
 
 def require_column(kind: BoundaryKind, column: str | None) -> None:

@@ -445,29 +445,11 @@ def check_job(
     found += plain_secrets(spec.definition, registry)
     if spec.mode is Mode.OFFLINE:
         found = found or [*_unbounded(spec, registry)]
-    elif since is not None:
-        if not found:
-            followed(spec.definition, Boundaries.between(since, None), registry)
-    else:
-        found += _replacing(spec.definition)
+    elif not found:
+        followed(spec.definition, Boundaries.between(since, None), registry)
     if found:
         raise errors_at(found)
     return spec
-
-
-_REPLACED = "replace.window.column"
-
-
-def _replacing(definition: Definition) -> Iterator[ConfigError]:
-    """Yield an error for each sink that replaces a window, of what is read from no bound on."""
-    for sink in definition.sinks:
-        if sink.config.get(_REPLACED):
-            yield ConfigError(
-                problem="A job that is in real time from its beginning has no window, and so "
-                "no rows to replace.",
-                fix=f"Leave {_REPLACED} out, or set mode to offline.",
-                field=sink.field(_REPLACED),
-            )
 
 
 def plain_secrets(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
@@ -529,15 +511,12 @@ def followed(definition: Definition, boundaries: Boundaries, registry: Registry)
 
     Without a lower bound it is the copy as it is. Raises ConfigErrors.
     """
-    source = definition.source
+    source, sinks = definition.source, _filled_sinks(definition, boundaries, registry)
     assert source is not None
-    if boundaries.lower is None:
-        return definition
-    plugin = registry.source(source.plugin)
-    bound = _filled(source, plugin, plugin.follow_from, boundaries, registry)
-    return replace(
-        definition, source=bound, sinks=_filled_sinks(definition, boundaries, registry)
-    )
+    if boundaries.lower is not None:
+        plugin = registry.source(source.plugin)
+        source = _filled(source, plugin, plugin.follow_from, boundaries, registry)
+    return replace(definition, source=source, sinks=sinks)
 
 
 def _filled_sinks(

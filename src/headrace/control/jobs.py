@@ -13,11 +13,11 @@ import structlog
 
 from headrace.control.alerts import check_channels
 from headrace.control.job_definitions import check_job, read_job, with_start
-from headrace.control.job_windows import at_start, in_chunks, windows_within
 from headrace.evolution import plugin_keys
 from headrace.model import (
     RUNNABLE,
     SCHEDULED,
+    CatchUp,
     EventKind,
     Job,
     JobSpec,
@@ -30,6 +30,7 @@ from headrace.model import (
     Stamp,
     TimeWindow,
     Trigger,
+    in_chunks,
     unended,
 )
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
@@ -209,7 +210,7 @@ class Jobs:
             changed=now,
             by=by,
         )
-        made = self.store.create(at_start(wanted, spec, now), spec.after, Stamp(now, by))
+        made = self.store.create(_at_start(wanted, spec, now), spec.after, Stamp(now, by))
         self.changed()
         return made
 
@@ -238,9 +239,9 @@ class Jobs:
             wanted = replace(wanted, cursor=since, due=None)
         elif before is not None and before.mode is Mode.REALTIME:
             self._check_behind(spec)
-            wanted = at_start(wanted, spec, now)
+            wanted = _at_start(wanted, spec, now)
         elif before is None or spec.schedule != before.schedule:
-            wanted = at_start(wanted, spec, now, since=self._reached(seen, before, spec))
+            wanted = _at_start(wanted, spec, now, since=self._reached(seen, before, spec))
         state = JobState.APPROVED
         if seen.state in _NOT_SUBMITTED:
             state = seen.state
@@ -367,7 +368,7 @@ class Jobs:
         seen = self._in(name, JobState.SUSPENDED, JobState.FAILED)
         resumed = replace(seen, state=JobState.APPROVED, why=None)
         if seen.state is JobState.FAILED and seen.cursor is not None:
-            resumed = at_start(resumed, read_job(seen.document), self.clock(), seen.cursor)
+            resumed = _at_start(resumed, read_job(seen.document), self.clock(), seen.cursor)
         return self._change(seen, resumed, by, EventKind.JOB_RESUMED)
 
     def delete(self, name: str, by: str) -> Sequence[str]:
@@ -451,7 +452,7 @@ class Jobs:
         coming = None
         if job.cursor is not None and spec.schedule is not None and upper > job.cursor:
             # What the schedule has not come to yet: its windows, or nothing that cuts them.
-            windows = windows_within(spec, lower, upper)
+            windows = spec.schedule.windows_in(lower, upper)
             if [(max(each.lower, job.cursor), each.upper) for each in windows] != [
                 (lower, upper)
             ]:
@@ -509,7 +510,7 @@ class Jobs:
             problem, fix = "The range is empty.", "Set an upper bound after the lower one."
             raise ConfigError(problem, field="upper", fix=fix)
         reached = job.cursor or now
-        windows = windows_within(spec, lower, min(upper, now, reached))
+        windows = spec.schedule.windows_in(lower, min(upper, now, reached))
         past = [
             window
             for window in windows
@@ -677,3 +678,20 @@ def _spec_of(job: Job) -> JobSpec | None:
         return read_job(job.document)
     except ConfigErrors:
         return None
+
+
+def _at_start(job: Job, spec: JobSpec, now: datetime, since: datetime | None = None) -> Job:
+    """Return a job that stands at the first window of its schedule, or at a time.
+
+    The window that the time is in begins there, however the schedule cuts: what lies before it
+    has been read (Guarantee 5).
+    """
+    schedule = spec.schedule
+    if schedule is None:
+        return replace(job, cursor=None, due=None)
+    begin = now if since is None and spec.policy.catch_up is not CatchUp.ALL else since
+    first = next(schedule.windows(begin), None)
+    if first is None:
+        return replace(job, cursor=None, due=None)
+    lower = first.lower if since is None else max(first.lower, since)
+    return replace(job, cursor=lower, due=schedule.due(first))

@@ -64,6 +64,7 @@ from headrace.model.schedule import (
     Schedule,
     TimeWindow,
     Unit,
+    in_chunks,
 )
 from headrace.model.task import Lease, TaskId, TaskState, TaskStatus, file_name
 from headrace.model.topic import (
@@ -144,6 +145,7 @@ __all__ = [
     "cause_of",
     "figure",
     "file_name",
+    "in_chunks",
     "is_realtime",
     "memory_name",
     "task_of_job",

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import calendar
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _LATEST = datetime.max.replace(tzinfo=UTC)
 _LAST_YEAR = _LATEST.year
+_MOST_WINDOWS = 100_000
+"""How many windows a range has at most."""
 
 
 class Unit(Enum):
@@ -284,6 +286,19 @@ class Schedule:
             yield TimeWindow(lower, upper)
             lower = upper
 
+    def windows_in(self, lower: datetime, upper: datetime) -> list[TimeWindow]:
+        """Return the windows that have a part in a range. Raises ConfigError for too many."""
+        found = list(
+            islice(
+                takewhile(lambda window: window.lower < upper, self.windows(lower)),
+                _MOST_WINDOWS + 1,
+            )
+        )
+        if len(found) > _MOST_WINDOWS:
+            problem = f"The range has more than {_MOST_WINDOWS} windows."
+            raise ConfigError(problem, field="upper", fix="Backfill a part of it at a time.")
+        return found
+
     def due(self, window: TimeWindow) -> datetime:
         """Return when a window may run: it is past, and late data has come."""
         return window.upper + self.delay
@@ -311,3 +326,15 @@ def _until(ticks: Iterator[datetime], time: datetime) -> Iterator[datetime]:
         if tick > time:
             return
         yield tick
+
+
+def in_chunks(windows: Sequence[TimeWindow], size: int) -> list[list[TimeWindow]]:
+    """Return windows in chunks of a size, each of windows that follow each other."""
+    chunks: list[list[TimeWindow]] = []
+    for window in windows:
+        newest = chunks[-1] if chunks else []
+        if newest and newest[-1].upper == window.lower and len(newest) < size:
+            newest.append(window)
+        else:
+            chunks.append([window])
+    return chunks

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headrace.control import errors_at
+from headrace.control import errors_at, unknown_keys
 from headrace.scheduler import ENGINES, MissingEngine, Registrar, ScheduleEngine
 from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.config import ConfigType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.model import JobSpec
     from headrace.plugins import References
     from headrace.scheduler import Callbacks
-    from headrace.sdk.config import ConfigKey
+    from headrace.sdk.config import ConfigDef
     from headrace.store import RegistrationStore
 
 
@@ -81,21 +81,20 @@ class Engines:
     def _open(self, name: str) -> ScheduleEngine:
         kind, place = self._types[name], f"schedule_engines.{name}"
         keys = {key: text for key, text in self.given[name].items() if key != "type"}
-        if wrong := [*self._wrong(kind.config_def().keys, keys)]:
-            raise errors_at(wrong, place)
+        known = kind.config_def()
+        if unknown := list(unknown_keys(known, keys, place)):
+            raise ConfigErrors(unknown)
+        if written := list(self._written_out(known, keys)):
+            raise errors_at(written, place)
         try:
             return kind(kind.settings_class().parsed(self.references.resolved(keys)))
         except ConfigErrors as several:
             raise errors_at(several.errors, place) from None
 
-    def _wrong(
-        self, known: Mapping[str, ConfigKey], keys: Mapping[str, str]
-    ) -> Iterator[ConfigError]:
+    def _written_out(self, known: ConfigDef, keys: Mapping[str, str]) -> Iterator[ConfigError]:
         for key, text in keys.items():
-            if key not in known:
-                fix = f"The keys are: {', '.join(known)}."
-                yield ConfigError("Unknown key.", fix=fix, field=key)
-            elif known[key].type is ConfigType.PASSWORD and not self.references.is_only(text):
+            is_secret = known.keys[key].type is ConfigType.PASSWORD
+            if is_secret and not self.references.is_only(text):
                 # Guarantee 6: settings are read by more than the one who knows the secret.
                 fix = "Write a reference, such as ${env:AIRFLOW_PASSWORD}."
                 yield ConfigError("It is written out.", fix=fix, field=key)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from headrace.control import OpenPlan, TaskPlan
-    from headrace.model import Batch, Definition
+    from headrace.model import Batch, Definition, Job
     from headrace.runtime.tasks import Planner, TaskMaker
     from headrace.scheduler import Registrar, Scheduler
     from headrace.spark import SparkSupervisor
@@ -75,8 +75,7 @@ class RunExecution:
             self._again = True
             while self._again and not self._stopped:
                 self._again = False
-                plans = self.opener.plans(plan, self.going)
-                self._plans = [replace(each, identity=self.identity) for each in plans]
+                self._plans = self.opener.plans(plan, self.going, self.identity)
                 self._move()
 
     def planning(self) -> OpenPlan:
@@ -164,15 +163,14 @@ class RunPlanner:
     state: Store
     planner: Planner
 
-    def definition(self, run: Run, *, checked: bool = True) -> tuple[int, Definition]:
-        """Return the version of a run's job, and the copy that the run is.
+    def definition(self, run: Run, job: Job, *, checked: bool = True) -> Definition:
+        """Return the copy that a run of a job is.
 
         Raises what is wrong with the job by now; what is wrong with its systems is looked for
         where it is to be ``checked``.
         """
-        job, registry = self.jobs.job(run.job), self.planner.registry
+        registry, document = self.planner.registry, job.document
         since = run.boundaries.times[0] if run.is_live else None
-        document = job.document
         spec = check_job(document, registry, since) if checked else read_job(document)
         if not run.is_live:
             definition = bounded(spec.definition, run.boundaries, registry)
@@ -182,7 +180,7 @@ class RunPlanner:
             why = f"Job {job.name} is offline."
             raise NotWantedError(why, RunState.STOPPED)
         self._check_endpoints(run, definition)
-        return job.version, definition
+        return definition
 
     def identity(self, run: Run) -> str:
         """Return what a run's tasks are called in marks beside their name.
@@ -193,11 +191,11 @@ class RunPlanner:
 
     def planned(self, run: Run) -> list[TaskPlan]:
         """Return the tasks of a run that does not go on. Raises what is wrong by now."""
-        _, definition = self.definition(run, checked=False)  # the source may be gone
+        job = self.jobs.job(run.job)
+        definition = self.definition(run, job, checked=False)  # the source may be gone
         context = connector_context(self.state, run.task_name)
         with closing(self.planner.open(definition, context)) as plan:
-            found = self.plans(plan, run)
-        return [replace(each, identity=self.identity(run)) for each in found]
+            return self.plans(plan, run, self.identity(run))
 
     def _check_endpoints(self, run: Run, definition: Definition) -> None:
         """Raise ConfigError if a run has begun to copy between other systems than now.
@@ -222,13 +220,14 @@ class RunPlanner:
         if begun != now:
             self.state.put_endpoints(run.task_name, now)
 
-    def plans(self, plan: OpenPlan, run: Run) -> Sequence[TaskPlan]:
+    def plans(self, plan: OpenPlan, run: Run, identity: str) -> list[TaskPlan]:
         """Return the tasks of a run, named by it."""
         return [
             replace(
                 each,
                 id=TaskId(run.task_name, each.id.number),
                 memory=memory_name(run.job),  # whichever run has met them
+                identity=identity,
             )
             for each in self.planner.open_plans(plan, run.task_name)
         ]
@@ -252,8 +251,8 @@ class RunOpener(RunPlanner):
         if job.state not in RUNNABLE:
             why = f"Job {job.name} is {job.state}."
             raise NotWantedError(why, RunState.QUEUED)
-        version, definition = self.definition(run)
-        return RunExecution(run, version, definition, self, self.identity(run))
+        definition = self.definition(run, job)
+        return RunExecution(run, job.version, definition, self, self.identity(run))
 
     def policy(self, job: str) -> RunPolicy:
         """Return what is done with the runs of a job.

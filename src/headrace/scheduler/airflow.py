@@ -15,12 +15,11 @@ from typing_extensions import override
 
 from headrace.model import Interval, Once
 from headrace.scheduler.cron_fields import cron_of
-from headrace.scheduler.engine_http import EngineHttp, json_of
+from headrace.scheduler.engine_http import HttpEngine, json_of
 from headrace.scheduler.engines import (
     EngineRefusedError,
     EngineSettings,
     RegistrationPendingError,
-    ScheduleEngine,
     WakeUp,
 )
 from headrace.sdk import ConfigError
@@ -48,7 +47,7 @@ class AirflowSettings(EngineSettings):
     )
 
 
-class Airflow(ScheduleEngine):
+class Airflow(HttpEngine):
     """A DAG wakes a job at the end of each of its windows, and waits for the run's end.
 
     What there is of a job: the file of its DAG, with no secret in it; a connection, which has
@@ -59,7 +58,6 @@ class Airflow(ScheduleEngine):
 
     def __init__(self, settings: AirflowSettings) -> None:
         super().__init__(settings)
-        self._http = EngineHttp(settings.url, settings.timeout)
         self._token: str | None = None
 
     @override
@@ -92,10 +90,6 @@ class Airflow(ScheduleEngine):
             file.unlink(missing_ok=True)
         self._send("DELETE", f"/dags/{id_}", accepted=_GONE)
         self._send("DELETE", f"/connections/{id_}", accepted=_GONE)
-
-    @override
-    def stop(self) -> None:
-        self._http.close()
 
     def _id(self, job: str) -> str:
         """Return what the DAG and the connection of a job are called."""

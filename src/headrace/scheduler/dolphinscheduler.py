@@ -13,11 +13,10 @@ from typing_extensions import override
 
 from headrace.model import Once
 from headrace.scheduler.cron_fields import cron_of
-from headrace.scheduler.engine_http import EngineHttp, json_of
+from headrace.scheduler.engine_http import HttpEngine, json_of
 from headrace.scheduler.engines import (
     EngineRefusedError,
     EngineSettings,
-    ScheduleEngine,
     WakeUp,
 )
 from headrace.sdk import ConfigError
@@ -62,7 +61,7 @@ class DolphinSettings(EngineSettings):
     )
 
 
-class DolphinScheduler(ScheduleEngine):
+class DolphinScheduler(HttpEngine):
     """A scheduled workflow wakes a job at the end of each of its windows.
 
     Its one task sends a request, in whose header the token stands, and waits for the answer,
@@ -73,7 +72,6 @@ class DolphinScheduler(ScheduleEngine):
 
     def __init__(self, settings: DolphinSettings) -> None:
         super().__init__(settings)
-        self._http = EngineHttp(settings.url, settings.timeout)
         self._project: int | None = None
 
     @override
@@ -126,10 +124,6 @@ class DolphinScheduler(ScheduleEngine):
         for schedule in self._schedules(code):
             self._send("DELETE", f"{self._place()}/schedules/{schedule}")
         self._send("DELETE", self._definition(code))
-
-    @override
-    def stop(self) -> None:
-        self._http.close()
 
     @property
     def _word(self) -> str:

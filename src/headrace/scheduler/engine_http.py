@@ -9,8 +9,14 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx2
+from typing_extensions import override
 
-from headrace.scheduler.engines import EngineRefusedError, EngineUnavailableError
+from headrace.scheduler.engines import (
+    EngineRefusedError,
+    EngineSettings,
+    EngineUnavailableError,
+    ScheduleEngine,
+)
 from headrace.sdk.hosts import is_own
 
 _SHOWN = 500
@@ -80,6 +86,18 @@ class EngineHttp:
             # A proxy of the environment is not the way to this machine itself.
             trust_env=not is_own(host),
         )
+
+
+class HttpEngine(ScheduleEngine):
+    """An outside scheduler with a REST API."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings)
+        self._http = EngineHttp(settings.url, settings.timeout)
+
+    @override
+    def stop(self) -> None:
+        self._http.close()
 
 
 def json_of(answer: httpx2.Response) -> Any:

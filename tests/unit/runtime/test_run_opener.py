@@ -74,7 +74,7 @@ class Desk:
     def shares(self, run: Run) -> list[str]:
         """Return how an attempt divides the files."""
         with closing(self.opener.open(run).planning()) as plan:
-            plans = self.opener.plans(plan, run)
+            plans = self.opener.plans(plan, run, "x")
         assert {each.id.connector for each in plans} == {run.task_name}
         return [each.source.config["task.share"] for each in plans if each.source]
 

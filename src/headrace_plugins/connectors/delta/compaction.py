@@ -12,20 +12,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headrace.sdk import Mark, SinkError
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, add_action, staging_folder
 from headrace.sdk.deltalog import CommitConflictError, commit
-from headrace.sdk.filestats import file_stats
 from headrace.sdk.folders import write_part
 from headrace.sdk.location import Location, sync
 from headrace.sdk.schema import Schema
-from headrace_plugins.connectors.delta.files import TableFile, schemas_of
+from headrace_plugins.connectors.delta.files import TableFile, added_file, schemas_of
 from headrace_plugins.connectors.delta.table import fields_of, properties_of
 
 if TYPE_CHECKING:
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
 
 _TARGET_BYTES = 100 * 1024 * 1024
 """The size of a joined file, unless the table's property says another."""
-_INT96_UNIT = "us"  # Spark's older form of timestamps has no unit of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,23 +106,11 @@ class Compaction:
         name = write_part(self.table / folder, "zstd", 0, self._rows(group, types))
         if name is None:
             return None
-        path = self.table / folder / name
-        with path.open_input() as opened:
-            footer, size_bytes = pq.read_metadata(opened), opened.size()
-        return AddedFile(
-            path.relative_to(self.table),
-            size_bytes,
-            footer.num_rows,
-            dict(values),
-            file_stats(footer),
-        )
+        return added_file(self.table / folder / name, self.table, values)
 
     def _rows(self, group: Sequence[TableFile], types: pa.Schema) -> Iterator[pa.RecordBatch]:
         for file in group:
-            with (
-                (self.table / unquote(file.path)).open_input() as opened,
-                pq.ParquetFile(opened, coerce_int96_timestamp_unit=_INT96_UNIT) as parquet,
-            ):
+            with file.opened(self.table) as parquet:
                 own = [name for name in types.names if name in parquet.schema_arrow.names]
                 for batch in parquet.iter_batches(columns=own):
                     yield conform(batch, types)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,13 +19,12 @@ from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, add_files, find_receipt, staging_folder
 from headrace.sdk.deltalog import flush_commits
 from headrace.sdk.errors import StaleEpochError
-from headrace.sdk.filestats import file_stats
 from headrace.sdk.location import Location
 from headrace.sdk.sink import run_in_workers
 from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.commit import SparkCommit, delete_rows
-from headrace_plugins.connectors.delta.files import TableFile, schemas_of
+from headrace_plugins.connectors.delta.files import TableFile, added_file, schemas_of
 from headrace_plugins.connectors.delta.table import fields_of, merge_obstacle, properties_of
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 _TRIES = 10
 _MILLISECOND = timedelta(milliseconds=1)
 _TEXT_CHARS = 32  # what writers keep of a text
-_INT96_UNIT = "us"  # Spark's older form of timestamps has no unit of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +173,7 @@ class Replacement:
             if divided or file.to.exists():
                 removed.append(file.removal(now))
             if not divided and file.to.exists():
-                kept = file.kept(self.path)
+                kept = added_file(file.to, self.path, file.values)
                 rest += [kept] if kept.rows else []
                 if not kept.rows:
                     file.to.delete()
@@ -191,12 +188,6 @@ class _File(TableFile):
     """
 
     to: Location
-
-    def kept(self, table: Location) -> AddedFile:
-        with self.to.open_input() as file:
-            footer, size_bytes = pq.read_metadata(file), file.size()
-        name = self.to.relative_to(table)
-        return AddedFile(name, size_bytes, footer.num_rows, self.values, file_stats(footer))
 
 
 def _may_hold(action: Mapping[str, Any], window: ColumnWindow) -> bool:
@@ -223,11 +214,7 @@ def _may_hold(action: Mapping[str, Any], window: ColumnWindow) -> bool:
 def _write_rest(table: Location, file: _File, schema: Schema, window: ColumnWindow) -> None:
     """Write the rows of a file that lie outside of a window, if any lie inside."""
     types = to_arrow(schema)
-    source = table / unquote(file.action["path"])
-    with (
-        source.open_input() as opened,
-        pq.ParquetFile(opened, coerce_int96_timestamp_unit=_INT96_UNIT) as parquet,
-    ):
+    with file.opened(table) as parquet:
         own = pa.schema([f for f in types if f.name in parquet.schema_arrow.names])
         column = pa.schema([f for f in own if f.name == window.column])
         batches = parquet.iter_batches(columns=column.names) if len(column) else ()

@@ -26,7 +26,7 @@ from headrace_plugins.connectors.delta.table import check_folder
 from headrace_plugins.connectors.delta.upkeep import Vacuum
 from headrace_plugins.replaced_window import ReplacementSettings, only_with
 from headrace_plugins.table_mapping import TableSettings
-from headrace_plugins.window import FollowedWindowSettings, kind_of_window
+from headrace_plugins.window import WindowSettings, kind_of_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,10 +102,10 @@ class FeedFormat(Enum):
     ROW = "row"
 
 
-class DeltaSourceSettings(FollowedWindowSettings, group="Delta"):
+class DeltaSourceSettings(WindowSettings, group="Delta"):
     """What a Delta source reads."""
 
-    rules = (*FollowedWindowSettings.rules, _one_of_two, _window_of_rows)
+    rules = (*WindowSettings.rules, _one_of_two, _window_of_rows)
 
     path: str = setting(
         "The table's folder: a path or a file:/// URL, which driver and executors reach by "

@@ -27,8 +27,8 @@ from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.listing import Listing, Share
 from headrace_plugins.window import (
     ColumnWindow,
-    FollowedWindowSettings,
     NameTime,
+    WindowSettings,
     clock_at,
     zone_named,
 )
@@ -128,10 +128,10 @@ def _valid_way(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             yield error
 
 
-class FileSourceSettings(PathAliases, TextSettings, FollowedWindowSettings, group="Reading"):
+class FileSourceSettings(PathAliases, TextSettings, WindowSettings, group="Reading"):
     """What a file source reads."""
 
-    rules = (*PathAliases.rules, *FollowedWindowSettings.rules, _valid_way)
+    rules = (*PathAliases.rules, *WindowSettings.rules, _valid_way)
 
     path: str | None = setting(
         "A file, a folder, or a glob such as /data/**/*.csv; as a path or a file:/// URL.",

@@ -21,7 +21,7 @@ from headrace.sdk.config import (
 from headrace.sdk.jdbc import DriverSettings
 from headrace_plugins.databases.drivers import driver_named
 from headrace_plugins.databases.source_settings import TableSourceSettings
-from headrace_plugins.window import FollowedWindowSettings
+from headrace_plugins.window import WindowSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -133,13 +133,11 @@ def _followed(props: Mapping[str, Any], *, is_bulk: bool) -> Iterable[ConfigErro
             )
 
 
-class JdbcSourceSettings(
-    TableSourceSettings, DriverSettings, FollowedWindowSettings, group="Tables"
-):
+class JdbcSourceSettings(TableSourceSettings, DriverSettings, WindowSettings, group="Tables"):
     """What is read of a database."""
 
     rules = (
-        *(*DriverSettings.rules, *FollowedWindowSettings.rules),
+        *(*DriverSettings.rules, *WindowSettings.rules),
         *(driver_named, _columns_of_mode, _what_is_read, _window_in_bulk),
     )
 
