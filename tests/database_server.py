@@ -97,12 +97,25 @@ class DatabaseServer(ABC):
     @abstractmethod
     def _answers(self) -> bool: ...
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """That of its programs.
+
+        MariaDB removes temporary files when it starts, also those of others that it finds.
+        """
+        return {**os.environ, "TMPDIR": str(self.data.parent)}
+
     def start(self) -> None:
         """Start, and wait until it answers."""
         log = self.data.parent / "log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                self._command(), user=self.user, cwd=self.data.parent, stdout=out, stderr=out
+                self._command(),
+                user=self.user,
+                cwd=self.data.parent,
+                env=self.environment,
+                stdout=out,
+                stderr=out,
             )
         end = time.monotonic() + SECONDS
         while not self._answers():

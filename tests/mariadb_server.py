@@ -51,6 +51,7 @@ class MariadbServer(DatabaseServer):
             check=True,
             user=self.user,
             cwd=self.data.parent,
+            env=self.environment,
             stdout=subprocess.DEVNULL,
         )
 

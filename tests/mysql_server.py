@@ -49,7 +49,12 @@ class MysqlServer(MariadbServer):
         log = self.data.parent / "log"
         with log.open("wb") as out:
             found = subprocess.run(
-                command, stdout=out, stderr=out, timeout=SECONDS, check=False
+                command,
+                env=self.environment,
+                stdout=out,
+                stderr=out,
+                timeout=SECONDS,
+                check=False,
             )
         assert found.returncode == 0, log.read_text()
 
