@@ -93,11 +93,26 @@ class Envelope:
         return self._records(op, before, after, ts_us, details)
 
     def read_rows(
-        self, rows: pa.RecordBatch, ts_us: int, details: Mapping[str, int | str | None]
+        self,
+        rows: pa.RecordBatch,
+        ts_us: int,
+        details: Mapping[str, int | str | None],
+        like: pa.RecordBatch | None = None,
     ) -> pa.RecordBatch:
-        """Return rows of a table that a snapshot has read, as records."""
-        count = rows.num_rows
-        after = rows.to_struct_array()
+        """Return rows of a table that a snapshot has read, as records.
+
+        Args:
+            rows: The rows.
+            ts_us: When they were so, in microseconds since 1970.
+            details: What ``source`` says of each.
+            like: Records that were returned for other rows with the same time and details. All
+                but the row is taken from them, where they are enough, instead of made anew.
+        """
+        count, after = rows.num_rows, rows.to_struct_array()
+        if like is not None and like.num_rows >= count:
+            columns = like.slice(length=count).columns
+            columns[1] = after
+            return conform(pa.RecordBatch.from_arrays(columns, like.schema.names), self._arrow)
         source = {
             name: pa.repeat(pa.scalar(details.get(name), to_arrow_type(schema)), count)
             for name, schema in self.details.items()

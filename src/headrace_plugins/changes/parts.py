@@ -109,8 +109,12 @@ class SnapshotPart(ChangePart):
 
     @override
     def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
+        largest = None
         for rows, rejected in self.part.read():
-            yield self.envelope.read_rows(rows, self.ts_us, self.details), rejected
+            records = self.envelope.read_rows(rows, self.ts_us, self.details, largest)
+            if largest is None or records.num_rows > largest.num_rows:
+                largest = records
+            yield records, rejected
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -326,10 +326,12 @@ def _rows_of_changes(changes: pa.RecordBatch) -> pa.RecordBatch:
     from headrace.sdk.keyed_rows import DELETED, NotKeyedError  # noqa: PLC0415 - the same
 
     op, before, after = (changes.column(name) for name in ("op", "before", "after"))
-    deleted = pc.equal(op, "d")
+    ops = set(pc.unique(op).to_pylist())
     # Choosing copies all values, so it is done only where there is a choice.
-    row = pc.if_else(deleted, before, after) if pc.any(deleted).as_py() else after
-    if row.null_count or not pc.all(pc.is_in(op, pa.array(["c", "r", "u", "d"]))).as_py():
+    some = "d" in ops
+    deleted = pc.equal(op, "d") if some else pa.repeat(pa.scalar(value=False), len(op))
+    row = pc.if_else(deleted, before, after) if some else after
+    if row.null_count or not ops <= {"c", "r", "u", "d"}:
         raise NotKeyedError
     return pa.RecordBatch.from_struct_array(row).append_column(DELETED, deleted)
 

@@ -1,7 +1,9 @@
 """What MariaDB and MySQL need for its binary log to be followed, and the places of it."""
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -197,6 +199,33 @@ def test_a_snapshot_has_its_place_in_the_log(url: str) -> None:
         session.commit()
     assert rows == [(1,), (2,)]
     assert brief(changes(url, place)["t"]) == [("c", None, (3,)), ("d", (1,), None)]
+
+
+def test_a_place_has_the_gtids_before_it_while_others_write(
+    url: str, each_server: MariadbServer
+) -> None:
+    if isinstance(each_server, MysqlServer):
+        pytest.skip("MySQL tells them with the end of its log.")
+    run(url, "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT)")
+    is_over = threading.Event()
+
+    def write() -> None:
+        with database_of(url).session() as session:
+            while not is_over.is_set():
+                session.execute("INSERT INTO t VALUES ()")
+                session.commit()
+
+    with ThreadPoolExecutor() as pool, database_of(url).session() as session:
+        writers = [pool.submit(write) for _ in range(4)]
+        places = [current_place(session) for _ in range(200)]
+        is_over.set()
+        for writer in writers:
+            writer.result()
+        places += [current_place(session), snapshot_place(session)]
+        for place in places:
+            query = "SELECT BINLOG_GTID_POS(%s, %s)"
+            assert place["gtid"] == session.value(query, [place["file"], place["pos"]])
+    assert len({place["pos"] for place in places}) > 10
 
 
 def test_changes_by_foreign_keys_that_the_log_lacks_are_told(

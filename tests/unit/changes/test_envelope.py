@@ -129,6 +129,17 @@ def test_rows_of_a_snapshot_are_read_and_not_created() -> None:
     assert {each["ts_ms"] for each in found} == {2}
 
 
+def test_rows_of_a_snapshot_are_the_same_made_anew_or_like_those_before() -> None:
+    kind = pa.schema(list(KIND))
+    many = pa.RecordBatch.from_pylist([row(1, "x"), row(None), row(3)], kind)
+    few = pa.RecordBatch.from_pylist([row(4, "y")], kind)
+    made = envelope("a")
+    for rows, before in ((few, many), (many, few), (many, many)):
+        like = made.read_rows(before, 2_000, {"lsn": 7})
+        found = made.read_rows(rows, 2_000, {"lsn": 7}, like)
+        assert found == made.read_rows(rows, 2_000, {"lsn": 7})
+
+
 def test_a_detail_that_a_snapshot_has_not_is_null() -> None:
     rows = pa.RecordBatch.from_pylist([row(1)], pa.schema(list(KIND)))
     [found] = envelope("a").read_rows(rows, 0, {}).to_pylist()

@@ -45,6 +45,7 @@ WHERE constraint_schema = %s AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DE
 ORDER BY 1, 2"""
 _NUMBER = re.compile(r"\d+$")
 _POSITION = "SELECT BINLOG_GTID_POS(%s, %s)"
+_MASTER_STATUS = "SHOW MASTER STATUS"
 
 
 def examine_binlog(session: Session) -> Iterator[Finding]:
@@ -192,7 +193,7 @@ def current_place(session: Session) -> Offset:
     """
     version = str(session.value("SELECT VERSION()"))
     is_new = "MariaDB" not in version and version_of(version) >= _NEW_NAMES
-    rows = session.rows("SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS")
+    rows = session.rows("SHOW BINARY LOG STATUS" if is_new else _MASTER_STATUS)
     if not rows:
         raise _no_log()
     file, pos, *_, gtids = rows[0]
@@ -239,8 +240,18 @@ def gtids_at(session: Session, file: str, pos: int) -> str | None:
     """Return the GTIDs before a place in MariaDB's log; None where it is none, or of MySQL."""
     if not is_mariadb(session):
         return None
-    found = session.value(_POSITION, [file, pos])
+    # A server searches its file for them, from its beginning on. Of the end of the log it
+    # knows them: they are of this place if the log ends there before and after.
+    found = None
+    if _ends_at(session, file, pos):
+        found = session.value("SELECT @@global.gtid_binlog_pos")
+    if found is None or not _ends_at(session, file, pos):
+        found = session.value(_POSITION, [file, pos])
     return None if found is None else str(found)
+
+
+def _ends_at(session: Session, file: str, pos: int) -> bool:
+    return any((row[0], int(row[1])) == (file, pos) for row in session.rows(_MASTER_STATUS))
 
 
 def server_of(session: Session) -> str:
