@@ -56,20 +56,20 @@ def valid_window(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         yield ConfigError(problem, fix="Leave window.to out.", field=_FOLLOW)
 
 
-def kind_of_window(*kinds: str) -> Any:
-    """Return the setting of what bounds are."""
+def kind_of_window(*kinds: str, other: str = "values of window.column") -> Any:
+    """Return the setting of what bounds are; ``other`` is what they are beside times."""
     return setting(
         "What window.from and window.to are: times with a zone, such as 2026-01-31T00:00:00Z, "
-        "or values of window.column. A source that has this or a bound ends when it has read "
-        "what is there of its window, unless it follows. time if null.",
+        f"or {other}. A source that has this or a bound ends when it has read what is there of "
+        "its window, unless it follows. time if null.",
         default=None,
         validator=NullOr(ValidString(*kinds)),
         group="Window",
     )
 
 
-class WindowSettings(Settings, group="Window"):
-    """What part of its input a source reads."""
+class BoundSettings(Settings, group="Window"):
+    """From where to where a source reads its input."""
 
     rules: ClassVar[tuple[Rule, ...]] = (valid_window,)
 
@@ -80,6 +80,19 @@ class WindowSettings(Settings, group="Window"):
     window_to: str | None = setting(
         "The first that is not read; all that is there if null.", default=None
     )
+
+    @property
+    def window(self) -> Boundaries | None:
+        """The window; None where all is read, and what is new."""
+        if not (self.window_kind or self.window_from or self.window_to):
+            return None
+        kind = BoundaryKind(self.window_kind or BoundaryKind.TIME)
+        return Boundaries(kind, self.window_from or None, self.window_to or None)
+
+
+class WindowSettings(BoundSettings, group="Window"):
+    """What part of its input a source reads, and by which values it is known."""
+
     window_column: str | None = setting(
         "The column by whose values rows are in the window. A row with a null there is in "
         "none. A time without a zone that a clock shows twice counts as the later one.",
@@ -94,14 +107,6 @@ class WindowSettings(Settings, group="Window"):
     def ends(self) -> bool:
         """Whether the source has ended once it has read what is there of its window."""
         return self.window is not None and not self.window_follow
-
-    @property
-    def window(self) -> Boundaries | None:
-        """The window; None where all is read, and what is new."""
-        if not (self.window_kind or self.window_from or self.window_to):
-            return None
-        kind = BoundaryKind(self.window_kind or BoundaryKind.TIME)
-        return Boundaries(kind, self.window_from or None, self.window_to or None)
 
     def column_window(self, rows: Schema, zone: str, title: str) -> ColumnWindow | None:
         """Return the window of window.column among those of rows; None without a window.

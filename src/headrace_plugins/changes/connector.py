@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from headrace.sdk import (
+    BoundaryKind,
     ConfigError,
     DeliveryGuarantee,
     HeadraceError,
@@ -19,15 +20,17 @@ from headrace_plugins.changes.database_log import followed_tables
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.changes.position import WHERE, check_table_offset, try_condition
 from headrace_plugins.changes.replay import SINCE, check_replay
-from headrace_plugins.changes.settings import ChangeSettings, paused_tables
+from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
+from headrace_plugins.changes.window import LogWindow
 from headrace_plugins.databases.cursors import Rows, dividing_key
 from headrace_plugins.databases.parts import table_rows
 from headrace_plugins.databases.selection import Selection
+from headrace_plugins.window import filled_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from headrace.sdk import Position
+    from headrace.sdk import Boundaries, Position
     from headrace.sdk.config import Config
     from headrace.sdk.table_rows import TableRows
     from headrace_plugins.changes.database_log import DatabaseLog
@@ -42,6 +45,7 @@ class ChangeSource(SourceConnector):
     version = "1.0"
     delivery = DeliveryGuarantee.EXACTLY_ONCE
     row_keys: ClassVar[tuple[str, ...]] = ("invalid.values",)
+    boundary_kinds = frozenset({BoundaryKind.OFFSET})
 
     settings: ChangeSettings
 
@@ -76,6 +80,9 @@ class ChangeSource(SourceConnector):
     def check(cls, config: Config) -> Iterable[ConfigError]:
         try:
             settings, log = cls._parsed(config)
+            if settings.window is not None:
+                _require_kind(settings.window.kind, cls.boundary_kinds)
+                LogWindow(log, settings.window).check()
             with log.database.session() as session:
                 tables = _tables(settings, log, session)
                 if (paused := paused_tables(settings, log.database)) is not None:
@@ -134,6 +141,17 @@ class ChangeSource(SourceConnector):
 
     @override
     @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        return filled_in(config, boundaries, snapshot_mode=SnapshotMode.NO_DATA.value)
+
+    @override
+    @classmethod
+    def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        # Without an upper bound it has no end.
+        return cls.fill_in_boundaries(config, boundaries)
+
+    @override
+    @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
         settings, log = cls._parsed(config)
         for partition, offset in position.items():
@@ -160,6 +178,15 @@ class ChangeSource(SourceConnector):
                 for table, condition in asked:
                     if table in tables:  # rows of others are asked for when they come
                         try_condition(log.database, session, tables[table].name, condition)
+
+
+def _require_kind(kind: BoundaryKind, kinds: Collection[BoundaryKind]) -> None:
+    if kind not in kinds:
+        raise ConfigError(
+            problem=f"The log has no bounds of the kind {kind}.",
+            fix=f"Its kinds are: {', '.join(sorted(kinds))}.",
+            field="window.kind",
+        )
 
 
 def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> list[Table]:

@@ -132,6 +132,10 @@ class DatabaseLog(ABC):
         return ()
 
     @abstractmethod
+    def oldest(self, session: Session, tables: Sequence[Table]) -> Offset:
+        """Return the first place whose changes the log still has."""
+
+    @abstractmethod
     def now(self, session: Session) -> Offset:
         """Return the place behind all that is committed now."""
 

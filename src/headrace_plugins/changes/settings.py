@@ -9,11 +9,15 @@ from headrace.sdk import ConfigError
 from headrace.sdk.config import ConfigType, Importance, Range, Rule, setting
 from headrace_plugins.databases.selection import Selection
 from headrace_plugins.databases.source_settings import TableSourceSettings
+from headrace_plugins.window import BoundSettings, kind_of_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace_plugins.databases.database import Database
+
+
+WINDOW_KEYS = ("window.kind", "window.from", "window.to")
 
 
 class SnapshotMode(Enum):
@@ -79,10 +83,30 @@ def _changing_keys(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             )
 
 
-class ChangeSettings(TableSourceSettings, group="Tables"):
+def _window_of_rows(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    """Yield an error for a window with rows of tables, which are of no place in the log."""
+    mode = props.get("snapshot.mode") or SnapshotMode.INITIAL.value
+    if mode != SnapshotMode.NO_DATA.value and any(props.get(key) for key in WINDOW_KEYS):
+        yield ConfigError(
+            problem="A window has the changes that lie in it, and not what tables hold.",
+            fix=f"Set it to {SnapshotMode.NO_DATA.value}.",
+            field="snapshot.mode",
+        )
+
+
+class ChangeSettings(TableSourceSettings, BoundSettings, group="Tables"):
     """What is followed of a database, and how."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (*TableSourceSettings.rules, _changing_keys)
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *TableSourceSettings.rules,
+        *BoundSettings.rules,
+        _changing_keys,
+        _window_of_rows,
+    )
+
+    window_kind: str | None = kind_of_window(
+        "time", "offset", other="positions of the source, as JSON"
+    )
 
     table_poll_interval_ms: int = setting(
         "How often it is looked whether there are new tables.",

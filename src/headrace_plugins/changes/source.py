@@ -46,6 +46,7 @@ from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, asked
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
 from headrace_plugins.changes.spool import by_table, taken
+from headrace_plugins.changes.window import LogWindow
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import Rows
 from headrace_plugins.databases.selection import Selection
@@ -117,6 +118,7 @@ class ChangeTask(StreamFrameSource):
         self._was_replay = False
         self._confirmed: Offset | None = None
         self._begun: Offset | None = None
+        self._window = LogWindow(self._log, self.settings.window)
         self._holding = ExitStack()
         self._snapshot: Snapshot | None = None
         self._was_table = False
@@ -265,7 +267,9 @@ class ChangeTask(StreamFrameSource):
         """Return where the log begins for a task that has no position yet."""
         if self._begun is None:
             tables = list(self._tables.values())
-            if self.settings.snapshot_mode.follows:
+            if self.settings.window is not None:
+                place = self._window.begin(self._asking(), tables)
+            elif self.settings.snapshot_mode.follows:
                 place = self._log.begin(self._asking(), tables, anew=anew)
             else:
                 place = self._log.now(self._asking())  # nothing has to be kept
@@ -277,7 +281,7 @@ class ChangeTask(StreamFrameSource):
     def _everything(self, start: Position, place: Offset) -> Position:
         """Return the end of all that is there: tables are read, and changes up to now."""
         self._drop_snapshot()  # one that was taken before may lack what the log has by now
-        end, now = start, self._log.now(self._asking())
+        end, now = start, self._goal()
         if (
             self.settings.snapshot_mode.follows
             and self._log.order(now) > self._log.order(place)
@@ -289,6 +293,11 @@ class ChangeTask(StreamFrameSource):
         return (
             end if self.settings.snapshot_mode is SnapshotMode.NO_DATA else self._all_read(end)
         )
+
+    def _goal(self) -> Offset:
+        """Return where the log ends for this task: now, or at the end of its window."""
+        now, upto = self._log.now(self._asking()), self._window.end(self._asking)
+        return now if upto is None else min(now, upto, key=self._log.order)
 
     def _all_read(self, start: Position) -> Position:
         return all_read(start, (name for name in self._tables if not self._is_paused(name)))
@@ -435,15 +444,17 @@ class ChangeTask(StreamFrameSource):
         self._snapshot = None
 
     def _log_end(self, start: Position, place: Offset, limit: ReadLimit) -> Position:
-        order, until = self._log.order, None
+        order, until = self._log.order, self._window.end(self._asking)
         is_known = start.offset(self._log.partition) is not None
         rest = settled(start, self._log, place) if is_known else start
         if limit.until is not None:
             until = limit.until.offset(self._log.partition)
             if until is not None and INITIAL in until:
                 return start  # it ends while tables are read
-            if until is None or order(place) >= order(until):
+            if until is None:
                 return rest
+        if until is not None and order(place) >= order(until):
+            return rest
         if not self.settings.snapshot_mode.follows:
             return rest
         process = self._reading(place, until)
@@ -624,12 +635,15 @@ class ChangeTask(StreamFrameSource):
             return Lag()
         end = None if until is None else until.offset(self._log.partition)
         if end is None:
-            end = self._log.now(self._asking())
+            end = self._goal()
             self._rest()
         return Lag(size_bytes=self._log.between_bytes(place, end))
 
     @override
     def ended(self, position: Position) -> bool:
+        place = position.offset(self._log.partition)
+        if place is not None and (upto := self._window.end(self._asking)) is not None:
+            return self._log.order(place) >= self._log.order(upto)
         if self.settings.snapshot_mode.follows:
             return False
         return all(is_read(position.offset(partition_of(name))) for name in self._tables)

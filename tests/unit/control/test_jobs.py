@@ -499,3 +499,27 @@ def test_keys_that_a_run_has_no_place_for_are_not_left_in_its_copy() -> None:
         config = registry.source("jdbc").config_def().parse(found.config)
         assert (config["mode"], config["window.from"]) == (mode, day.lower)
         assert found.config["connection.url"] == source["connection.url"]
+
+
+def test_changes_of_databases_have_bounds_of_their_logs_kinds() -> None:
+    jobs = Jobs(store=JobStore(memory_database()), registry=Registry(), clock=lambda: START)
+    upsert = {"connector": "delta", "path": "t", "mode": "upsert", "delete.enabled": True}
+
+    def errors(source: dict[str, Any], **more: Any) -> list[str | None]:
+        made = {**document(f"j{len(jobs.views())}"), "source": source, "sinks": [upsert]}
+        try:
+            jobs.create({**made, "transforms": [{"type": "Unwrap"}], **more}, "ann")
+        except ConfigErrors as several:
+            return [error.field for error in several.errors]
+        except ConfigError as error:
+            return [error.field]
+        return []
+
+    mysql = {"connector": "mysql", "connection.url": "mysql://db.invalid/shop"}
+    postgres = {"connector": "postgres", "connection.url": "postgresql://db.invalid/shop"}
+    by_hand = {"boundaries": "offset", "schedule": None}
+    assert errors(mysql) == []
+    assert errors(mysql, **by_hand) == []
+    assert errors(postgres) == ["boundaries"]
+    assert errors(postgres, **by_hand) == ["source.slot.name"]
+    assert errors({**postgres, "slot.name": "s"}, **by_hand) == []

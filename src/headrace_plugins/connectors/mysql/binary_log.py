@@ -235,13 +235,25 @@ class BinaryLog(DatabaseLog):
         return {**place, "failovers": self._failovers} if self._failovers else place
 
     @override
+    def oldest(self, session: Session, tables: Sequence[Table]) -> Offset:
+        self.require(session, tables)
+        return oldest_place(session)
+
+    @override
     def since(self, session: Session, time: datetime) -> Offset:
+        seconds = int(session.value("SELECT unix_timestamp()"))
         now, files = self.now(session), session.rows("SHOW BINARY LOGS")
         dump = Dump(self.database, None, self.heartbeat)
         try:
             found = place_since(dump, [str(file) for file, *_ in files], time)
         finally:
             dump.close()
+        if found is None and seconds < int(time.timestamp()):
+            raise RetriableError(
+                problem=f"{time.isoformat()} has not come yet by the clock of "
+                f"{self.database.address.title}.",
+                fix="Wait, or set its clock right.",
+            )
         if found is None:
             return now
         return {**{key: value for key, value in now.items() if key != "gtid"}, **found}

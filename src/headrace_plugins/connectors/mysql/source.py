@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from headrace.sdk import BoundaryKind
 from headrace.sdk.config import ConfigType, NullOr, Range, setting
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.connector import ChangeSource
@@ -83,6 +84,7 @@ class MysqlSource(ChangeSource):
         "io.debezium.connector.mysql.MySqlConnector",
         "io.debezium.connector.mariadb.MariaDbConnector",
     )
+    boundary_kinds = frozenset({BoundaryKind.TIME, BoundaryKind.OFFSET})
 
     settings: MysqlSourceSettings
 

@@ -513,6 +513,10 @@ class SlotLog(DatabaseLog):
             time.sleep(_PAGE_SECONDS / 20)
 
     @override
+    def oldest(self, session: Session, tables: Sequence[Table]) -> Offset:
+        return self.begin(session, tables)  # which is where the slot stands
+
+    @override
     def since(self, session: Session, time: datetime) -> Offset:
         raise ConfigError(
             problem="PostgreSQL gives no changes again: a replication slot goes forward only, "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from headrace.sdk import ConfigError
 from headrace_plugins.changes.connector import ChangeSource
 from headrace_plugins.changes.source import ChangeTask
 from headrace_plugins.connectors.postgres.examination import examine_log
@@ -20,9 +21,9 @@ from headrace_plugins.databases.kinds import database_of_kind
 from headrace_plugins.databases.postgresql import Postgresql
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from headrace.sdk import Lag, TaskContext
+    from headrace.sdk import Boundaries, Lag, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.connector import Finding
     from headrace_plugins.changes.database_log import DatabaseLog
@@ -105,6 +106,18 @@ class PostgresSource(ChangeSource):
     @classmethod
     def task_class(cls, config: Config) -> type[PostgresTask]:
         return PostgresTask
+
+    @override
+    @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        if not config.get_str("slot.name"):
+            raise ConfigError(
+                problem="What lies between bounds is in the log as long as a slot keeps it, "
+                "also while nothing reads.",
+                fix="Name a slot for all that reads them.",
+                field="slot.name",
+            )
+        return super().fill_in_boundaries(config, boundaries)
 
     @override
     @classmethod
