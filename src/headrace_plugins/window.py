@@ -56,12 +56,12 @@ def valid_window(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         yield ConfigError(problem, fix="Leave window.to out.", field=_FOLLOW)
 
 
-def kind_of_window(*kinds: str, other: str = "values of window.column") -> Any:
-    """Return the setting of what bounds are; ``other`` is what they are beside times."""
+def kind_of_window(*kinds: str) -> Any:
+    """Return the setting of what bounds are."""
     return setting(
         "What window.from and window.to are: times with a zone, such as 2026-01-31T00:00:00Z, "
-        f"or {other}. A source that has this or a bound ends when it has read what is there of "
-        "its window, unless it follows. time if null.",
+        "or values of window.column. A source that has this or a bound ends when it has read "
+        "what is there of its window, unless it follows. time if null.",
         default=None,
         validator=NullOr(ValidString(*kinds)),
         group="Window",

@@ -54,6 +54,8 @@ class AlertRules:
     made: Callable[[AlertKind], None] = lambda _: None
     _specs: dict[str, tuple[object, JobSpec | None]] = field(default_factory=dict)
     """What the documents of jobs say, each by its identity and version."""
+    _hours: dict[int, str] = field(default_factory=dict)
+    """When runs were told of last that are tried for ever."""
 
     def of_end(self, run: Run, cause: str) -> Sequence[NewAlert]:
         """Return about what a run alerts, as it is about to end.
@@ -63,10 +65,10 @@ class AlertRules:
 
         Args:
             run: As it will have ended.
-            cause: Why it has failed, see ``cause_of``; else anything.
+            cause: Why it has failed, see ``cause_of``; empty where it has not.
         """
-        if run.state is RunState.QUEUED:
-            return ()  # it is tried again
+        if run.state is RunState.QUEUED and not run.is_live:
+            return ()  # it is tried again, and then no more
         try:
             return self._of_end(run, cause)
         except JobNotFoundError:
@@ -78,6 +80,11 @@ class AlertRules:
             return ()
 
     def _of_end(self, run: Run, cause: str) -> Sequence[NewAlert]:
+        if run.state is RunState.QUEUED:
+            # What is tried for ever is told of once an hour.
+            if self._hours.get(run.id) == self._hour:
+                return []
+            self._hours[run.id] = self._hour
         job = self.jobs.job(run.job)
         policy = self._policy(job)
         earlier: Sequence[Run] = ()
@@ -90,15 +97,20 @@ class AlertRules:
             for kind, what in policy.findings(run, earlier, cause)
         ]
 
+    @property
+    def _hour(self) -> str:
+        return f"{self.clock():%Y%m%d%H}"
+
     def _alert(
         self, job: Job, policy: AlertPolicy, kind: AlertKind, run: Run, what: str
     ) -> NewAlert:
         command = f"headrace job show-run {shlex.quote(job.name)} {run.id}"
+        which = self._hour if run.state is RunState.QUEUED else run.epoch
         lines = [f"Run {run.id} of job {job.name} {what}.", "", *_lines(run), f"See: {command}"]
         return self._new(
             policy,
             Alert(
-                id=f"{job.uid}-{run.id}-{run.epoch}-{kind}",
+                id=f"{job.uid}-{run.id}-{which}-{kind}",
                 kind=kind.value,
                 at=self.clock(),
                 job=job.name,

@@ -207,7 +207,9 @@ class AlertSettings(Settings, group="Alerts"):
         type=ConfigType.LIST,
     )
     failed: bool = setting(
-        "Whether a run that has failed alerts, once it is not tried again.", default=True
+        "Whether a run that has failed alerts, once it is not tried again; one in real time, "
+        "which is tried for ever, once an hour.",
+        default=True,
     )
     late: str | None = setting(
         "How long after its window was due a run of the schedule may not have succeeded; then "

@@ -83,14 +83,17 @@ class AlertPolicy:
         """Yield about what a run that has ended alerts, and what is to be said behind "It".
 
         Args:
-            run: As it has ended; one that is tried again alerts about nothing.
+            run: As it has ended; one that is tried again alerts only if that has no end.
             earlier: Runs that have succeeded before, the newest first.
             cause: Why it has failed, without anything of a record.
         """
         counts = run.counts
+        attempts = "1 attempt" if run.attempt == 1 else f"{run.attempt} attempts"
         if run.state is RunState.FAILED and self.failed:
-            attempts = "1 attempt" if run.attempt == 1 else f"{run.attempt} attempts"
             yield AlertKind.FAILED, f"has failed after {attempts}: {cause.rstrip('.')}"
+        if run.state is RunState.QUEUED and run.is_live and cause and self.failed:
+            what = f"fails after {attempts}, and is tried again: {cause.rstrip('.')}"
+            yield AlertKind.FAILED, what
         ended = run.state in {RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}
         if ended and self.balance and not counts.balanced:
             parts = f"{counts.written:,} written, {counts.filtered:,} filtered and "

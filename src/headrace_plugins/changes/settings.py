@@ -6,10 +6,18 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.sdk import ConfigError
-from headrace.sdk.config import ConfigType, Importance, Range, Rule, setting
+from headrace.sdk.config import (
+    ConfigType,
+    Importance,
+    NullOr,
+    Range,
+    Rule,
+    ValidString,
+    setting,
+)
 from headrace_plugins.databases.selection import Selection
 from headrace_plugins.databases.source_settings import TableSourceSettings
-from headrace_plugins.window import BoundSettings, kind_of_window
+from headrace_plugins.window import BoundSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -104,8 +112,13 @@ class ChangeSettings(TableSourceSettings, BoundSettings, group="Tables"):
         _window_of_rows,
     )
 
-    window_kind: str | None = kind_of_window(
-        "time", "offset", other="positions of the source, as JSON"
+    window_kind: str | None = setting(
+        "What window.from and window.to are: times with a zone, such as 2026-01-31T00:00:00Z, "
+        "or positions of the source, as JSON (offset). The source ends at window.to; without "
+        "it what comes is read too. time if null.",
+        default=None,
+        validator=NullOr(ValidString("time", "offset")),
+        group="Window",
     )
 
     table_poll_interval_ms: int = setting(

@@ -135,6 +135,22 @@ def test_only_the_last_attempt_alerts_and_a_retry_by_hand_alerts_again() -> None
     assert len(bench.alerts.alerts("orders")) == 2
 
 
+def test_a_run_in_real_time_that_is_tried_for_ever_alerts_once_an_hour() -> None:
+    bench = Bench()
+    bench.add(0, trigger=Trigger.REALTIME)
+    [made] = bench.end(RunState.QUEUED, error="It broke.")
+    assert "fails after 1 attempt, and is tried again: It broke." in made.alert.text
+    assert not bench.end(RunState.QUEUED, error="It broke.")
+    other = replace(bench.rules, _hours={})  # another server
+    bench.rules = other
+    bench.end(RunState.QUEUED, error="It broke.")
+    assert len(bench.alerts.alerts("orders", limit=10)) == 1
+    bench.now += HOUR
+    [again] = bench.end(RunState.QUEUED, error="It broke.")
+    assert "after 4 attempts" in again.alert.text
+    assert len(bench.alerts.alerts("orders", limit=10)) == 2
+
+
 def test_a_job_says_about_what_it_alerts_and_whom() -> None:
     bench = Bench({"failed": False, "empty": True, "channels": ["ops"]})
     bench.add(0, 1)
