@@ -49,6 +49,8 @@ class Noting:
 
     def trouble(self) -> None: ...
 
+    def wake(self) -> None: ...
+
     def is_wanted(self) -> bool:
         return True
 

@@ -37,8 +37,15 @@ from .files import (
     read_documents,
     served,
 )
-from .job_definitions import bounded, check_job, followed, read_job
-from .jobs import Backfill, BackfillNotFoundError, Jobs, JobView, NotApproverError
+from .job_definitions import (
+    NotApproverError,
+    bounded,
+    check_copy,
+    check_job,
+    followed,
+    read_job,
+)
+from .jobs import Backfill, BackfillNotFoundError, Jobs, JobView
 from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
 from .planning import (
     REPLAYS,
@@ -108,6 +115,7 @@ __all__ = [
     "UnfinishedBatches",
     "bounded",
     "check_channels",
+    "check_copy",
     "check_definition",
     "check_job",
     "check_names",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.control.config_keys import errors_at, unknown_keys
 from headrace.control.definition_forms import flat, from_sections
@@ -40,6 +40,7 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
+from headrace.sdk.errors import Category
 from headrace.sdk.sensitive import secrets_in
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ _ANY_START = "1970-01-01T00:00:00"
 """Of a document that is only checked: what is stored says where it starts."""
 _YEARS = range(1900, 3000)
 _MOST = 366 * 24 * 3600  # seconds; a delay or a retry that is longer is a mistake
+
+
+class NotApproverError(HeadraceError):
+    """Only the approvers of a job may approve or reject it, or say who its approvers are."""
+
+    code: ClassVar[str] = "job.not_approver"
+    category: ClassVar[Category] = Category.CONFIG
 
 
 def _interval(name: str, value: object) -> Interval:
@@ -442,9 +450,7 @@ def check_job(
     ``since`` is from when on it is read in real time, if it is. Raises ConfigErrors: with
     everything that is wrong.
     """
-    spec = read_job(document)
-    found = [*check_definition(spec.definition, registry).errors]
-    found += plain_secrets(spec.definition, registry)
+    spec, found = check_copy(document, registry)
     if spec.mode is Mode.OFFLINE:
         found = found or [*_unbounded(spec, registry)]
     elif not found:
@@ -452,6 +458,36 @@ def check_job(
     if found:
         raise errors_at(found)
     return spec
+
+
+def check_copy(
+    document: Mapping[str, Any], registry: Registry
+) -> tuple[JobSpec, list[HeadraceError]]:
+    """Return what a document says, and what is wrong with its copy, whatever its bounds are."""
+    spec = read_job(document)
+    found = check_definition(spec.definition, registry).errors
+    return spec, [*found, *plain_secrets(spec.definition, registry)]
+
+
+def check_approvers(
+    before: JobSpec, spec: JobSpec, approver: str | None, others: Collection[str]
+) -> None:
+    """Raise NotApproverError where an edit takes the approval away from those who have it.
+
+    Args:
+        before: What the job was.
+        spec: What it is to be.
+        approver: Who edits it.
+        others: Who may approve every job.
+    """
+    named = before.approvers
+    if not named or set(named) == set(spec.approvers) or approver in {*named, *others}:
+        return
+    raise NotApproverError(
+        problem=f"Only who approves job {before.definition.name} says who else does.",
+        fix=f"Leave the approvers as they are, or ask one of: {', '.join(named)}.",
+        field="approvers",
+    )
 
 
 def plain_secrets(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
@@ -497,10 +533,25 @@ _SAMPLES: Mapping[BoundaryKind, tuple[str | None, str]] = {
 """Bounds of each kind, by which a copy is asked whether it can be read between such."""
 
 
+def require_plain(boundaries: Boundaries, registry: Registry) -> None:
+    """Raise ConfigError for a bound that a configuration would have another value for.
+
+    Guarantee 6: who gives bounds may not write configurations, and so read secrets.
+    """
+    for name, bound in (("lower", boundaries.lower), ("upper", boundaries.upper)):
+        if bound is not None and registry.references.has_any(bound):
+            raise ConfigError(
+                problem=f"A bound holds no reference, as {bound} does.",
+                fix="Write the value itself.",
+                field=name,
+            )
+
+
 def bounded(definition: Definition, boundaries: Boundaries, registry: Registry) -> Definition:
     """Return a copy of what lies in boundaries only. Raises ConfigErrors."""
     source = definition.source
     assert source is not None
+    require_plain(boundaries, registry)
     plugin = registry.source(source.plugin)
     bound = _filled(source, plugin, plugin.fill_in_boundaries, boundaries, registry)
     return replace(

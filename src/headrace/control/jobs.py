@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import structlog
 
 from headrace.control.alerts import check_channels
-from headrace.control.job_definitions import check_job, read_job, with_start
+from headrace.control.job_definitions import (
+    NotApproverError,
+    check_approvers,
+    check_job,
+    read_job,
+    require_plain,
+    with_start,
+)
 from headrace.evolution import plugin_keys
 from headrace.model import (
     RUNNABLE,
@@ -53,13 +60,6 @@ _EARLIEST, _LATEST = (
     time.replace(tzinfo=UTC)
     for time in (datetime.min, datetime.max)  # noqa: DTZ901 - with a zone
 )
-
-
-class NotApproverError(HeadraceError):
-    """Only the approvers of a job may approve or reject it."""
-
-    code: ClassVar[str] = "job.not_approver"
-    category: ClassVar[Category] = Category.CONFIG
 
 
 class BackfillNotFoundError(HeadraceError):
@@ -214,11 +214,14 @@ class Jobs:
         self.changed()
         return made
 
-    def edit(self, name: str, document: Mapping[str, Any], by: str) -> Job:
+    def edit(
+        self, name: str, document: Mapping[str, Any], by: str, approver: str | None = None
+    ) -> Job:
         """Give a job another document; the same one changes nothing.
 
         Its windows go on where they stood. Where somebody is to be asked, it is submitted again
-        unless it never was, and none of its runs begins before the approval.
+        unless it never was, and none of its runs begins before the approval. Who is asked, one
+        of those says who are (``approver``); raises NotApproverError for others.
         """
         seen, now = self.store.job(name), self.clock()
         section, stored = document.get("schedule"), seen.document.get("schedule")
@@ -232,6 +235,8 @@ class Jobs:
             raise ConfigError(problem, field="name", fix="Use one name.")
         if written == seen.document:
             return seen
+        if seen.state is not JobState.DRAFT and before is not None:
+            check_approvers(before, spec, approver, self.approvers)
         self.check_engine(spec)
         wanted = replace(seen, document=written, version=seen.version + 1, engine=spec.engine)
         if spec.mode is Mode.REALTIME:
@@ -423,12 +428,10 @@ class Jobs:
             boundaries = self._newest_past(spec)
         else:
             boundaries = Boundaries(spec.kind, lower, upper)
-        if boundaries.kind is BoundaryKind.TIME and (boundaries.times[1] or now) > now:
+            require_plain(boundaries, self.registry)
+        if boundaries.kind is BoundaryKind.TIME and (boundaries.times[1] or _LATEST) > now:
             # Guarantee 5: its own run would be held for made, and what comes yet never read.
-            problem = f"The window up to {boundaries.upper} is not past."
-            raise ConfigError(problem, field="upper", fix="Wait until it is.")
-        if boundaries.kind is BoundaryKind.TIME and boundaries.upper is None:
-            problem = "The window has no end, and what comes yet would never be read."
+            problem = f"The window up to {boundaries.upper or 'no end'} is not past."
             raise ConfigError(problem, field="upper", fix="Give a time that is past.")
         if self.store.run_of(name, boundaries) is None:
             self._check_apart(job, spec, boundaries)

@@ -265,6 +265,7 @@ class Run:
         due: When it may begin, or its next attempt.
         backfill: The backfill that it is a part of.
         attempt: The number of its newest attempt, from 1; 0 before the first.
+        deaths: In how many of them its worker, or Spark, has died.
         generation: How often it was asked for from the beginning, from 1: what an earlier one
             has written does not count.
         epoch: Grows with each attempt; whoever writes about one names it (Guarantee 3).
@@ -285,6 +286,7 @@ class Run:
     due: datetime
     backfill: str | None = None
     attempt: int = 0
+    deaths: int = 0
     generation: int = 1
     epoch: int = 0
     owner: str | None = None

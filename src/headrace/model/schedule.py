@@ -261,7 +261,7 @@ class Schedule:
     def _last(self, time: datetime) -> datetime:
         """Return the last bound that is not after a time."""
         start, local = self._utc(self.start), self.local(self.start)
-        found, back = start, timedelta(days=1)
+        found, back = start, timedelta(minutes=1)
         # Ticks come forwards only: look back twice as far until there is one.
         while time - back > start:
             earlier = list(_until(self.rhythm.ticks(local, time - back), time))

@@ -305,9 +305,14 @@ class Runtime(Checks):
         )
         served = Standalone(worker=worker, reconciler=reconciler, hosts=hosts)
         service = self._job_service = self._new_job_service(events, maker)
+
+        def restarted() -> None:
+            worker.wake_all()
+            service.runs.wake_all()
+
         with (
             closing(connector_store),
-            self.engine.watching(restarted=worker.wake_all, lost=_end),
+            self.engine.watching(restarted=restarted, lost=_end),
             maintained(self.topics, now, TopicReadings(self.state)),
             self.measuring.running(self.engine, hosts, connectors),
             served,

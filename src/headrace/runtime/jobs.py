@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from headrace.control import Jobs, bounded, check_job, followed, read_job
+from headrace.control import Jobs, bounded, check_copy, errors_at, followed, read_job
 from headrace.model import (
     RUNNABLE,
     Counts,
@@ -17,12 +17,14 @@ from headrace.model import (
     Run,
     RunPolicy,
     RunState,
+    SparkUnavailableError,
     TaskId,
     TaskState,
     memory_name,
 )
 from headrace.runtime.tasks import connector_context, endpoints_of
 from headrace.sdk import ConfigError, ConfigErrors, StateError
+from headrace.spark import has_lost_jvm
 from headrace.store import JobNotFoundError
 from headrace.worker import NotWantedError, Outcome, RunWorker, StoredConnectorContext, Worker
 
@@ -71,6 +73,14 @@ class RunExecution:
 
     def run(self) -> None:
         """Move what the run is to move. Raises why it has failed."""
+        try:
+            self._run()
+        except Exception as error:
+            if has_lost_jvm(error):
+                raise SparkUnavailableError from error
+            raise
+
+    def _run(self) -> None:
         with closing(self.planning()) as plan:
             self._again = True
             while self._again and not self._stopped:
@@ -117,6 +127,11 @@ class RunExecution:
     def _end_worker(self) -> None:
         if self._worker is not None:
             self._worker.stop(self.opener.maker.grace)
+
+    def wake(self) -> None:
+        """Let its tasks try again at once what waits to be."""
+        if self._worker is not None:
+            self._worker.wake_all()
 
     def counts(self) -> Counts:
         """Return what became of the records of the run, in all its attempts."""
@@ -170,8 +185,10 @@ class RunPlanner:
         where it is to be ``checked``.
         """
         registry, document = self.planner.registry, job.document
-        since = run.boundaries.times[0] if run.is_live else None
-        spec = check_job(document, registry, since) if checked else read_job(document)
+        # Not how it is bounded: a window may be left of a job that is in real time by now.
+        spec, found = check_copy(document, registry) if checked else (read_job(document), [])
+        if found:
+            raise errors_at(found)
         if not run.is_live:
             definition = bounded(spec.definition, run.boundaries, registry)
         elif spec.mode is Mode.REALTIME:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.model import Schedule
 
 _LONGEST_NAME = 150
+_WITH_DIGEST = re.compile(r"-[0-9a-f]{8}$")
 _GONE = {HTTPStatus.NOT_FOUND}
 _MARK = '"""Made by Headrace, which replaces and deletes this file: do not edit it."""\n'
 
@@ -94,7 +95,8 @@ class Airflow(HttpEngine):
     def _id(self, job: str) -> str:
         """Return what the DAG and the connection of a job are called."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", job)
-        if name != job or len(name) > _LONGEST_NAME:
+        # One that looks as if it had a digest gets one too, and so is no other's.
+        if name != job or len(name) > _LONGEST_NAME or _WITH_DIGEST.search(name):
             digest = hashlib.sha256(job.encode()).hexdigest()[:8]
             name = f"{name[:_LONGEST_NAME]}-{digest}"
         return f"{self.settings.prefix}.{name}"

@@ -8,7 +8,7 @@ from headrace.spark.drivers import Drivers
 from headrace.spark.jobs import SparkJobs
 from headrace.spark.jvm import JvmFigures, JvmWatch
 from headrace.spark.session import close_session, open_session
-from headrace.spark.supervisor import DeathLimit, SparkSupervisor
+from headrace.spark.supervisor import DeathLimit, SparkSupervisor, has_lost_jvm
 
 __all__ = [
     "DeathLimit",
@@ -18,6 +18,7 @@ __all__ = [
     "SparkJobs",
     "SparkSupervisor",
     "close_session",
+    "has_lost_jvm",
     "open_session",
     "prepare",
 ]

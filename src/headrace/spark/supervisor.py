@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import structlog
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from headrace.model import SparkLostError, SparkUnavailableError
@@ -31,6 +31,11 @@ _REAP_SECONDS = 2.0
 _CLOSE_SECONDS = 30.0
 """How long a start that has begun may take at the end."""
 _CONNECTION = (ConnectionError, EOFError, Py4JError)
+
+
+def has_lost_jvm(error: BaseException) -> bool:
+    """Return whether an error tells that the connection to the JVM has failed."""
+    return any(isinstance(each, Py4JNetworkError) for each in causes(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,7 @@ def run_of_row(row: Row[Any]) -> Run:
         due=time_of(row.due_us),
         backfill=row.backfill,
         attempt=row.attempt,
+        deaths=row.deaths,
         generation=row.generation,
         epoch=row.epoch,
         owner=row.owner,

@@ -59,7 +59,7 @@ from headrace.store.job_rows import (
     run_of_row,
     update_held,
 )
-from headrace.store.rows import add_event, batch_left, forget_run
+from headrace.store.rows import add_event, batch_left, forget_runs
 from headrace.store.run_windows import check_apart, windows_end, windows_of
 from headrace.store.tables import jobs, micros, runs, schemas
 
@@ -204,15 +204,15 @@ class JobStore:
             lock_name(db, "job", name)
             existing_job(db, name)
             mine = _R.job == name
-            rows = db.execute(select(runs).where(mine)).all()
-            for row in rows:
-                if row.state == RunState.RUNNING.value:
-                    problem = f"Run {row.id} of job {name} is running."
-                    fix = f"Stop it first: headrace job stop-run {name} {row.id}."
-                    raise JobChangedError(problem, fix=fix)
-            for row in rows:
-                forget_run(db, run_of_row(row).task_name)
-                forget_run(db, run_of_row(row).name)
+            running = mine & (_R.state == RunState.RUNNING.value)
+            for number in db.execute(select(_R.id).where(running).limit(1)).scalars():
+                problem = f"Run {number} of job {name} is running."
+                fix = f"Stop it first: headrace job stop-run {name} {number}."
+                raise JobChangedError(problem, fix=fix)
+            # Those that nobody has taken have left nothing.
+            begun = db.execute(select(runs).where(mine, _R.epoch > 0)).all()
+            found = [run_of_row(row) for row in begun]
+            forget_runs(db, [text for run in found for text in (run.task_name, run.name)])
             db.execute(delete(schemas).where(schemas.c.connector == memory_name(name)))
             db.execute(delete(runs).where(mine))
             db.execute(delete(jobs).where(_J.name == name))
@@ -436,6 +436,7 @@ class JobStore:
                 "expires_us": micros(expires),
                 "epoch": seen.epoch + 1,
                 "attempt": seen.attempt + 1,
+                "deaths": seen.deaths + (seen.state is RunState.RUNNING),
                 "began_us": micros(now),
                 "ended_us": None,
                 "error": None,
@@ -480,6 +481,7 @@ class JobStore:
         due: datetime | None = None,
         alerts: Sequence[NewAlert] = (),
         counted: bool = True,
+        died: bool = False,
         version: int | None = None,
     ) -> Run:
         """End an attempt, and let the run go.
@@ -493,6 +495,7 @@ class JobStore:
             due: When the next attempt comes.
             alerts: What people are told of it, stored in the same transaction.
             counted: Whether it counts as an attempt: it was not ended from outside.
+            died: Whether what moved it has died.
             version: With which version of the job's document a run in real time was opened:
                 whatever has ended it, it goes on if the job has another by now. None for
                 whichever.
@@ -511,6 +514,8 @@ class JobStore:
             values["due_us"] = micros(due)
         if not counted:
             values["attempt"] = run.attempt - 1
+        if died:
+            values["deaths"] = run.deaths + 1
         with self._writer.begin() as db:
             lock_name(db, "job", run.job)
             job = job_row(db, run.job)
@@ -563,6 +568,7 @@ class JobStore:
                 "state": RunState.QUEUED.value,
                 "due_us": micros(stamp.at),
                 "attempt": 0,
+                "deaths": 0,
                 "stop_asked": False,
                 "error": None,
             }
@@ -581,7 +587,7 @@ class JobStore:
                     retry = f"headrace job retry {row.job} {number}"
                     fix = f"Let a retry take it over first: {retry}."
                     raise JobChangedError(problem, field="run", fix=fix)
-                forget_run(db, run_of_row(row).task_name)
+                forget_runs(db, [run_of_row(row).task_name])
             told = {"run": number, "from_beginning": from_beginning}
             add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
             return run_of_row(existing_run(db, number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -48,6 +48,8 @@ from headrace.store.tables import (
     time_of,
 )
 
+_AT_ONCE = 1000
+"""How many names a statement has."""
 _STATE = "state"
 
 
@@ -108,13 +110,17 @@ def forget(db: Connection, connector: str) -> None:
     # Whoever takes a lease of it meanwhile is done before its tasks are looked for.
     db.execute(identity_of(connector).with_for_update())
     _retire(db, connector)
-    _forget_rows(db, connector)
+    _forget_rows(db, [connector])
 
 
-def forget_run(db: Connection, name: str) -> None:
-    """Forget what the tasks of a run keep. Their name never comes again, so no epoch stays."""
-    db.execute(identity_of(name).with_for_update())
-    _forget_rows(db, name)
+def forget_runs(db: Connection, names: Iterable[str]) -> None:
+    """Forget what the tasks of runs keep. Their names never come again, so no epoch stays."""
+    wanted = list(names)
+    for start in range(0, len(wanted), _AT_ONCE):
+        some = wanted[start : start + _AT_ONCE]
+        mine = connectors.c.name.in_(some)
+        db.execute(select(connectors.c.uid).where(mine).with_for_update())
+        _forget_rows(db, some)
 
 
 def batch_left(db: Connection, name: str) -> Batch | None:
@@ -129,11 +135,12 @@ def batch_left(db: Connection, name: str) -> Batch | None:
     return None
 
 
-def _forget_rows(db: Connection, connector: str) -> None:
+def _forget_rows(db: Connection, names: Sequence[str]) -> None:
     for table in (tasks, batches, schemas, ledger):
-        db.execute(delete(table).where(table.c.connector == connector))
-    db.execute(delete(connectors).where(connectors.c.name == connector))
-    db.execute(delete(facts).where(facts.c.name == ENDPOINTS.format(connector)))
+        db.execute(delete(table).where(table.c.connector.in_(names)))
+    db.execute(delete(connectors).where(connectors.c.name.in_(names)))
+    endpoints = [ENDPOINTS.format(name) for name in names]
+    db.execute(delete(facts).where(facts.c.name.in_(endpoints)))
 
 
 def identity_of(connector: str) -> Select[str]:

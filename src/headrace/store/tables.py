@@ -204,6 +204,7 @@ runs = Table(
     Column("due_us", BigInteger, nullable=False),
     Column("backfill", String),
     Column("attempt", Integer, nullable=False),
+    Column("deaths", Integer, nullable=False, server_default="0", comment="of its workers"),
     Column("generation", Integer, nullable=False),
     Column("epoch", Integer, nullable=False),
     Column("owner", Name),

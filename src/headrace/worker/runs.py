@@ -17,6 +17,7 @@ from headrace.model import (
     Run,
     RunPolicy,
     RunState,
+    SparkUnavailableError,
     TooManyRejectedError,
     cause_of,
 )
@@ -36,7 +37,7 @@ log = structlog.get_logger(__name__)
 _LOOK = 20
 """How many runs of a job that wait are looked at: some may have to wait for others."""
 _DEATHS = 3
-"""How often the worker of a run may die, beyond its retries."""
+"""How often the worker of a run, or its Spark, may die, beyond its retries."""
 _BEAT_SECONDS = 1.0
 _STORE_WAIT = 1.0
 """Seconds between two tries to store how a run has ended."""
@@ -63,6 +64,9 @@ class Execution(Protocol):
 
     def counts(self) -> Counts:
         """Return what became of the records of the run, in all its attempts."""
+
+    def wake(self) -> None:
+        """Try again at once what waits to be. Any thread may call it."""
 
     def trouble(self) -> str | None:
         """Return why it does not get on now and tries again; None if it does."""
@@ -158,6 +162,12 @@ class RunWorker:
         """Look soon. Any thread may call it."""
         self._woken.set()
 
+    def wake_all(self) -> None:
+        """Look soon, and let what goes on try again at once: Spark is back."""
+        for each in self._all():
+            each.execution.wake()
+        self.wake()
+
     def stop(self) -> None:
         """Take no more, and stop what goes on: other workers, or the next start, go on."""
         self._stopping = True
@@ -216,8 +226,8 @@ class RunWorker:
         try:
             if run.stop_asked:
                 active.ends = _ASKED
-            elif not run.is_live and run.attempt > policy.retries + 1 + _DEATHS:
-                error = _DiedError(run.attempt)
+            elif not run.is_live and run.deaths > policy.retries + _DEATHS:
+                error = _DiedError(run.deaths)
             else:
                 active.execution = self.open(run)
                 self.store.started(run, self.application())
@@ -253,7 +263,7 @@ class RunWorker:
         run, now = active.run, self.clock()
         counts = active.execution.counts()
         state, why, due, cause = RunState.SUCCEEDED, None, None, ""
-        counted, is_own_end = True, active.ends != _ASKED
+        counted, died, is_own_end = True, False, active.ends != _ASKED
         asked = error.end if isinstance(error, NotWantedError) else active.ends
         if asked is not None and asked.state is not None:
             state, why = asked.state, asked.why
@@ -263,10 +273,13 @@ class RunWorker:
             shown, ends = self.redact(error or Exception()), active.ends
             why = trace_of(shown) if ends is None else ends.why
             is_own = ends is not None or isinstance(error, _DiedError)
+            died = isinstance(error, SparkUnavailableError)
             cause = why if is_own else cause_of(shown)
             state = RunState.FAILED
             # What is to go on for ever is tried for ever.
-            wait = active.policy.retry_delay if run.is_live else active.policy.wait(run.attempt)
+            wait: timedelta | None = timedelta() if died else active.policy.retry_delay
+            if not (died or run.is_live):
+                wait = active.policy.wait(run.attempt - run.deaths)
             if wait is not None and not isinstance(error, (*_FINAL, _DiedError)):
                 state, due = RunState.QUEUED, now + wait
         ended = replace(run, state=state, ended=now, counts=counts, error=why)
@@ -280,6 +293,7 @@ class RunWorker:
             due=due,
             alerts=alerts,
             counted=counted,
+            died=died,
             version=active.execution.version if run.is_live and is_own_end else None,
         )
         told = log.info if state is RunState.SUCCEEDED else log.warning
@@ -352,10 +366,10 @@ class NotWantedError(Exception):
 
 
 class _DiedError(Exception):
-    """The worker of a run has died too often."""
+    """The worker of a run, or its Spark, has died too often."""
 
-    def __init__(self, attempts: int) -> None:
-        super().__init__(f"Its worker has died in most of {attempts} attempts.")
+    def __init__(self, deaths: int) -> None:
+        super().__init__(f"What moved it has died {deaths} times.")
 
 
 @dataclass(frozen=True)
@@ -376,6 +390,8 @@ class _Unopened:
         return 0
 
     def trouble(self) -> None: ...
+
+    def wake(self) -> None: ...
 
     def is_wanted(self) -> bool:
         return True

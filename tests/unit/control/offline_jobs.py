@@ -33,7 +33,9 @@ def bound_files(patch: pytest.MonkeyPatch) -> None:
     def fill(_cls: type, config: Any, _bounds: object) -> Mapping[str, str]:
         return dict(config.originals)
 
-    patch.setattr(FileSource, "boundary_kinds", frozenset({BoundaryKind.TIME}))
+    patch.setattr(
+        FileSource, "boundary_kinds", frozenset({BoundaryKind.TIME, BoundaryKind.VALUE})
+    )
     patch.setattr(FileSource, "fill_in_boundaries", classmethod(fill))
     patch.setattr(FileSource, "follow_from", classmethod(fill))
 

@@ -12,7 +12,7 @@ from headrace.control import Jobs, NotApproverError, bounded, followed, read_job
 from headrace.model import Job, JobState, Run, RunState, Trigger
 from headrace.plugins import Registry
 from headrace.scheduler import Scheduler
-from headrace.sdk import Boundaries, ConfigError, ConfigErrors, StateError
+from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
 from headrace.store import JobChangedError, JobStore, memory_database
 from headrace_plugins.connectors.console import ConsoleSink
 
@@ -370,7 +370,7 @@ def test_an_offline_job_that_has_run_and_was_rejected_goes_on_in_real_time(
     desk.tick()
     desk.jobs.edit("flights", described(approvers=("bob",), catchup="all", delay="1 hour"), "a")
     desk.jobs.reject("flights", "bob", "bob", "Not like this")
-    assert desk.jobs.edit("flights", live(), "ann").cursor == START + 3 * HOUR
+    assert desk.jobs.edit("flights", live(), "bob", "bob").cursor == START + 3 * HOUR
 
 
 def test_real_time_that_was_left_goes_on_where_it_stood_if_no_window_was_read_since(
@@ -523,3 +523,44 @@ def test_changes_of_databases_have_bounds_of_their_logs_kinds() -> None:
     assert errors(postgres) == ["boundaries"]
     assert errors(postgres, **by_hand) == ["source.slot.name"]
     assert errors({**postgres, "slot.name": "s"}, **by_hand) == []
+
+
+@pytest.mark.parametrize("others", [(), ("cid",)])
+def test_only_an_approver_says_who_else_approves(desk: Desk, others: tuple[str, ...]) -> None:
+    desk.jobs.create(described(approvers=("bob",)), "ann")
+    desk.jobs.edit("flights", described(approvers=("bob", "dan")), "ann", "ann")  # a draft
+    desk.jobs.submit("flights", "ann")
+    with pytest.raises(NotApproverError):
+        desk.jobs.edit("flights", described(approvers=others), "ann", "ann")
+    desk.jobs.reject("flights", "dan", "dan", "not so")
+    for other in ((), ("ann",), ("ann", "bob", "dan")):
+        with pytest.raises(NotApproverError, match="Only who approves"):
+            desk.jobs.edit("flights", described(approvers=other), "ann", "ann")
+    same = described(approvers=("dan", "bob"), delay="1 hour")
+    assert desk.jobs.edit("flights", same, "ann", "ann").version == 3
+    assert desk.jobs.edit("flights", described(approvers=others), "dan", "dan").version == 4
+
+
+def test_a_bound_is_no_reference(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gives bounds may not write configurations, and would read secrets by them."""
+    monkeypatch.setenv("CONNECT_SECRET", "rosebud")
+    desk.jobs.create(document(boundaries="value", schedule=None), "ann")
+    desk.jobs.submit("flights", "ann")
+    for lower, upper in (("${env:CONNECT_SECRET}", "b"), ("a", "x${env:CONNECT_SECRET}")):
+        with pytest.raises(ConfigError, match="no reference"):
+            desk.jobs.trigger("flights", "ann", lower, upper)
+        definition = read_job(document(schedule=None)).definition
+        with pytest.raises(ConfigError, match="no reference"):
+            bounded(definition, Boundaries(BoundaryKind.VALUE, lower, upper), Registry())
+    assert not desk.jobs.runs("flights")
+
+
+def test_many_runs_that_never_began_are_deleted_with_their_job_at_once(desk: Desk) -> None:
+    desk.make(every="1 second", catchup="none")
+    desk.now = START + timedelta(hours=24)
+    desk.tick()
+    made = desk.jobs.backfill("flights", START, START + timedelta(hours=3), "ann")
+    assert made.total == 3 * 3600
+    began = time.process_time()
+    desk.jobs.delete("flights", "ann")
+    assert time.process_time() - began < 2

@@ -2,6 +2,7 @@
 
 # ruff: noqa: DTZ001 - a schedule starts at a time of day in its own zone
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
@@ -117,3 +118,25 @@ def test_what_does_not_go_together_is_refused(
 def test_a_cron_expression_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="cron"):
         Cron(text)
+
+
+class Counted(Cron):
+    """Counts the ticks that are looked at."""
+
+    seen = 0
+
+    def ticks(self, start: datetime, after: datetime) -> Iterator[datetime]:
+        for tick in super().ticks(start, after):
+            type(self).seen += 1
+            yield tick
+
+
+@pytest.mark.parametrize("text", ["* * * * * *", "*/5 * * * *", "0 3 * * *", "0 0 29 2 *"])
+def test_the_newest_window_is_found_without_a_look_at_all_before_it(text: str) -> None:
+    Counted.seen = 0
+    schedule = Schedule(rhythm=Counted(text), start=datetime(2000, 1, 1), zone="Europe/Berlin")
+    now = datetime(2026, 3, 29, 12, 30, 15, tzinfo=UTC)
+    window = schedule.newest_past(now)
+    assert window is not None
+    assert window.upper <= now
+    assert Counted.seen < 1000

@@ -215,3 +215,16 @@ def test_a_run_in_real_time_replaces_what_lies_behind_the_windows_that_were_made
     assert run.is_live
     [sink] = desk.opener.open(run).definition.sinks
     assert sink.config["replace.window.from"] == "2013-01-01T00:00:00+00:00"
+
+
+def test_a_window_that_is_left_of_a_job_in_real_time_replaces_its_rows(desk: Desk) -> None:
+    sinks = [{"connector": "delta", "path": "t", "replace.window.column": "at"}]
+    desk.jobs.create(desk.document(1, schedule=ONCE, sinks=sinks), "ann")
+    desk.jobs.submit("a", "ann")
+    desk.scheduler.tick()
+    desk.scheduler.tick()
+    [run] = desk.jobs.runs("a")
+    desk.jobs.edit("a", desk.document(1, sinks=sinks, mode="realtime"), "ann")
+    config = desk.opener.open(run).definition.sinks[0].config
+    assert config["replace.window.from"] == "2013-01-01T00:00:00+00:00"
+    assert config["replace.window.to"] == "2013-01-02T00:00:00+00:00"

@@ -18,6 +18,7 @@ from headrace.model import (
     Run,
     RunPolicy,
     RunState,
+    SparkUnavailableError,
     Stamp,
     Trigger,
 )
@@ -41,6 +42,10 @@ class Execution:
     error: Exception | None = None
     stopped: bool = False
     wanted: bool = True
+    woken: bool = False
+
+    def wake(self) -> None:
+        self.woken = True
 
     def run(self) -> None:
         self.ended.wait()
@@ -284,6 +289,40 @@ def test_a_run_whose_workers_die_again_and_again_is_given_up() -> None:
         (run,) = bench.until(RunState.FAILED)
     assert "died" in str(run.error)
     assert not bench.opened
+
+
+def test_a_death_is_no_failure_and_takes_no_retry() -> None:
+    bench = Bench(fails=lambda _: RetriableError("away"))
+    bench.add(0)
+    for _ in range(3):
+        (seen,) = bench.store.waiting(NOW, NOW, {"w0"}.__contains__, 1)
+        bench.store.take(seen, "w0", NOW, NOW + HOUR, 1, in_order=False)
+    bench.dead.add("w0")
+    with bench.working():
+        (run,) = bench.until(RunState.FAILED)
+    assert (len(bench.opened), run.attempt, run.deaths) == (2, 5, 3)
+    again = bench.store.run_again(run.id, ANN, from_beginning=False)
+    assert (again.attempt, again.deaths) == (0, 0)
+
+
+def test_a_run_whose_spark_dies_is_tried_again_at_once_but_not_for_ever() -> None:
+    bench = Bench(
+        policy=RunPolicy(retries=0, retry_delay=HOUR), fails=lambda _: SparkUnavailableError()
+    )
+    bench.add(0)
+    with bench.working():
+        (run,) = bench.until(RunState.FAILED)
+    assert len(bench.opened) == run.deaths == 4
+    assert "died 4 times" in str(run.error)
+
+
+def test_what_goes_on_is_woken_when_spark_is_back() -> None:
+    bench = Bench()
+    bench.add(0)
+    with bench.working() as worker:
+        until(lambda: bool(bench.opened))
+        worker.wake_all()
+        assert bench.opened[0].woken
 
 
 def test_a_run_that_another_has_taken_is_left_to_it() -> None:

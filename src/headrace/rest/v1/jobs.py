@@ -287,8 +287,10 @@ def job_routes(jobs: Jobs) -> APIRouter:
         """Give a job another document. Its windows go on where they stood.
 
         Where somebody is to approve it, it is submitted again, and no run of it begins before.
+        Who approves it, only these may change.
         """
-        return _detail(jobs, jobs.edit(name, document, caller(request)).name)
+        jobs.edit(name, document, caller(request), caller_name(request))
+        return _detail(jobs, name)
 
     @router.delete("/{name}", summary="Delete a job", responses=problems(404, 409))
     def delete(name: Encoded, request: Request) -> JobDeleted:

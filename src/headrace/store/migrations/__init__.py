@@ -9,7 +9,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insp
 from headrace.sdk.errors import SetupError
 from headrace.store.connections import Mode, in_mode
 
-HEAD = "0009"
+HEAD = "0010"
 """The newest revision. Said here too, as to ask Alembic for it takes longer than a query."""
 
 _FOLDER = Path(__file__).parent
