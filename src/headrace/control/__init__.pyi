@@ -45,7 +45,8 @@ from .job_definitions import (
     followed,
     read_job,
 )
-from .jobs import Backfill, BackfillNotFoundError, Jobs, JobView
+from .job_views import Backfill, JobView
+from .jobs import BackfillNotFoundError, Jobs
 from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
 from .planning import (
     REPLAYS,

@@ -20,6 +20,7 @@ from headrace.control.job_definitions import (
     require_plain,
     with_start,
 )
+from headrace.control.job_views import Backfill, JobView
 from headrace.evolution import plugin_keys
 from headrace.model import (
     RUNNABLE,
@@ -31,14 +32,12 @@ from headrace.model import (
     JobState,
     Mode,
     PluginSpec,
-    Registration,
     Run,
     RunState,
     Stamp,
     TimeWindow,
     Trigger,
     in_chunks,
-    unended,
 )
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
 from headrace.sdk.errors import Category, HeadraceError
@@ -67,52 +66,6 @@ class BackfillNotFoundError(HeadraceError):
 
     code: ClassVar[str] = "backfill.not_found"
     category: ClassVar[Category] = Category.CONFIG
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobView:
-    """A job as it is shown.
-
-    Args:
-        spec: What its document says; None where this version cannot read it.
-        approvers: Who may approve it.
-        runs: How many runs it has in each state.
-        fires: When its next windows are due; none while its schedule makes no runs.
-        registration: What the outside scheduler has of it that is to wake it, if there is one.
-    """
-
-    job: Job
-    spec: JobSpec | None
-    approvers: Sequence[str]
-    runs: Mapping[RunState, int]
-    newest: Run | None
-    fires: Sequence[datetime]
-    registration: Registration | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backfill:
-    """How far a backfill is.
-
-    Args:
-        id: What it is called.
-        runs: How many of its runs are in each state.
-        paused: Whether those that wait do not begin until it is resumed.
-    """
-
-    id: str
-    job: str
-    runs: Mapping[RunState, int]
-    paused: bool = False
-
-    @property
-    def total(self) -> int:
-        return sum(self.runs.values())
-
-    @property
-    def done(self) -> bool:
-        """Return whether all its runs have ended."""
-        return not unended(self.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,8 +173,8 @@ class Jobs:
         """Give a job another document; the same one changes nothing.
 
         Its windows go on where they stood. Where somebody is to be asked, it is submitted again
-        unless it never was, and none of its runs begins before the approval. Who is asked, one
-        of those says who are (``approver``); raises NotApproverError for others.
+        unless it never was, and none of its runs begins before the approval. Only who is asked
+        says who else is (``approver``).
         """
         seen, now = self.store.job(name), self.clock()
         section, stored = document.get("schedule"), seen.document.get("schedule")
@@ -342,10 +295,10 @@ class Jobs:
         """
         seen = self._to_approve(name, approver)
         if version not in {None, seen.version}:
-            problem = f"Job {name} has version {seen.version} by now."
-            raise JobChangedError(problem, field="version", fix="Look at it again.")
-        wanted = replace(seen, state=JobState.APPROVED)
-        return self._change(seen, wanted, by, EventKind.JOB_APPROVED)
+            problem, fix = f"Job {name} has version {seen.version} by now.", "Look at it again."
+            raise JobChangedError(problem, field="version", fix=fix)
+        approved = replace(seen, state=JobState.APPROVED)
+        return self._change(seen, approved, by, EventKind.JOB_APPROVED)
 
     def reject(self, name: str, by: str, approver: str, why: str) -> Job:
         """Send a job back to who has submitted it. Raises NotApproverError for who may not."""
@@ -365,8 +318,8 @@ class Jobs:
     def suspend(self, name: str, by: str) -> Job:
         """Start no more runs of a job; what is running is finished."""
         seen = self._in(name, *_MAY_FIRE)
-        wanted = replace(seen, state=JobState.SUSPENDED)
-        return self._change(seen, wanted, by, EventKind.JOB_SUSPENDED)
+        suspended = replace(seen, state=JobState.SUSPENDED)
+        return self._change(seen, suspended, by, EventKind.JOB_SUSPENDED)
 
     def resume(self, name: str, by: str) -> Job:
         """Let a job go on: windows that were due meanwhile are run as ``catchup`` says."""
