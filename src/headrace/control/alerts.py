@@ -14,6 +14,7 @@ import structlog
 from headrace.control.job_definitions import read_job
 from headrace.model import (
     RUNNABLE,
+    UNENDED,
     AlertKind,
     AlertPolicy,
     Job,
@@ -58,9 +59,9 @@ class AlertRules:
     """When runs were told of last that are tried for ever."""
 
     def of_end(self, run: Run, cause: str) -> Sequence[NewAlert]:
-        """Return about what a run alerts, as it is about to end.
+        """Return about what a run alerts, as it is about to end, or as it does not get on.
 
-        They are to be stored with its end. No fault of a rule keeps a run from ending: it is
+        They are to be stored with that. No fault of a rule keeps a run from ending: it is
         logged. Raises StoreUnavailableError.
 
         Args:
@@ -80,7 +81,7 @@ class AlertRules:
             return ()
 
     def _of_end(self, run: Run, cause: str) -> Sequence[NewAlert]:
-        if run.state is RunState.QUEUED:
+        if run.state in UNENDED:
             # What is tried for ever is told of once an hour.
             if self._hours.get(run.id) == self._hour:
                 return []
@@ -105,7 +106,9 @@ class AlertRules:
         self, job: Job, policy: AlertPolicy, kind: AlertKind, run: Run, what: str
     ) -> NewAlert:
         command = f"headrace job show-run {shlex.quote(job.name)} {run.id}"
-        which = self._hour if run.state is RunState.QUEUED else run.epoch
+        goes_on = run.state in UNENDED
+        which = self._hour if goes_on else run.epoch
+        subject = "fails" if goes_on else _SUBJECTS[kind]
         lines = [f"Run {run.id} of job {job.name} {what}.", "", *_lines(run), f"See: {command}"]
         return self._new(
             policy,
@@ -115,7 +118,7 @@ class AlertRules:
                 at=self.clock(),
                 job=job.name,
                 run=run.id,
-                subject=f"Run {run.id} of job {job.name} {_SUBJECTS[kind]}",
+                subject=f"Run {run.id} of job {job.name} {subject}",
                 text="\n".join(lines) + "\n",
                 details={**_facts(run), "what": what, "command": command},
             ),

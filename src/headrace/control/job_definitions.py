@@ -215,8 +215,8 @@ class AlertSettings(Settings, group="Alerts"):
         type=ConfigType.LIST,
     )
     failed: bool = setting(
-        "Whether a run that has failed alerts, once it is not tried again; one in real time, "
-        "which is tried for ever, once an hour.",
+        "Whether a run that has failed alerts, once it is not tried again; one that is tried "
+        "for ever, as in real time, or has not got on for five minutes, once an hour.",
         default=True,
     )
     late: str | None = setting(

@@ -83,7 +83,8 @@ class AlertPolicy:
         """Yield about what a run that has ended alerts, and what is to be said behind "It".
 
         Args:
-            run: As it has ended; one that is tried again alerts only if that has no end.
+            run: As it has ended; one that is tried again alerts only if that has no end. One
+                that runs has not got on for a while.
             earlier: Runs that have succeeded before, the newest first.
             cause: Why it has failed, without anything of a record.
         """
@@ -91,6 +92,8 @@ class AlertPolicy:
         attempts = "1 attempt" if run.attempt == 1 else f"{run.attempt} attempts"
         if run.state is RunState.FAILED and self.failed:
             yield AlertKind.FAILED, f"has failed after {attempts}: {cause.rstrip('.')}"
+        if run.state is RunState.RUNNING and self.failed:
+            yield AlertKind.FAILED, f"does not get on, and tries again: {cause.rstrip('.')}"
         if run.state is RunState.QUEUED and run.is_live and cause and self.failed:
             what = f"fails after {attempts}, and is tried again: {cause.rstrip('.')}"
             yield AlertKind.FAILED, what

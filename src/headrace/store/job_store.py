@@ -457,13 +457,20 @@ class JobStore:
             rows = db.execute(select(runs).where(mine)).all()
         return [run_of_row(row) for row in rows if row.epoch == epochs[row.id]]
 
-    def progress(self, run: Run, counts: Counts, error: str | None) -> None:
+    def progress(
+        self,
+        run: Run,
+        counts: Counts,
+        error: str | None,
+        alerts: Sequence[NewAlert] = (),
+    ) -> None:
         """Keep how far an attempt is, and why it does not get on if it does not.
 
-        Raises StaleEpochError.
+        ``alerts`` is what people are told of that. Raises StaleEpochError.
         """
         with self._writer.begin() as db:
             update_held(db, run, {"counts": counts.to_json(), "error": error})
+            add_alerts(db, alerts)
 
     def started(self, run: Run, application: str | None) -> None:
         """Keep which Spark application an attempt runs in. Raises StaleEpochError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ _FINAL = (ConfigError, ConfigErrors, TooManyRejectedError)
 """What a retry does not help."""
 
 
+_CODE = re.compile(r"\[[a-z_]+\.[a-z_.]+\]")
 _COUNTS_SECONDS = 5.0
 """How often it is stored how many records a run has moved so far."""
 
@@ -94,6 +96,8 @@ class _Active:
     policy: RunPolicy
     ends: _End | None = None
     lost: bool = False
+    troubled: float | None = None
+    """Since when it does not get on."""
     told: float = field(default_factory=time.monotonic)
     """When its counts were stored last."""
 
@@ -131,6 +135,8 @@ class RunWorker:
     interval: timedelta = timedelta(seconds=1)
     redact: Callable[[Exception], Exception] = as_it_is
     alerts: Callable[[Run, str], Sequence[NewAlert]] = lambda _run, _cause: ()
+    patience: timedelta = timedelta(minutes=5)
+    """How long a run may try again the same before people are told, once an hour."""
     only: str | None = None
     stuck: bool = field(default=False, init=False)
     """Whether runs of the one job are left that cannot begin."""
@@ -333,8 +339,25 @@ class RunWorker:
             elif time.monotonic() - active.told > _COUNTS_SECONDS:
                 active.told = time.monotonic()
                 counts, trouble = active.execution.counts(), active.execution.trouble()
+                alerts = self._alerts_of_trouble(active, run, trouble)
                 with suppress(StaleEpochError):  # it has ended meanwhile
-                    self.store.progress(run, counts, trouble)
+                    self.store.progress(run, counts, trouble, alerts)
+
+    def _alerts_of_trouble(
+        self, active: _Active, run: Run, trouble: str | None
+    ) -> Sequence[NewAlert]:
+        """Return what people are told of a run that has not got on for long."""
+        now = time.monotonic()
+        if trouble is None:
+            active.troubled = None
+            return ()
+        if active.troubled is None:
+            active.troubled = now
+        if now - active.troubled < self.patience.total_seconds():
+            return ()
+        # The code of an error holds nothing of a record.
+        code = _CODE.search(trouble)
+        return self.alerts(run, code[0] if code else "see its error")
 
     def _is_wanted(self, active: _Active) -> bool:
         try:

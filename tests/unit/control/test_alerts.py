@@ -151,6 +151,20 @@ def test_a_run_in_real_time_that_is_tried_for_ever_alerts_once_an_hour() -> None
     assert len(bench.alerts.alerts("orders", limit=10)) == 2
 
 
+def test_a_run_that_does_not_get_on_alerts_once_an_hour() -> None:
+    bench = Bench()
+    bench.add(0)
+    (seen,) = bench.store.waiting(NOW, NOW, lambda _: True, 1)
+    run = bench.store.take(seen, "w1", NOW, NOW + HOUR, 9, in_order=False)
+    assert run is not None
+    [made] = bench.rules.of_end(run, "[storage.unavailable]")
+    assert made.alert.subject == "Run 1 of job orders fails"
+    assert "does not get on, and tries again: [storage.unavailable]." in made.alert.text
+    bench.store.progress(run, Counts(), "away", [made])
+    assert not bench.rules.of_end(run, "[storage.unavailable]")
+    assert len(bench.alerts.alerts("orders")) == 1
+
+
 def test_a_job_says_about_what_it_alerts_and_whom() -> None:
     bench = Bench({"failed": False, "empty": True, "channels": ["ops"]})
     bench.add(0, 1)

@@ -64,7 +64,7 @@ class Execution:
         return MOVED
 
     def trouble(self) -> str | None:
-        return "The database is away."
+        return "[storage.unavailable] Jane Doe is away."
 
     def is_wanted(self) -> bool:
         return self.wanted
@@ -122,7 +122,7 @@ class Bench:
 
     def alerts(self, run: Run, cause: str) -> list[NewAlert]:
         self.causes.append((run.state, cause))
-        assert run.ended is not None
+        assert (run.ended is None) == (run.state is RunState.RUNNING)
         made = Alert(
             id=f"{run.id}-{run.epoch}", kind="failed", at=NOW, job="orders", subject="", text=""
         )
@@ -396,8 +396,23 @@ def test_a_run_in_real_time_is_tried_for_ever_and_shows_what_it_waits_for() -> N
         worker.policy = lambda _: RunPolicy(retries=0, retry_delay=timedelta(milliseconds=10))
         until(lambda: len(bench.opened) == 9)
         bench.until(RunState.RUNNING)
-        until(lambda: bench.runs()[0].error == "The database is away.")
+        until(lambda: bench.runs()[0].error == "[storage.unavailable] Jane Doe is away.")
         assert bench.runs()[0].counts == MOVED
+
+
+def test_people_are_told_of_a_run_that_does_not_get_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.worker.runs._COUNTS_SECONDS", 0.05)
+    bench = Bench()
+    bench.add(0)
+    with bench.working() as worker:
+        until(lambda: bool(bench.opened))
+        time.sleep(0.5)
+        assert not bench.causes
+        worker.patience = timedelta()
+        until(lambda: bool(bench.causes))
+    assert bench.causes[0] == (RunState.RUNNING, "[storage.unavailable]")
 
 
 def test_a_run_in_real_time_whose_job_is_offline_is_stopped() -> None:
