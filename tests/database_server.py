@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,19 +15,13 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import psutil
+from tests.free_port import free_port
 
 SECONDS = 60
 TIME_ZONE = "+05:30"
 """Of the servers: neither UTC nor likely to be the machine's, so that mistakes show."""
 numbers = count()
 """For the names of databases."""
-
-
-def _free_port() -> int:
-    """Return a port that nobody has."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @dataclass
@@ -51,7 +44,7 @@ class DatabaseServer(ABC):
     data: Path
     user: str | None
     settings: Mapping[str, str] = field(default_factory=dict)
-    port: int = field(default_factory=_free_port)
+    port: int = field(default_factory=free_port)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @classmethod

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,18 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from tests.free_port import free_port
 
 VERSION = "3.3.2"
 CONSTRAINTS = Path(__file__).with_name("airflow_constraints.txt")
 USER, PASSWORD = "headrace", "only of a test"
 PATIENCE = 180
 GRACE = 30
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 def installed(cache: Path) -> Path:

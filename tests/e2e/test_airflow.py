@@ -18,11 +18,11 @@ from tests.e2e.airflow_processes import (
     PASSWORD,
     USER,
     AirflowProcesses,
-    free_port,
     installed,
     running,
 )
 from tests.e2e.pairs import HEADRACE
+from tests.free_port import free_port
 
 if TYPE_CHECKING:
     from headrace.settings import Settings

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.free_port import free_port
 from tests.unit.metrics.test_dashboard import EXPRESSIONS
 from tests.unit.metrics.test_sampling import Jvm, sampler
 from tests.unit.metrics.told import batch, connector, told
@@ -38,12 +38,6 @@ def until(condition: Callable[[], Any]) -> Any:
         assert time.monotonic() < end
         time.sleep(0.2)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def move(book: WorkerMetrics, over: threading.Event) -> None:
