@@ -169,6 +169,21 @@ def test_a_run_in_order_waits_for_all_before_it(store: JobStore) -> None:
     assert take(store, second, in_order=True) is not None
 
 
+def test_runs_that_go_on_one_by_one_begin_in_their_order(store: JobStore) -> None:
+    create(store)
+    store.add_runs("orders", [hour(0), hour(1), hour(2), hour(-1, backfill="b")], ANN)
+    back, first, second, third = sorted(waiting(store), key=lambda r: r.boundaries.lower or "")
+    assert take(store, second, most=1) is None
+    assert take(store, third, most=9) is not None  # side by side
+    assert take(store, back, most=1) is not None
+    failed = take(store, first, most=2)
+    assert failed is not None
+    store.finish(failed, RunState.QUEUED, NOW, counts=Counts(), due=NOW + HOUR)
+    store.finish(store.run(third.id), RunState.SUCCEEDED, NOW, counts=Counts())
+    assert take(store, second, most=1) is None  # an earlier one is to be tried again
+    assert take(store, second, most=2) is not None
+
+
 def test_a_run_of_a_worker_that_is_gone_is_taken_and_the_other_is_refused(
     store: JobStore,
 ) -> None:

@@ -43,6 +43,7 @@ from .job_definitions import (
     check_copy,
     check_job,
     followed,
+    is_ordered,
     read_job,
 )
 from .job_views import Backfill, JobView
@@ -128,6 +129,7 @@ __all__ = [
     "followed",
     "from_rocketmq",
     "in_rocketmq_words",
+    "is_ordered",
     "meaning_of",
     "parse_common",
     "places_text",

@@ -151,6 +151,11 @@ def _yaml(text: str, path: Path) -> list[Any]:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = f"{path} is not YAML: {error.problem}{where}."
         raise ConfigError(problem, field="file", fix="Correct it at that place.") from error
+    except ValueError as error:  # a date that there is not
+        problem = f"{path} has a value that is none: {error}."
+        raise ConfigError(
+            problem, field="file", fix="Look at its dates and numbers."
+        ) from error
 
 
 def _check_size(text: str, path: Path) -> None:

@@ -6,11 +6,15 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.control.config_keys import errors_at, unknown_keys
+from headrace.control.connector_settings import CommonSettings, ErrorSettings
 from headrace.control.definition_forms import flat, from_sections
 from headrace.control.validation import check_definition, key_values
 from headrace.model import (
@@ -268,6 +272,8 @@ class JobSettings(RunSettings, group="Job"):
 
 
 _KEYS = {*JobSettings.config_def().keys}
+_COPY = ("name", "source", "sinks", "transforms", "predicates")
+_ALIKE = 0.75
 _SECTIONS = ("schedule", "alerts")
 """What has keys of its own below it."""
 
@@ -277,6 +283,7 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
     errors: list[ConfigError] = []
     copy = {k: v for k, v in document.items() if k not in {*_KEYS, *_SECTIONS}}
     own = flat({k: v for k, v in document.items() if k in _KEYS})
+    errors += _misspelt(copy)
     definition = _gathered(errors, lambda: _copy(copy))
     settings = _gathered(errors, lambda: JobSettings.parsed(own))
     section = document.get("schedule")
@@ -310,6 +317,18 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
         approvers=settings.approvers,
         alerts=_alert_policy(alerts),
     )
+
+
+def _misspelt(copy: dict[str, Any]) -> Iterator[ConfigError]:
+    """Take keys from a copy that look like a job's own, and yield an error for each."""
+    known = [*_KEYS, *_SECTIONS]
+    others = {*CommonSettings.config_def().keys, *ErrorSettings.config_def().keys, *_COPY}
+    for name in [each for each in copy if each not in others]:
+        text = str(name).replace("_", ".").lower()
+        near = next(iter(get_close_matches(text, [*known, *others], 1, _ALIKE)), None)
+        if near in known:
+            del copy[name]
+            yield ConfigError("Unknown key.", field=name, fix=f"Did you mean {near}?")
 
 
 def _gathered(errors: list[ConfigError], read: Callable[[], _Read]) -> _Read | None:
@@ -410,8 +429,16 @@ def _policy(settings: JobSettings, timing: ScheduleSettings) -> RunPolicy:
         depends_on_past=timing.depends_on_past,
         retries=settings.retries,
         retry_delay=_duration("retry.delay", settings.retry_delay),
-        timeout=None if settings.timeout is None else _duration("timeout", settings.timeout),
+        timeout=None if settings.timeout is None else _timeout(settings.timeout),
     )
+
+
+def _timeout(text: str) -> timedelta:
+    key = "timeout"
+    if not (found := _duration(key, text)):
+        fix = "Write how long an attempt may take, or leave it out."
+        raise invalid(key, text, "No attempt ends in no time", fix=fix)
+    return found
 
 
 def _alert_policy(settings: AlertSettings) -> AlertPolicy:
@@ -531,6 +558,29 @@ _SAMPLES: Mapping[BoundaryKind, tuple[str | None, str]] = {
     BoundaryKind.SNAPSHOT: ("1", "2"),
 }
 """Bounds of each kind, by which a copy is asked whether it can be read between such."""
+
+
+def is_ordered(definition: Definition, registry: Registry) -> bool:
+    """Return whether the windows of a copy have to be read in their order."""
+    source = definition.source
+    assert source is not None
+    plugin = registry.source(source.plugin)
+    values, _ = registry.references.values(source.config)
+    return plugin.is_ordered(plugin.config_def().parse(values))
+
+
+def share_rows(one: Boundaries, other: Boundaries) -> bool:
+    """Return whether something may lie in both of two windows of one kind.
+
+    Values are compared as numbers if all of them are, and else as texts.
+    """
+    texts = [one.lower, one.upper, other.lower, other.upper]
+    ranks: list[Any] = list(texts)
+    with suppress(InvalidOperation):
+        ranks = [None if text is None else Decimal(text) for text in texts]
+    begin, end, other_begin, other_end = ranks
+    starts = other_end is None or begin is None or begin < other_end
+    return starts and (end is None or other_begin is None or other_begin < end)
 
 
 def require_plain(boundaries: Boundaries, registry: Registry) -> None:

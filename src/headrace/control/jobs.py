@@ -16,8 +16,10 @@ from headrace.control.job_definitions import (
     NotApproverError,
     check_approvers,
     check_job,
+    is_ordered,
     read_job,
     require_plain,
+    share_rows,
     with_start,
 )
 from headrace.control.job_views import Backfill, JobView
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+_COMPARED = 100_000
+"""With how many runs a window by hand is compared."""
 _NOT_SUBMITTED = (JobState.DRAFT, JobState.REJECTED)
 _MAY_FIRE = {JobState.APPROVED, *SCHEDULED}
 _EARLIEST, _LATEST = (
@@ -386,8 +390,12 @@ class Jobs:
             # Guarantee 5: its own run would be held for made, and what comes yet never read.
             problem = f"The window up to {boundaries.upper or 'no end'} is not past."
             raise ConfigError(problem, field="upper", fix="Give a time that is past.")
+        if boundaries.upper is None and boundaries.kind is not BoundaryKind.OFFSET:
+            problem = "The window has no end, and what comes yet would never be read."
+            raise ConfigError(problem, field="upper", fix="Give an upper bound.")
         if self.store.run_of(name, boundaries) is None:
             self._check_apart(job, spec, boundaries)
+            self._check_order(spec, boundaries)
         made = NewRun(boundaries=boundaries, trigger=trigger, due=now)
         self.store.add_runs(
             name, [made], Stamp(now, by), apart=self._overlapping(spec) is not None
@@ -399,7 +407,12 @@ class Jobs:
 
     def _check_apart(self, job: Job, spec: JobSpec, boundaries: Boundaries) -> None:
         """Raise ConfigError for a window that others have a part of, where that counts."""
+        if boundaries.kind is BoundaryKind.OFFSET:
+            return  # which of two places comes first, only the source knows
         if boundaries.kind is not BoundaryKind.TIME:
+            runs = self.store.runs(job.name, limit=_COMPARED)
+            shared = [run.boundaries for run in runs if share_rows(run.boundaries, boundaries)]
+            self._refuse_shared(spec, shared)
             return
         lower, upper = boundaries.times
         lower = lower or _EARLIEST
@@ -413,6 +426,11 @@ class Jobs:
                 (lower, upper)
             ]:
                 coming = windows[-1]
+        self._refuse_shared(spec, others, coming)
+
+    def _refuse_shared(
+        self, spec: JobSpec, others: Sequence[Boundaries], coming: TimeWindow | None = None
+    ) -> None:
         if not (others or coming) or (sink := self._overlapping(spec)) is None:
             return
         found = f"A run of {others[0].lower} to {others[0].upper} has" if others else ""
@@ -435,6 +453,21 @@ class Jobs:
                 field="boundaries",
             )
         return Boundaries.between(window.lower, window.upper)
+
+    def _check_order(self, spec: JobSpec, boundaries: Boundaries) -> None:
+        """Raise ConfigError for a window behind which another was read, where order counts."""
+        upper = boundaries.times[1] if boundaries.kind is BoundaryKind.TIME else None
+        if upper is None or not is_ordered(spec.definition, self.registry):
+            return
+        end = self.store.windows_end(spec.definition.name)
+        if end is not None and end > upper:
+            raise ConfigError(
+                problem=f"The source gives changes, and windows up to {end} were read or are "
+                f"to be: what rows were before {upper} would come after what they are now.",
+                fix="Let each window be read once and in order; what is missing in a target "
+                "finds and repairs: headrace verify --repair.",
+                field="upper",
+            )
 
     def backfill(
         self,
@@ -473,6 +506,8 @@ class Jobs:
             if spec.schedule.due(window) <= now and window.upper <= reached
         ]
         todo = self._without_run(name, past) if past else []
+        if todo:
+            self._check_order(spec, Boundaries.between(todo[0].lower, todo[0].upper))
         id_ = uuid.uuid4().hex[:8]
         made = [
             NewRun(
@@ -558,8 +593,9 @@ class Jobs:
 
         Raises ConfigError where a sink would hold its rows twice then.
         """
-        self.run(name, number)
-        appending = self._appending(_offline(read_job(self.store.job(name).document)))
+        run, spec = self.run(name, number), _offline(read_job(self.store.job(name).document))
+        self._check_order(spec, run.boundaries)
+        appending = self._appending(spec)
         if appending is not None:
             raise ConfigError(
                 problem=f"{appending.plugin} appends, and would hold the window's rows twice.",

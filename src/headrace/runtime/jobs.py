@@ -8,12 +8,21 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from headrace.control import Jobs, bounded, check_copy, errors_at, followed, read_job
+from headrace.control import (
+    Jobs,
+    bounded,
+    check_copy,
+    errors_at,
+    followed,
+    is_ordered,
+    read_job,
+)
 from headrace.model import (
     RUNNABLE,
     Counts,
     JobState,
     Mode,
+    Overlap,
     Run,
     RunPolicy,
     RunState,
@@ -277,7 +286,10 @@ class RunOpener(RunPlanner):
         A document that cannot be read fails its run alone, once that is opened.
         """
         try:
-            return read_job(self.jobs.job(job).document).policy
+            spec = read_job(self.jobs.job(job).document)
+            if is_ordered(spec.definition, self.planner.registry):
+                return replace(spec.policy, overlap=Overlap.QUEUE, depends_on_past=True)
+            return spec.policy  # noqa: TRY300 - what cannot be read is below
         except (ConfigErrors, JobNotFoundError):
             return RunPolicy()
 

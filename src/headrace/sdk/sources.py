@@ -375,6 +375,15 @@ class SourceConnector(Connector):
         return None
 
     @classmethod
+    def is_ordered(cls, config: Config) -> bool:
+        """Return whether windows have to be read in their order, each once.
+
+        So it is where records are changes of rows: an older one would undo a newer one. By
+        default they may be read in any order.
+        """
+        return False
+
+    @classmethod
     def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
         """Return a configuration that reads what lies in boundaries and has ended then.
 

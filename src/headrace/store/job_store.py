@@ -40,6 +40,7 @@ from headrace.model import (
     is_realtime,
     memory_name,
 )
+from headrace.sdk import BoundaryKind
 from headrace.sdk.boundaries import Boundaries
 from headrace.store.alert_store import NewAlert, add_alerts
 from headrace.store.backfills import Backfills
@@ -415,15 +416,19 @@ class JobStore:
             )
             if db.execute(running).scalar_one() >= side_by_side:
                 return None
-            if in_order:
-                lower = seen.boundaries.lower or ""
-                earlier = select(func.count()).where(
+            # One by one is in their order, also where an earlier one is to be tried again.
+            is_time = seen.boundaries.kind is BoundaryKind.TIME and not seen.is_live
+            one_by_one = side_by_side == 1 and is_time and not seen.stop_asked
+            if in_order or one_by_one:
+                waits = and_(_R.state == RunState.QUEUED.value, _MAY_GO_ON)
+                mine = and_(waits, _is(_R.backfill, seen.backfill))
+                earlier = select(_R.id).where(
                     others,
                     _R.trigger != Trigger.REALTIME.value,
-                    _R.lower < lower,
-                    _R.state.in_(_LEFT),
+                    _R.lower < (seen.boundaries.lower or ""),
+                    _R.state.in_(_LEFT) if in_order else mine,
                 )
-                if db.execute(earlier).scalar_one():
+                if db.execute(earlier.limit(1)).scalar() is not None:
                     return None
             same = and_(
                 _R.id == seen.id, _R.epoch == seen.epoch, _R.state.in_(_WAITING), _MAY_GO_ON

@@ -141,6 +141,11 @@ class ChangeSource(SourceConnector):
 
     @override
     @classmethod
+    def is_ordered(cls, config: Config) -> bool:
+        return True
+
+    @override
+    @classmethod
     def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
         return filled_in(config, boundaries, snapshot_mode=SnapshotMode.NO_DATA.value)
 

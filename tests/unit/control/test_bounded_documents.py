@@ -91,3 +91,11 @@ def test_a_file_that_is_not_utf_8_is_said_to_be(tmp_path: Path, name: str) -> No
         read_documents(file)
     file.write_bytes(b"\xef\xbb\xbf" + '{"name": "caf\u00e9"}'.encode())
     assert read_documents(file) == [{"name": "caf\u00e9"}]
+
+
+@pytest.mark.parametrize("text", ["2026-02-30", "2026-13-01T00:00:00"])
+def test_a_date_that_there_is_not_is_an_error_of_its_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"name: a\nschedule:\n  start: {text}\n")
+    with pytest.raises(ConfigError, match=r"must be in|out of range"):
+        read_documents(file)

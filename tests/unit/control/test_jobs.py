@@ -1,6 +1,7 @@
 """What is done with jobs keeps their windows whole, and runs no document unapproved."""
 
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ from headrace.scheduler import Scheduler
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
 from headrace.store import JobChangedError, JobStore, memory_database
 from headrace_plugins.connectors.console import ConsoleSink
+from headrace_plugins.connectors.file.source import FileSource
 
 START = datetime(2024, 3, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -564,3 +566,67 @@ def test_many_runs_that_never_began_are_deleted_with_their_job_at_once(desk: Des
     began = time.process_time()
     desk.jobs.delete("flights", "ann")
     assert time.process_time() - began < 2
+
+
+def test_changes_are_read_once_and_in_order(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older change would undo a newer one."""
+    monkeypatch.setattr(FileSource, "is_ordered", classmethod(lambda _cls, _config: True))
+    appends(monkeypatch, does=False)
+    desk.make(catchup="none")
+    desk.tick()
+    desk.now = START + 4 * HOUR
+    desk.tick()
+    [run] = execute(desk.jobs)
+    with pytest.raises(ConfigError, match="gives changes"):
+        desk.jobs.trigger("flights", "ann", "2024-03-30T00:00:00Z", "2024-03-30T01:00:00Z")
+    with pytest.raises(ConfigError, match="gives changes"):
+        desk.jobs.backfill("flights", START, START + 2 * HOUR, "ann")
+    desk.jobs.rerun("flights", run.id, "ann")  # the newest
+    execute(desk.jobs)
+    desk.now += HOUR
+    desk.tick()
+    execute(desk.jobs)
+    with pytest.raises(ConfigError, match="gives changes"):
+        desk.jobs.rerun("flights", run.id, "ann")
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "shares"),
+    [
+        ("0", "100", True),
+        ("99", "1000", True),
+        ("100", "1000", False),
+        ("-5", "5", False),
+        ("7", "9", True),
+        ("a", "b", False),
+    ],
+)
+def test_windows_of_values_that_share_a_part_are_refused_where_that_counts(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, lower: str, upper: str, *, shares: bool
+) -> None:
+    appends(monkeypatch)
+    desk.jobs.create(document(boundaries="value", schedule=None), "ann")
+    desk.jobs.submit("flights", "ann")
+    desk.jobs.trigger("flights", "ann", "5", "100")
+    with pytest.raises(ConfigError) if shares else nullcontext():
+        desk.jobs.trigger("flights", "ann", lower, upper)
+    with pytest.raises(ConfigError, match="has no end"):
+        desk.jobs.trigger("flights", "ann", "1000", None)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("retrys", "retries"), ("retry_delay", "retry.delay"), ("alert", "alerts")],
+)
+def test_a_misspelt_key_of_a_job_names_the_one_that_was_meant(key: str, meant: str) -> None:
+    with pytest.raises(ConfigErrors) as raised:
+        read_job({**document(), key: 3})
+    [error] = raised.value.errors
+    assert (error.field, error.fix) == (key, f"Did you mean {meant}?")
+
+
+def test_an_attempt_has_to_have_time() -> None:
+    with pytest.raises(ConfigError, match="No attempt ends in no time"):
+        read_job(document(timeout="0"))

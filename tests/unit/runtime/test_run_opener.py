@@ -21,6 +21,7 @@ from headrace.store import Store
 from headrace.store.job_store import JobStore
 from headrace.topics import Topics
 from headrace.worker import NotWantedError
+from headrace_plugins.connectors.file.source import FileSource
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ONCE = {"once": True, "start": "2013-01-01T00:00:00", "end": "2013-01-02T00:00:00"}
@@ -228,3 +229,14 @@ def test_a_window_that_is_left_of_a_job_in_real_time_replaces_its_rows(desk: Des
     config = desk.opener.open(run).definition.sinks[0].config
     assert config["replace.window.from"] == "2013-01-01T00:00:00+00:00"
     assert config["replace.window.to"] == "2013-01-02T00:00:00+00:00"
+
+
+def test_changes_are_read_window_by_window_whatever_the_job_says(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parallel = {**ONCE, "overlap": "parallel", "parallel": 4}
+    desk.jobs.create(desk.document(1, schedule=parallel), "ann")
+    assert desk.opener.policy("a").side_by_side == 4
+    monkeypatch.setattr(FileSource, "is_ordered", classmethod(lambda _cls, _config: True))
+    policy = desk.opener.policy("a")
+    assert (policy.side_by_side, policy.depends_on_past) == (1, True)

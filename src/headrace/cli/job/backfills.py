@@ -50,7 +50,11 @@ def backfill(
         begin, end = bound_of(job, lower, "--lower"), bound_of(job, upper, "--upper")
         found = client.jobs.backfill(name, begin, end, chunk=chunk)
         if not found["total"]:
-            terminal.note(f"All past windows of that range have runs: headrace job runs {name}")
+            start = (job["document"].get("schedule") or {}).get("start")
+            terminal.note(
+                "No past window of that range is left to run. The schedule begins at "
+                f"{start}; those that have run: headrace job runs {name}"
+            )
         elif wait:
             if not terminal.as_json:
                 terminal.note(f"{name}: backfill {found['id']}, {found['total']} runs")

@@ -14,6 +14,7 @@ from headrace.sdk import (
     FrameSource,
     Lag,
     Position,
+    RetriableError,
     SourceError,
     StateError,
     check_range,
@@ -148,6 +149,12 @@ class DeltaReader(FrameSource):
         if begin is not None and begin.snapshot and not files:
             return start  # nothing is lost by beginning later
         if end.order <= place.order and (begin is None or begin.snapshot or end.version < 0):
+            last = self.settings.ending_version
+            if self.settings.window is not None and last is not None and newest < last:
+                raise RetriableError(
+                    problem=f"The window has version {last}, and the newest is {newest}.",
+                    fix="Wait until it is committed.",
+                )
             return start
         return self._position(end, begin, limit.until)
 

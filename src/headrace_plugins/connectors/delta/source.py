@@ -162,6 +162,11 @@ class DeltaSource(SourceConnector):
 
     @override
     @classmethod
+    def is_ordered(cls, config: Config) -> bool:
+        return DeltaSourceSettings.from_config(config).read_change_feed
+
+    @override
+    @classmethod
     def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
         column = DeltaSourceSettings.from_config(config).window_column
         if boundaries.kind is BoundaryKind.SNAPSHOT:

@@ -39,8 +39,8 @@ def place_since(dump: Dump, files: Sequence[str], since: datetime) -> Offset | N
         raise ConfigError(
             problem=f"The binary log begins at {datetime.fromtimestamp(began, UTC)}, with "
             f"{files[0]}.",
-            fix="Name a later time, or read tables as they are now: headrace connector tables "
-            "resync NAME TABLE.",
+            fix="Name a later time, or read tables as they are now: a connector by headrace "
+            "connector tables resync NAME TABLE, a job by a copy with the source jdbc.",
             field="offsets",
         )
     for ts, kind, size, pos in headers:

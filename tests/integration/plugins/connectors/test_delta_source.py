@@ -16,7 +16,15 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from tests.task_doubles import Context
 
-from headrace.sdk import DataLostError, Position, ReadLimit, SourceError
+from headrace.sdk import (
+    Boundaries,
+    BoundaryKind,
+    DataLostError,
+    Position,
+    ReadLimit,
+    RetriableError,
+    SourceError,
+)
 from headrace.sdk.deltalog import write_commit
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta import DeltaSource
@@ -99,6 +107,21 @@ class Reading:
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> Table:
     return Table(spark, tmp_path / "table")
+
+
+def test_a_window_of_versions_waits_for_those_that_are_not_there_yet(table: Table) -> None:
+    table.create()
+    table.append(1)
+    bounds = Boundaries(BoundaryKind.SNAPSHOT, "1", "3")
+    config = DeltaSource.config_def().parse({"path": str(table.path)})
+    keys = DeltaSource.fill_in_boundaries(config, bounds)
+    reading = table.read(**{k.replace(".", "_"): v for k, v in keys.items() if k != "path"})
+    assert reading.ids() == [1]
+    with pytest.raises(RetriableError, match="has version 2, and the newest is 1"):
+        reading.ids()
+    table.append(2)
+    assert reading.ids() == [2]
+    assert reading.task.ended(reading.at)
 
 
 def test_a_snapshot_comes_first_and_then_what_is_appended(table: Table) -> None:
