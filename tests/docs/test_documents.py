@@ -125,9 +125,11 @@ class Reader:
     @contextmanager
     def background(self, command: str) -> Iterator[None]:
         log = self.folder / ".background.log"
+        # Who runs tests behind a shell's `&` has interrupts ignored, and so have these then.
+        interruptible = f"exec env --default-signal=INT {command}"
         with log.open("a") as output:
             process = subprocess.Popen(
-                [BASH, "-c", f"exec {command}"],
+                [BASH, "-c", interruptible],
                 cwd=self.folder,
                 env=self.environment(),
                 stdout=output,
