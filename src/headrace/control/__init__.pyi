@@ -37,17 +37,9 @@ from .files import (
     read_documents,
     served,
 )
-from .job_definitions import (
-    NotApproverError,
-    bounded,
-    check_copy,
-    check_job,
-    followed,
-    is_ordered,
-    read_job,
-)
-from .job_views import Backfill, JobView
-from .jobs import BackfillNotFoundError, Jobs
+from .job_definitions import bounded, check_copy, check_job, followed, read_job
+from .job_windows import is_ordered
+from .jobs import Backfill, BackfillNotFoundError, Jobs, JobView, NotApproverError
 from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
 from .planning import (
     REPLAYS,

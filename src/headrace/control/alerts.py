@@ -55,8 +55,6 @@ class AlertRules:
     made: Callable[[AlertKind], None] = lambda _: None
     _specs: dict[str, tuple[object, JobSpec | None]] = field(default_factory=dict)
     """What the documents of jobs say, each by its identity and version."""
-    _hours: dict[int, str] = field(default_factory=dict)
-    """When runs were told of last that are tried for ever."""
 
     def of_end(self, run: Run, cause: str) -> Sequence[NewAlert]:
         """Return about what a run alerts, as it is about to end, or as it does not get on.
@@ -81,12 +79,9 @@ class AlertRules:
             return ()
 
     def _of_end(self, run: Run, cause: str) -> Sequence[NewAlert]:
-        if run.state in UNENDED:
-            # What is tried for ever is told of once an hour.
-            if self._hours.get(run.id) == self._hour:
-                return []
-            self._hours[run.id] = self._hour
         job = self.jobs.job(run.job)
+        if run.state in UNENDED and self.alerts.has(_alert_id(job, run, self.clock())):
+            return []  # what is tried for ever is told of once an hour
         policy = self._policy(job)
         earlier: Sequence[Run] = ()
         if policy.compares and run.state is RunState.SUCCEEDED:
@@ -98,24 +93,19 @@ class AlertRules:
             for kind, what in policy.findings(run, earlier, cause)
         ]
 
-    @property
-    def _hour(self) -> str:
-        return f"{self.clock():%Y%m%d%H}"
-
     def _alert(
         self, job: Job, policy: AlertPolicy, kind: AlertKind, run: Run, what: str
     ) -> NewAlert:
         command = f"headrace job show-run {shlex.quote(job.name)} {run.id}"
-        goes_on = run.state in UNENDED
-        which = self._hour if goes_on else run.epoch
-        subject = "fails" if goes_on else _SUBJECTS[kind]
+        now = self.clock()
+        subject = "fails" if run.state in UNENDED else _SUBJECTS[kind]
         lines = [f"Run {run.id} of job {job.name} {what}.", "", *_lines(run), f"See: {command}"]
         return self._new(
             policy,
             Alert(
-                id=f"{job.uid}-{run.id}-{which}-{kind}",
+                id=_alert_id(job, run, now, kind),
                 kind=kind.value,
-                at=self.clock(),
+                at=now,
                 job=job.name,
                 run=run.id,
                 subject=f"Run {run.id} of job {job.name} {subject}",
@@ -245,6 +235,12 @@ _SUBJECTS: Mapping[AlertKind, str] = {
     AlertKind.DURATION: "has taken an unusual time",
     AlertKind.ROWS: "has read an unusual number of records",
 }
+
+
+def _alert_id(job: Job, run: Run, now: datetime, kind: AlertKind = AlertKind.FAILED) -> str:
+    """Return what tells an alert about an attempt, or about an hour of one that goes on."""
+    which = f"{now:%Y%m%d%H}" if run.state in UNENDED else run.epoch
+    return f"{job.uid}-{run.id}-{which}-{kind}"
 
 
 def _version(job: Job) -> tuple[str, int]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.control.config_keys import errors_at, unknown_keys
 from headrace.control.connector_settings import CommonSettings, ErrorSettings
 from headrace.control.definition_forms import flat, from_sections
+from headrace.control.job_windows import require_plain
 from headrace.control.validation import check_definition, key_values
 from headrace.model import (
     AlertPolicy,
@@ -44,7 +43,6 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
-from headrace.sdk.errors import Category
 from headrace.sdk.sensitive import secrets_in
 
 if TYPE_CHECKING:
@@ -67,13 +65,6 @@ _ANY_START = "1970-01-01T00:00:00"
 """Of a document that is only checked: what is stored says where it starts."""
 _YEARS = range(1900, 3000)
 _MOST = 366 * 24 * 3600  # seconds; a delay or a retry that is longer is a mistake
-
-
-class NotApproverError(HeadraceError):
-    """Only the approvers of a job may approve or reject it, or say who its approvers are."""
-
-    code: ClassVar[str] = "job.not_approver"
-    category: ClassVar[Category] = Category.CONFIG
 
 
 def _interval(name: str, value: object) -> Interval:
@@ -496,27 +487,6 @@ def check_copy(
     return spec, [*found, *plain_secrets(spec.definition, registry)]
 
 
-def check_approvers(
-    before: JobSpec, spec: JobSpec, approver: str | None, others: Collection[str]
-) -> None:
-    """Raise NotApproverError where an edit takes the approval away from those who have it.
-
-    Args:
-        before: What the job was.
-        spec: What it is to be.
-        approver: Who edits it.
-        others: Who may approve every job.
-    """
-    named = before.approvers
-    if not named or set(named) == set(spec.approvers) or approver in {*named, *others}:
-        return
-    raise NotApproverError(
-        problem=f"Only who approves job {before.definition.name} says who else does.",
-        fix=f"Leave the approvers as they are, or ask one of: {', '.join(named)}.",
-        field="approvers",
-    )
-
-
 def plain_secrets(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
     """Yield an error for each secret that is written out.
 
@@ -558,43 +528,6 @@ _SAMPLES: Mapping[BoundaryKind, tuple[str | None, str]] = {
     BoundaryKind.SNAPSHOT: ("1", "2"),
 }
 """Bounds of each kind, by which a copy is asked whether it can be read between such."""
-
-
-def is_ordered(definition: Definition, registry: Registry) -> bool:
-    """Return whether the windows of a copy have to be read in their order."""
-    source = definition.source
-    assert source is not None
-    plugin = registry.source(source.plugin)
-    values, _ = registry.references.values(source.config)
-    return plugin.is_ordered(plugin.config_def().parse(values))
-
-
-def share_rows(one: Boundaries, other: Boundaries) -> bool:
-    """Return whether something may lie in both of two windows of one kind.
-
-    Values are compared as numbers if all of them are, and else as texts.
-    """
-    texts = [one.lower, one.upper, other.lower, other.upper]
-    ranks: list[Any] = list(texts)
-    with suppress(InvalidOperation):
-        ranks = [None if text is None else Decimal(text) for text in texts]
-    begin, end, other_begin, other_end = ranks
-    starts = other_end is None or begin is None or begin < other_end
-    return starts and (end is None or other_begin is None or other_begin < end)
-
-
-def require_plain(boundaries: Boundaries, registry: Registry) -> None:
-    """Raise ConfigError for a bound that a configuration would have another value for.
-
-    Guarantee 6: who gives bounds may not write configurations, and so read secrets.
-    """
-    for name, bound in (("lower", boundaries.lower), ("upper", boundaries.upper)):
-        if bound is not None and registry.references.has_any(bound):
-            raise ConfigError(
-                problem=f"A bound holds no reference, as {bound} does.",
-                fix="Write the value itself.",
-                field=name,
-            )
 
 
 def bounded(definition: Definition, boundaries: Boundaries, registry: Registry) -> Definition:

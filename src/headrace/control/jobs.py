@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 
 from headrace.control.alerts import check_channels
-from headrace.control.job_definitions import (
-    NotApproverError,
-    check_approvers,
-    check_job,
-    is_ordered,
-    read_job,
-    require_plain,
-    share_rows,
-    with_start,
-)
-from headrace.control.job_views import Backfill, JobView
+from headrace.control.job_definitions import check_job, read_job, with_start
+from headrace.control.job_windows import JobWindows, require_plain
 from headrace.evolution import plugin_keys
 from headrace.model import (
     RUNNABLE,
@@ -33,13 +23,13 @@ from headrace.model import (
     JobSpec,
     JobState,
     Mode,
-    PluginSpec,
+    Registration,
     Run,
     RunState,
     Stamp,
-    TimeWindow,
     Trigger,
     in_chunks,
+    unended,
 )
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
 from headrace.sdk.errors import Category, HeadraceError
@@ -49,20 +39,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.plugins import Registry
-    from headrace.sdk import SinkConnector
-    from headrace.sdk.config import Config
     from headrace.store import JobStore, RegistrationStore
 
 log = structlog.get_logger(__name__)
 
-_COMPARED = 100_000
-"""With how many runs a window by hand is compared."""
 _NOT_SUBMITTED = (JobState.DRAFT, JobState.REJECTED)
 _MAY_FIRE = {JobState.APPROVED, *SCHEDULED}
-_EARLIEST, _LATEST = (
-    time.replace(tzinfo=UTC)
-    for time in (datetime.min, datetime.max)  # noqa: DTZ901 - with a zone
-)
+
+
+class NotApproverError(HeadraceError):
+    """Only the approvers of a job may approve or reject it, or say who its approvers are."""
+
+    code: ClassVar[str] = "job.not_approver"
+    category: ClassVar[Category] = Category.CONFIG
 
 
 class BackfillNotFoundError(HeadraceError):
@@ -70,6 +59,52 @@ class BackfillNotFoundError(HeadraceError):
 
     code: ClassVar[str] = "backfill.not_found"
     category: ClassVar[Category] = Category.CONFIG
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """A job as it is shown.
+
+    Args:
+        spec: What its document says; None where this version cannot read it.
+        approvers: Who may approve it.
+        runs: How many runs it has in each state.
+        fires: When its next windows are due; none while its schedule makes no runs.
+        registration: What the outside scheduler has of it that is to wake it, if there is one.
+    """
+
+    job: Job
+    spec: JobSpec | None
+    approvers: Sequence[str]
+    runs: Mapping[RunState, int]
+    newest: Run | None
+    fires: Sequence[datetime]
+    registration: Registration | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backfill:
+    """How far a backfill is.
+
+    Args:
+        id: What it is called.
+        runs: How many of its runs are in each state.
+        paused: Whether those that wait do not begin until it is resumed.
+    """
+
+    id: str
+    job: str
+    runs: Mapping[RunState, int]
+    paused: bool = False
+
+    @property
+    def total(self) -> int:
+        return sum(self.runs.values())
+
+    @property
+    def done(self) -> bool:
+        """Return whether all its runs have ended."""
+        return not unended(self.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +130,11 @@ class Jobs:
     channels: Collection[str] = field(default=())
     check_engine: Callable[[JobSpec], None] = lambda _: None
     registrations: RegistrationStore | None = None
+
+    @property
+    def windows(self) -> JobWindows:
+        """What windows may be run."""
+        return JobWindows(self.store, self.registry)
 
     def views(self) -> list[JobView]:
         return [self._view(job, 1) for job in self.store.jobs()]
@@ -193,7 +233,7 @@ class Jobs:
         if written == seen.document:
             return seen
         if seen.state is not JobState.DRAFT and before is not None:
-            check_approvers(before, spec, approver, self.approvers)
+            self._check_approvers(before, spec, approver)
         self.check_engine(spec)
         wanted = replace(seen, document=written, version=seen.version + 1, engine=spec.engine)
         if spec.mode is Mode.REALTIME:
@@ -240,7 +280,7 @@ class Jobs:
         newest = next(iter(self.store.runs(name, limit=1)), None)
         if since is not None or newest is None or newest.is_live:
             return
-        if (appending := self._appending(spec)) is not None:
+        if (appending := self.windows.appending(spec)) is not None:
             raise ConfigError(
                 problem="No schedule says up to where the job has read, so real time would "
                 f"begin anew, and {appending.plugin} would hold rows twice.",
@@ -254,7 +294,7 @@ class Jobs:
         is_ahead = schedule is not None and schedule.local(schedule.start) >= now
         if is_ahead or (schedule is None and spec.after is None):
             return
-        if (appending := self._appending(spec)) is not None:
+        if (appending := self.windows.appending(spec)) is not None:
             raise ConfigError(
                 problem="Rows of the first windows were delivered in real time, and "
                 f"{appending.plugin} would hold them twice.",
@@ -273,7 +313,11 @@ class Jobs:
         if is_longer and old is not None and old.end is not None:
             return old.local(old.end)  # it has come to its end there
         # Another schedule is new, but for what its windows would write twice.
-        return None if self._overlapping(spec) is None else self.store.windows_end(seen.name)
+        return (
+            None
+            if self.windows.overlapping(spec) is None
+            else self.store.windows_end(seen.name)
+        )
 
     def _checked(self, document: Mapping[str, Any], since: datetime | None = None) -> JobSpec:
         spec = check_job(document, self.registry, since)
@@ -318,6 +362,18 @@ class Jobs:
             fix = f"Ask one of: {', '.join(named)}." if named else "Nobody has to approve it."
             raise NotApproverError(problem, field="approvers", fix=fix)
         return self._in(name, JobState.SUBMITTED)
+
+    def _check_approvers(self, before: JobSpec, spec: JobSpec, editor: str | None) -> None:
+        """Raise NotApproverError where an edit takes the approval from those who have it."""
+        named = before.approvers
+        same = set(named) == set(spec.approvers)
+        if not named or same or editor in {*named, *self.approvers}:
+            return
+        raise NotApproverError(
+            problem=f"Only who approves job {before.definition.name} says who else does.",
+            fix=f"Leave the approvers as they are, or ask one of: {', '.join(named)}.",
+            field="approvers",
+        )
 
     def suspend(self, name: str, by: str) -> Job:
         """Start no more runs of a job; what is running is finished."""
@@ -386,62 +442,24 @@ class Jobs:
         else:
             boundaries = Boundaries(spec.kind, lower, upper)
             require_plain(boundaries, self.registry)
-        if boundaries.kind is BoundaryKind.TIME and (boundaries.times[1] or _LATEST) > now:
-            # Guarantee 5: its own run would be held for made, and what comes yet never read.
-            problem = f"The window up to {boundaries.upper or 'no end'} is not past."
-            raise ConfigError(problem, field="upper", fix="Give a time that is past.")
         if boundaries.upper is None and boundaries.kind is not BoundaryKind.OFFSET:
             problem = "The window has no end, and what comes yet would never be read."
             raise ConfigError(problem, field="upper", fix="Give an upper bound.")
+        if boundaries.kind is BoundaryKind.TIME and (boundaries.times[1] or now) > now:
+            # Guarantee 5: its own run would be held for made, and what comes yet never read.
+            problem = f"The window up to {boundaries.upper} is not past."
+            raise ConfigError(problem, field="upper", fix="Give a time that is past.")
         if self.store.run_of(name, boundaries) is None:
-            self._check_apart(job, spec, boundaries)
-            self._check_order(spec, boundaries)
+            self.windows.check_apart(job, spec, boundaries)
+            self.windows.check_order(spec, boundaries)
         made = NewRun(boundaries=boundaries, trigger=trigger, due=now)
         self.store.add_runs(
-            name, [made], Stamp(now, by), apart=self._overlapping(spec) is not None
+            name, [made], Stamp(now, by), apart=self.windows.overlapping(spec) is not None
         )
         found = self.store.run_of(name, boundaries)
         assert found is not None
         self.changed()
         return found
-
-    def _check_apart(self, job: Job, spec: JobSpec, boundaries: Boundaries) -> None:
-        """Raise ConfigError for a window that others have a part of, where that counts."""
-        if boundaries.kind is BoundaryKind.OFFSET:
-            return  # which of two places comes first, only the source knows
-        if boundaries.kind is not BoundaryKind.TIME:
-            runs = self.store.runs(job.name, limit=_COMPARED)
-            shared = [run.boundaries for run in runs if share_rows(run.boundaries, boundaries)]
-            self._refuse_shared(spec, shared)
-            return
-        lower, upper = boundaries.times
-        lower = lower or _EARLIEST
-        assert upper is not None
-        others = self.store.windows(job.name, lower, upper)
-        coming = None
-        if job.cursor is not None and spec.schedule is not None and upper > job.cursor:
-            # What the schedule has not come to yet: its windows, or nothing that cuts them.
-            windows = spec.schedule.windows_in(lower, upper)
-            if [(max(each.lower, job.cursor), each.upper) for each in windows] != [
-                (lower, upper)
-            ]:
-                coming = windows[-1]
-        self._refuse_shared(spec, others, coming)
-
-    def _refuse_shared(
-        self, spec: JobSpec, others: Sequence[Boundaries], coming: TimeWindow | None = None
-    ) -> None:
-        if not (others or coming) or (sink := self._overlapping(spec)) is None:
-            return
-        found = f"A run of {others[0].lower} to {others[0].upper} has" if others else ""
-        if coming is not None:
-            found = f"The schedule's window of {coming.lower} to {coming.upper} will have"
-        raise ConfigError(
-            problem=f"{found} a part of the window, and {sink.plugin} may hold the rows of "
-            "that part twice, or not at all.",
-            fix="Give bounds that no run has a part of, or write by upsert.",
-            field="lower",
-        )
 
     def _newest_past(self, spec: JobSpec) -> Boundaries:
         schedule, now = spec.schedule, self.clock()
@@ -453,21 +471,6 @@ class Jobs:
                 field="boundaries",
             )
         return Boundaries.between(window.lower, window.upper)
-
-    def _check_order(self, spec: JobSpec, boundaries: Boundaries) -> None:
-        """Raise ConfigError for a window behind which another was read, where order counts."""
-        upper = boundaries.times[1] if boundaries.kind is BoundaryKind.TIME else None
-        if upper is None or not is_ordered(spec.definition, self.registry):
-            return
-        end = self.store.windows_end(spec.definition.name)
-        if end is not None and end > upper:
-            raise ConfigError(
-                problem=f"The source gives changes, and windows up to {end} were read or are "
-                f"to be: what rows were before {upper} would come after what they are now.",
-                fix="Let each window be read once and in order; what is missing in a target "
-                "finds and repairs: headrace verify --repair.",
-                field="upper",
-            )
 
     def backfill(
         self,
@@ -505,9 +508,9 @@ class Jobs:
             for window in windows
             if spec.schedule.due(window) <= now and window.upper <= reached
         ]
-        todo = self._without_run(name, past) if past else []
+        todo = self.windows.left_of(name, past) if past else []
         if todo:
-            self._check_order(spec, Boundaries.between(todo[0].lower, todo[0].upper))
+            self.windows.check_order(spec, Boundaries.between(todo[0].lower, todo[0].upper))
         id_ = uuid.uuid4().hex[:8]
         made = [
             NewRun(
@@ -519,23 +522,10 @@ class Jobs:
             for windows in in_chunks(todo, chunk)
         ]
         self.store.add_runs(
-            name, made, Stamp(now, by), apart=self._overlapping(spec) is not None
+            name, made, Stamp(now, by), apart=self.windows.overlapping(spec) is not None
         )
         self.changed()
         return Backfill(id=id_, job=name, runs=self.store.counts(name, id_))
-
-    def _without_run(self, name: str, windows: Sequence[TimeWindow]) -> list[TimeWindow]:
-        """Return those of windows that no run has a part of; both are in their order."""
-        spans = self.store.windows(name, windows[0].lower, windows[-1].upper)
-        times = (span.times for span in spans)
-        left = deque(sorted((lower or _EARLIEST, upper or _LATEST) for lower, upper in times))
-        reached, found = _EARLIEST, []
-        for window in windows:
-            while left and left[0][0] < window.upper:
-                reached = max(reached, left.popleft()[1])
-            if reached <= window.lower:
-                found.append(window)
-        return found
 
     def backfill_of(self, name: str, backfill: str) -> Backfill:
         """Return how far a backfill is. Raises BackfillNotFoundError."""
@@ -594,8 +584,8 @@ class Jobs:
         Raises ConfigError where a sink would hold its rows twice then.
         """
         run, spec = self.run(name, number), _offline(read_job(self.store.job(name).document))
-        self._check_order(spec, run.boundaries)
-        appending = self._appending(spec)
+        self.windows.check_order(spec, run.boundaries)
+        appending = self.windows.appending(spec)
         if appending is not None:
             raise ConfigError(
                 problem=f"{appending.plugin} appends, and would hold the window's rows twice.",
@@ -610,24 +600,6 @@ class Jobs:
         found = self.store.run_again(number, stamp, from_beginning=from_beginning)
         self.changed()
         return found
-
-    def _appending(self, spec: JobSpec) -> PluginSpec | None:
-        """Return a sink that would hold rows twice that are written twice; None if all may."""
-        return self._sink_without(spec, lambda plugin, config: plugin.repeatable(config))
-
-    def _overlapping(self, spec: JobSpec) -> PluginSpec | None:
-        """Return a sink whose windows must share no part; None if all may."""
-        return self._sink_without(spec, lambda plugin, config: plugin.takes_overlaps(config))
-
-    def _sink_without(
-        self, spec: JobSpec, may: Callable[[type[SinkConnector], Config], bool]
-    ) -> PluginSpec | None:
-        for sink in spec.definition.sinks:
-            plugin = self.registry.sink(sink.plugin)
-            values, _ = self.registry.references.values(sink.config)
-            if not may(plugin, plugin.config_def().parse(values)):
-                return sink
-        return None
 
     def _in(self, name: str, *states: JobState) -> Job:
         job = self.store.job(name)

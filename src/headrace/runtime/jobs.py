@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -270,6 +270,9 @@ class RunOpener(RunPlanner):
 
     maker: TaskMaker
     worker: Callable[[Sequence[Events], bool], Worker]
+    _ordered: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """Whether windows are read in order, by a job's identity and version: it is asked for each
+    look, and may have to ask for secrets."""
 
     def open(self, run: Run) -> RunExecution:
         """Return the execution of a run. Raises what is wrong with its job by now."""
@@ -286,12 +289,17 @@ class RunOpener(RunPlanner):
         A document that cannot be read fails its run alone, once that is opened.
         """
         try:
-            spec = read_job(self.jobs.job(job).document)
-            if is_ordered(spec.definition, self.planner.registry):
-                return replace(spec.policy, overlap=Overlap.QUEUE, depends_on_past=True)
-            return spec.policy  # noqa: TRY300 - what cannot be read is below
+            found = self.jobs.job(job)
+            spec = read_job(found.document)
         except (ConfigErrors, JobNotFoundError):
             return RunPolicy()
+        version = found.uid, found.version
+        if version not in self._ordered:
+            with suppress(ConfigErrors):  # its runs fail of that
+                self._ordered[version] = is_ordered(spec.definition, self.planner.registry)
+        if self._ordered.get(version):
+            return replace(spec.policy, overlap=Overlap.QUEUE, depends_on_past=True)
+        return spec.policy
 
 
 @dataclass(frozen=True, kw_only=True)

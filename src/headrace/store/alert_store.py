@@ -129,6 +129,12 @@ class AlertStore:
                 add_alerts(db, alerts_of(found))
             return len(found)
 
+    def has(self, alert: str) -> bool:
+        """Return whether an alert of an id was made."""
+        with self._engine.connect() as db:
+            query = select(_A.id).where(_A.alert == alert).limit(1)
+            return db.execute(query).scalar() is not None
+
     def alerts(
         self, job: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> Sequence[StoredAlert]:

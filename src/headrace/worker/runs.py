@@ -46,9 +46,10 @@ _FINAL = (ConfigError, ConfigErrors, TooManyRejectedError)
 """What a retry does not help."""
 
 
-_CODE = re.compile(r"\[[a-z_]+\.[a-z_.]+\]")
 _COUNTS_SECONDS = 5.0
 """How often it is stored how many records a run has moved so far."""
+_CODE = re.compile(r"\[[a-z_]+\.[a-z_.]+\]")
+"""The code of an error, in its text."""
 
 
 class Execution(Protocol):
@@ -355,7 +356,7 @@ class RunWorker:
             active.troubled = now
         if now - active.troubled < self.patience.total_seconds():
             return ()
-        # The code of an error holds nothing of a record.
+        # Its code holds nothing of a record.
         code = _CODE.search(trouble)
         return self.alerts(run, code[0] if code else "see its error")
 

@@ -110,9 +110,9 @@ class Envelope:
         """
         count, after = rows.num_rows, rows.to_struct_array()
         if like is not None and like.num_rows >= count:
-            columns = like.slice(length=count).columns
-            columns[1] = after
-            return conform(pa.RecordBatch.from_arrays(columns, like.schema.names), self._arrow)
+            place = like.schema.get_field_index("after")
+            records = like.slice(length=count).set_column(place, "after", after)
+            return conform(records, self._arrow)
         source = {
             name: pa.repeat(pa.scalar(details.get(name), to_arrow_type(schema)), count)
             for name, schema in self.details.items()

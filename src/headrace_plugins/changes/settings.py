@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Database
 
 
-WINDOW_KEYS = ("window.kind", "window.from", "window.to")
-
-
 class SnapshotMode(Enum):
     """Whether tables are read before their changes are followed."""
 
@@ -94,7 +91,9 @@ def _changing_keys(props: Mapping[str, Any]) -> Iterable[ConfigError]:
 def _window_of_rows(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     """Yield an error for a window with rows of tables, which are of no place in the log."""
     mode = props.get("snapshot.mode") or SnapshotMode.INITIAL.value
-    if mode != SnapshotMode.NO_DATA.value and any(props.get(key) for key in WINDOW_KEYS):
+    if mode != SnapshotMode.NO_DATA.value and any(
+        map(props.get, BoundSettings.config_def().keys)
+    ):
         yield ConfigError(
             problem="A window has the changes that lie in it, and not what tables hold.",
             fix=f"Set it to {SnapshotMode.NO_DATA.value}.",

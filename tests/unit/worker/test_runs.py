@@ -111,6 +111,13 @@ class Bench:
         made = NewRun(boundaries=bounds, trigger=Trigger.REALTIME, due=NOW)
         self.store.add_runs("orders", [made], ANN)
 
+    def die(self, times: int) -> None:
+        """Have the one run taken so often by a worker that dies."""
+        for _ in range(times):
+            (seen,) = self.store.waiting(NOW, NOW, {"w0"}.__contains__, 1)
+            self.store.take(seen, "w0", NOW, NOW + HOUR, 1, in_order=False)
+        self.dead.add("w0")
+
     def open(self, run: Run) -> Execution:
         if self.broken is not None:
             raise self.broken
@@ -281,10 +288,7 @@ def test_a_run_whose_worker_has_died_is_taken_at_once() -> None:
 def test_a_run_whose_workers_die_again_and_again_is_given_up() -> None:
     bench = Bench()
     bench.add(0)
-    for _ in range(5):
-        (seen,) = bench.store.waiting(NOW, NOW, {"w0"}.__contains__, 1)
-        bench.store.take(seen, "w0", NOW, NOW + HOUR, 1, in_order=False)
-    bench.dead.add("w0")
+    bench.die(5)
     with bench.working():
         (run,) = bench.until(RunState.FAILED)
     assert "died" in str(run.error)
@@ -294,10 +298,7 @@ def test_a_run_whose_workers_die_again_and_again_is_given_up() -> None:
 def test_a_death_is_no_failure_and_takes_no_retry() -> None:
     bench = Bench(fails=lambda _: RetriableError("away"))
     bench.add(0)
-    for _ in range(3):
-        (seen,) = bench.store.waiting(NOW, NOW, {"w0"}.__contains__, 1)
-        bench.store.take(seen, "w0", NOW, NOW + HOUR, 1, in_order=False)
-    bench.dead.add("w0")
+    bench.die(3)
     with bench.working():
         (run,) = bench.until(RunState.FAILED)
     assert (len(bench.opened), run.attempt, run.deaths) == (2, 5, 3)
