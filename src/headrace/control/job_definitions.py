@@ -61,6 +61,8 @@ _LENGTHS = {
     Unit.DAY: timedelta(days=1),
     Unit.WEEK: timedelta(weeks=1),
 }
+_TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""By these a name is shown as another one."""
 _ANY_START = "1970-01-01T00:00:00"
 """Of a document that is only checked: what is stored says where it starts."""
 _YEARS = range(1900, 3000)
@@ -340,6 +342,12 @@ def _copy(document: Mapping[str, Any]) -> Definition:
             problem="A job copies from one source straight into its sinks.",
             fix="Give it a source: and sinks:, and no topic: between.",
             field="topic" if first.topics else "source",
+        )
+    if _TURNING.search(first.name):  # connectors may have them, as in Kafka Connect
+        raise ConfigError(
+            problem="The name has signs that turn the direction of text.",
+            fix="Leave out U+202A to U+202E and U+2066 to U+2069.",
+            field="name",
         )
     return first
 

@@ -630,3 +630,8 @@ def test_a_misspelt_key_of_a_job_names_the_one_that_was_meant(key: str, meant: s
 def test_an_attempt_has_to_have_time() -> None:
     with pytest.raises(ConfigError, match="No attempt ends in no time"):
         read_job(document(timeout="0"))
+
+
+def test_a_name_that_is_shown_as_another_one_is_refused() -> None:
+    with pytest.raises((ConfigError, ConfigErrors), match="turn the direction of text"):
+        read_job(document(name="x\u202egnp"))  # shown as xpng

@@ -167,10 +167,7 @@ class NonEmptyList(_Named):
 
 
 # ISO control characters: C0, DEL and C1.
-_CONTROL = frozenset(
-    # Those behind turn the direction of text, by which a name looks like another one.
-    (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-)
+_CONTROL = frozenset((*range(0x20), *range(0x7F, 0xA0)))
 
 
 @dataclass(frozen=True, slots=True)
