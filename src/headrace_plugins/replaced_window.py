@@ -21,11 +21,48 @@ if TYPE_CHECKING:
 
 _COLUMN, _KIND = "replace.window.column", "replace.window.kind"
 _FROM, _TO = "replace.window.from", "replace.window.to"
-_RUN = re.compile(r"(?P<run>.+@\d+)\.(?P<generation>\d+)(?P<id>-\w+)")
-_KINDS = (BoundaryKind.TIME, BoundaryKind.VALUE)
+_RUN = re.compile(r"(?P<run>(?P<job>.+)@\d+)\.(?P<generation>\d+)(?P<id>-\w+)")
+_OF_COLUMNS = (BoundaryKind.TIME, BoundaryKind.VALUE)
 
 
-class ReplacementSettings(Settings, group="Window"):
+class FilledWindowSettings(Settings, group="Window"):
+    """The window of a run, which its job fills in."""
+
+    replace_window_kind: str | None = setting(
+        "What the bounds of the window are: filled in by the job, for each run.",
+        default=None,
+        validator=NullOr(ValidString(*(kind.value for kind in BoundaryKind))),
+        importance=Importance.LOW,
+    )
+    replace_window_from: str | None = setting(
+        "Where the window begins: filled in by the job, for each run.",
+        default=None,
+        importance=Importance.LOW,
+    )
+    replace_window_to: str | None = setting(
+        "Where the window ends, the first that is not part of it: filled in by the job, for "
+        "each run.",
+        default=None,
+        importance=Importance.LOW,
+    )
+
+    def window_to_replace(self, asked_by: str) -> Boundaries:
+        """Return the window that a run replaces.
+
+        ``asked_by`` is the key that asks for it. Raises ConfigError: nothing says which window
+        it is, as for a connector that no job runs.
+        """
+        if not self.replace_window_kind:
+            raise ConfigError(
+                problem="Nothing says which window is replaced.",
+                fix=f"Run it as an offline job, or leave {asked_by} out.",
+                field=asked_by,
+            )
+        bounds = (self.replace_window_from or None, self.replace_window_to or None)
+        return Boundaries(BoundaryKind(self.replace_window_kind), *bounds)
+
+
+class ReplacementSettings(FilledWindowSettings, group="Window"):
     """Whether a run of an offline job replaces its window: a base of sinks' settings."""
 
     replace_window_column: str | None = setting(
@@ -41,23 +78,6 @@ class ReplacementSettings(Settings, group="Window"):
         "The zone of days, and of times without a zone, in replace.window.column.",
         default="UTC",
     )
-    replace_window_kind: str | None = setting(
-        "What the bounds of the window are: filled in by the job, for each run.",
-        default=None,
-        validator=NullOr(ValidString(*(kind.value for kind in _KINDS))),
-        importance=Importance.LOW,
-    )
-    replace_window_from: str | None = setting(
-        "Where the window begins: filled in by the job, for each run.",
-        default=None,
-        importance=Importance.LOW,
-    )
-    replace_window_to: str | None = setting(
-        "Where the window ends, the first that is not part of it: filled in by the job, for "
-        "each run.",
-        default=None,
-        importance=Importance.LOW,
-    )
 
     def replaced_window(self, application: str) -> RunWindow | None:
         """Return the window that a task replaces; None for one that replaces none.
@@ -66,22 +86,12 @@ class ReplacementSettings(Settings, group="Window"):
         see ``TaskContext.connector``. Raises ConfigError:
         nothing says which window it is, as for a connector that no job runs.
         """
-        column, kind = self.replace_window_column, self.replace_window_kind
+        column = self.replace_window_column
         if not column:
             return None
-        if not kind:
-            raise ConfigError(
-                problem="Nothing says which window is replaced.",
-                fix="Run it as an offline job, or leave replace.window.column out.",
-                field=_COLUMN,
-            )
-        bounds = (self.replace_window_from or None, self.replace_window_to or None)
-        boundaries = Boundaries(BoundaryKind(kind), *bounds)
-        run, generation = application, 1
-        if named := _RUN.fullmatch(application):
-            run, generation = f"{named['run']}{named['id']}", int(named["generation"])
+        window, run = self.window_to_replace(_COLUMN), JobRun.from_application(application)
         zone = self.replace_window_zone
-        return RunWindow(run, generation, column, boundaries, zone)
+        return RunWindow(run.run, run.generation, run.job, column, window, zone)
 
 
 def only_with(key: str, *values: str) -> Callable[[Mapping[str, Any]], Iterable[ConfigError]]:
@@ -103,45 +113,56 @@ def only_with(key: str, *values: str) -> Callable[[Mapping[str, Any]], Iterable[
 
 
 def with_window(config: Config, boundaries: Boundaries) -> dict[str, str]:
-    """Return a configuration with the window of a run; see ``fill_in_boundaries``."""
-    filled = {**config.originals}
-    if not filled.get(_COLUMN):
-        return filled
-    if boundaries.kind not in _KINDS:
+    """Return a configuration that replaces rows by a column, with the window of a run.
+
+    One that does not is returned as it is; see ``fill_in_boundaries``.
+    """
+    if not config.originals.get(_COLUMN):
+        return {**config.originals}
+    if boundaries.kind not in _OF_COLUMNS:
         raise ConfigError(
             problem=f"A window of kind {boundaries.kind} says nothing of a column's values.",
             fix=f"Leave {_COLUMN} out, or give the job boundaries of times or values.",
             field=_COLUMN,
         )
+    return filled_window(config, boundaries, _COLUMN)
+
+
+def filled_window(config: Config, boundaries: Boundaries, asked_by: str) -> dict[str, str]:
+    """Return a configuration with the window of a run, for which a key asks."""
     if boundaries.lower is None and boundaries.upper is None:
         raise ConfigError(
             problem="A job that is in real time from its beginning has no window, and so no "
             "rows to replace.",
-            fix=f"Leave {_COLUMN} out, or set mode to offline.",
-            field=_COLUMN,
+            fix=f"Leave {asked_by} out, or set mode to offline.",
+            field=asked_by,
         )
     lower, upper = boundaries.lower or "", boundaries.upper or ""
-    return {**filled, _KIND: boundaries.kind.value, _FROM: lower, _TO: upper}
+    return {**config.originals, _KIND: boundaries.kind.value, _FROM: lower, _TO: upper}
 
 
 @dataclass(frozen=True, slots=True)
-class RunWindow:
-    """The window of a run.
+class JobRun:
+    """A run of an offline job, as its tasks are called in marks.
 
     Args:
-        run: Names the run in marks: whoever of its tasks keeps it first in a table has removed
-            the rows that were there before.
-        generation: How often the run was begun from its beginning, which the mark holds too.
-            What is left of an earlier one must not commit beside a later one (Guarantee 3).
-        column: The column that says which rows are of it.
-        zone: Where the clock is that times without a zone show.
+        run: Names the run, however often it is begun from its beginning.
+        generation: How often it was, which marks hold too. What is left of an earlier one must
+            not commit beside a later one (Guarantee 3).
+        job: The name of its job.
     """
 
     run: str
     generation: int
-    column: str
-    boundaries: Boundaries
-    zone: str
+    job: str
+
+    @classmethod
+    def from_application(cls, application: str) -> JobRun:
+        """Read what tasks are called in marks, without their numbers."""
+        if named := _RUN.fullmatch(application):
+            run = f"{named['run']}{named['id']}"
+            return cls(run, int(named["generation"]), named["job"])
+        return cls(application, 1, application)
 
     def is_replaced(self, held: int | None) -> bool:
         """Return whether rows that were there before the run are gone, by the mark's number.
@@ -155,6 +176,23 @@ class RunWindow:
                 fix="Nothing has to be done: the newer attempt writes the whole window.",
             )
         return held == self.generation
+
+
+@dataclass(frozen=True, slots=True)
+class RunWindow(JobRun):
+    """The window of a run, by a column.
+
+    Whoever of the run's tasks keeps its mark first in a table has removed the rows that were
+    there before.
+
+    Args:
+        column: The column that says which rows are of it.
+        zone: Where the clock is that times without a zone show.
+    """
+
+    column: str
+    boundaries: Boundaries
+    zone: str
 
     def named(self, names: Iterable[str]) -> str:
         """Return the column as it is called among names; as it is configured if it is none."""

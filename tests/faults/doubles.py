@@ -62,8 +62,8 @@ from headrace_plugins.connectors.file.folder import (
     _Folder,
     _StagedFiles,
 )
-from headrace_plugins.connectors.file.folder import staging_folder as file_staging
 from headrace_plugins.connectors.file.linefile import LineFileSink, _LineFile, _StagedLines
+from headrace_plugins.connectors.file.marks import staging_folder as file_staging
 from headrace_plugins.connectors.file.sink import FileSink
 from headrace_plugins.connectors.file.writing import HOUSEKEEPING, SinkSettings
 from headrace_plugins.mapped_records import StagedTables

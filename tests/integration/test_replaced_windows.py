@@ -16,6 +16,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow.dataset import dataset
 from pyspark.sql import DataFrame, SparkSession
 from tests.integration.databases import mysql_tables
 from tests.jdbc_database import JdbcDatabase, drivers_load
@@ -34,12 +35,16 @@ from headrace.sdk import (
     RetriableError,
     SinkBatch,
     SinkConnector,
+    SinkError,
 )
 from headrace.sdk.config import Config
 from headrace.sdk.errors import StaleEpochError
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.settings import Settings
 from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.file import FileSink
+from headrace_plugins.connectors.file.replacement import FolderReplacement
 from headrace_plugins.connectors.jdbc import JdbcSink
 from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.connectors.postgres import PostgresSink
@@ -97,6 +102,11 @@ class Target:
     def ids(self) -> list[int]:
         if self.connector is DeltaSink:
             found = DeltaTable(self.folder / "table").to_pyarrow_dataset().to_table(["id"])
+            return sorted(found["id"].to_pylist())
+        if self.connector is FileSink:
+            folder, kind = self.folder / "table", self.props["format"]
+            files = [f for f in folder.rglob("part-*") if "_headrace" not in f.parts]
+            found = dataset([str(f) for f in files], format=kind).to_table(["id"])
             return sorted(found["id"].to_pylist())
         return [
             row[0]
@@ -162,8 +172,37 @@ DRIVERS = {"h2": JdbcDatabase.h2, "derby": JdbcDatabase.derby}
 SERVERS: dict[str, type[SinkConnector]] = {"postgresql": PostgresSink, "mariadb": MysqlSink}
 
 
-@pytest.fixture(params=[*(f"delta {name}" for name in DELTA), "sqlite", *SERVERS, *DRIVERS])
+FILES = {
+    "parquet": {"replace.window": "true", "format": "parquet"},
+    "divided": {"replace.window": "true", "format": "csv", "partition.by": "note"},
+    "partitions": {"replace.partitions": "true", "format": "json", "partition.by": "day"},
+}
+TABLES = [*(f"delta {name}" for name in DELTA), "sqlite", *SERVERS, *DRIVERS]
+
+
+@pytest.fixture(params=TABLES)
+def table(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    session_settings: Settings,
+    tmp_path: Path,
+) -> Iterator[Target]:
+    """Replaces by a column."""
+    yield from _targets(request, spark, session_settings, tmp_path)
+
+
+@pytest.fixture(params=[*TABLES, *(f"file {name}" for name in FILES)])
 def target(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    session_settings: Settings,
+    tmp_path: Path,
+) -> Iterator[Target]:
+    """Replaces by a column, or what runs of the window have written."""
+    yield from _targets(request, spark, session_settings, tmp_path)
+
+
+def _targets(
     request: pytest.FixtureRequest,
     spark: SparkSession,
     session_settings: Settings,
@@ -173,6 +212,10 @@ def target(
     props = {"replace.window.column": "at"}
     with ExitStack() as stopping:
         made = partial(Target, spark, folder=tmp_path, stopping=stopping)
+        if kind == "file":
+            config = {"path": str(tmp_path / "table"), "header": "true", **FILES[how]}
+            yield made(FileSink, config, query=lambda _: [])
+            return
         if kind == "delta":
             config = {**props, "path": str(tmp_path / "table"), **DELTA[how]}
             yield made(DeltaSink, config, query=lambda _: [])
@@ -277,68 +320,68 @@ def test_the_tasks_of_a_run_that_begin_at_once_keep_the_rows_of_each_other(
     assert target.ids() == [10, 11, 12]
 
 
-def test_a_record_outside_of_the_window_is_refused(target: Target) -> None:
+def test_a_record_outside_of_the_window_is_refused(table: Target) -> None:
     for value in (rows(1, 1)[0], (1, None, None, "a")):
         with pytest.raises(RecordError, match="outside of the window"):
-            target.run(day(0), "job@1.1").write([value], 1)
+            table.run(day(0), "job@1.1").write([value], 1)
 
 
-def test_a_window_of_values_is_replaced_by_them(target: Target) -> None:
+def test_a_window_of_values_is_replaced_by_them(table: Target) -> None:
     def window(lower: str | None, upper: str | None) -> Boundaries:
         return Boundaries(BoundaryKind.VALUE, lower, upper)
 
     column = {"replace_window_column": "id"}
-    target.moved(window(None, "5"), "job@1.1", rows(0, 1, 4), **column)
-    target.moved(window("5", None), "job@2.1", rows(0, 5, 60), **column)
-    target.moved(window("5", None), "job@2.2", rows(0, 7), **column)
-    assert target.ids() == [1, 4, 7]
-    if "derby" in target.props.get("connection.url", ""):
+    table.moved(window(None, "5"), "job@1.1", rows(0, 1, 4), **column)
+    table.moved(window("5", None), "job@2.1", rows(0, 5, 60), **column)
+    table.moved(window("5", None), "job@2.2", rows(0, 7), **column)
+    assert table.ids() == [1, 4, 7]
+    if "derby" in table.props.get("connection.url", ""):
         return  # its texts of any length cannot be compared
     column = {"replace_window_column": "note"}
-    target.moved(window("b", "c"), "job@3.1", rows(0, 8, note="bee"), **column)
-    target.moved(window("b", "c"), "job@3.2", rows(0, 9, note="b"), **column)
-    assert target.ids() == [1, 4, 7, 9]
+    table.moved(window("b", "c"), "job@3.1", rows(0, 8, note="bee"), **column)
+    table.moved(window("b", "c"), "job@3.2", rows(0, 9, note="b"), **column)
+    assert table.ids() == [1, 4, 7, 9]
 
 
-def test_rows_that_others_have_written_give_way_too(target: Target) -> None:
-    target.moved(day(0), "job@1.1", rows(0, 1) + rows(0, 2), rows(0, 3))
-    if target.connector is DeltaSink:
+def test_rows_that_others_have_written_give_way_too(table: Target) -> None:
+    table.moved(day(0), "job@1.1", rows(0, 1) + rows(0, 2), rows(0, 3))
+    if table.connector is DeltaSink:
         # One file has rows of several windows and none, in Spark's older form of times.
-        spark = target.spark.newSession()
+        spark = table.spark.newSession()
         spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
         values = [*rows(0, 4, note="é"), *rows(1, 5, note="é"), (6, None, None, "é")]
         frame = spark.createDataFrame(values, DDL).coalesce(1)
-        frame.write.format("delta").mode("append").save(target.props["path"])
+        frame.write.format("delta").mode("append").save(table.props["path"])
     else:
-        target.moved(day(1), "other@1.1", rows(1, 5))
-        target.query(f"INSERT INTO {target.named('t')} ({target.named('id')}) VALUES (6)")
-        if target.connector is MysqlSink:
-            target.query("ALTER TABLE t MODIFY at TIMESTAMP(6) NULL")
-    target.moved(day(0), "job@1.2", rows(0, 7))
-    assert target.ids() == [5, 6, 7]
-    if target.connector is DeltaSink:
-        read = target.spark.read.format("delta").load(target.props["path"])
+        table.moved(day(1), "other@1.1", rows(1, 5))
+        table.query(f"INSERT INTO {table.named('t')} ({table.named('id')}) VALUES (6)")
+        if table.connector is MysqlSink:
+            table.query("ALTER TABLE t MODIFY at TIMESTAMP(6) NULL")
+    table.moved(day(0), "job@1.2", rows(0, 7))
+    assert table.ids() == [5, 6, 7]
+    if table.connector is DeltaSink:
+        read = table.spark.read.format("delta").load(table.props["path"])
         _, at, on, _ = rows(1, 5)[0]
         assert read.where("id = 5").collect() == [(5, at.replace(tzinfo=None), on, "é")]
 
 
-def test_what_cannot_be_a_window_of_the_table_is_told(target: Target) -> None:
+def test_what_cannot_be_a_window_of_the_table_is_told(table: Target) -> None:
     for boundaries in (Boundaries(BoundaryKind.SNAPSHOT, "1"), Boundaries(BoundaryKind.OFFSET)):
         with pytest.raises(ConfigError, match="says nothing of a column's values"):
-            target.run(boundaries, "job@1.1")
+            table.run(boundaries, "job@1.1")
     with pytest.raises(ConfigError, match="which has no bounds of kind time"):
-        target.run(day(0), "job@1.1", 0, replace_window_column="note").write(rows(0, 1), 1)
+        table.run(day(0), "job@1.1", 0, replace_window_column="note").write(rows(0, 1), 1)
     with pytest.raises(ConfigError, match="has no column never"):
-        target.run(day(0), "job@1.1", 0, replace_window_column="never").write(rows(0, 1), 1)
+        table.run(day(0), "job@1.1", 0, replace_window_column="never").write(rows(0, 1), 1)
 
 
-def test_a_window_of_days_is_of_the_days_of_a_zone(target: Target) -> None:
+def test_a_window_of_days_is_of_the_days_of_a_zone(table: Target) -> None:
     zone = {"replace_window_zone": "America/New_York", "replace_window_column": "day"}
     night = timedelta(hours=5)
     window = Boundaries.between(JANUARY + night, JANUARY + night + DAY)
     for run, number in (("job@1.1", 1), ("job@1.2", 2)):
-        target.moved(window, run, rows(0, number), **zone)
-    assert target.ids() == [2]
+        table.moved(window, run, rows(0, number), **zone)
+    assert table.ids() == [2]
 
 
 def test_a_sink_that_no_job_runs_replaces_no_window(target: Target) -> None:
@@ -347,19 +390,19 @@ def test_a_sink_that_no_job_runs_replaces_no_window(target: Target) -> None:
         task.start(Context(target.folder))
 
 
-def test_only_what_has_each_row_once_may_run_again(target: Target) -> None:
+def test_only_what_has_each_row_once_may_run_again(table: Target) -> None:
     def parsed(**more: str) -> Config:
-        props = {k: v for k, v in target.props.items() if k != "replace.window.column"}
+        props = {k: v for k, v in table.props.items() if k != "replace.window.column"}
         props |= {k.replace("_", "."): v for k, v in more.items()}
-        return target.connector.config_def().parse(props)
+        return table.connector.config_def().parse(props)
 
     def repeatable(**more: str) -> bool:
-        return target.connector.repeatable(parsed(**more))
+        return table.connector.repeatable(parsed(**more))
 
     def takes_overlaps(**more: str) -> bool:
-        return target.connector.takes_overlaps(parsed(**more))
+        return table.connector.takes_overlaps(parsed(**more))
 
-    mode = "mode" if target.connector is DeltaSink else "insert_mode"
+    mode = "mode" if table.connector is DeltaSink else "insert_mode"
     assert repeatable(**{mode: "upsert"})
     assert repeatable(replace_window_column="at")
     assert not repeatable()
@@ -427,7 +470,7 @@ def test_what_is_left_of_an_earlier_generation_is_refused(target: Target) -> Non
     first.write(rows(0, 7), 1)
     frame = asleep.frame(rows(0, 8))
     batch = asleep.batch(frame, 1, 1)
-    stages = target.connector in {DeltaSink, PostgresSink}
+    stages = target.connector in {DeltaSink, FileSink, PostgresSink}
     staged = asleep.sink.write(frame, batch) if stages else None
     target.moved(day(0), "job@1.2", rows(0, 1, 2), rows(0, 3, 4))
     with pytest.raises(StaleEpochError, match="begun again"):
@@ -435,3 +478,120 @@ def test_what_is_left_of_an_earlier_generation_is_refused(target: Target) -> Non
     with pytest.raises(StaleEpochError, match="begun again"):
         first.finish()
     assert target.ids() == [1, 2, 3, 4, 90]
+
+
+@pytest.fixture
+def folder(spark: SparkSession, tmp_path: Path) -> Iterator[Target]:
+    """A folder of JSON that is divided by days, whose partitions are replaced."""
+    config = {"path": str(tmp_path / "table"), **FILES["partitions"]}
+    with ExitStack() as stopping:
+        yield Target(spark, FileSink, config, tmp_path, stopping, lambda _: [])
+
+
+def foreign(folder: Target, number: int, *ids: int) -> None:
+    """Write a file of a day that no run has written."""
+    place = folder.folder / f"table/day={(JANUARY + number * DAY).date()}"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "part-0.json").write_text("".join(f'{{"id":{i}}}\n' for i in ids))
+    (place / "_SUCCESS").touch()
+
+
+def test_a_partition_is_replaced_whoever_has_written_it(folder: Target) -> None:
+    foreign(folder, 0, 1, 2)
+    foreign(folder, 1, 3)
+    folder.moved(day(0), "job@1.1", rows(0, 10), rows(0, 11))
+    assert folder.ids() == [3, 10, 11]
+    folder.moved(day(0), "other@2.1", rows(0, 12))
+    assert folder.ids() == [3, 12]
+    assert (folder.folder / "table/day=2026-01-01/_SUCCESS").exists()
+
+
+def test_a_partition_of_another_window_of_the_job_is_not_replaced(folder: Target) -> None:
+    folder.moved(day(0), "job@1.1", rows(0, 1))
+    late = folder.run(day(1), "job@2.1")
+    with pytest.raises(SinkError, match=r"day=2026-01-01 has rows of another window"):
+        late.write([*rows(1, 2), *rows(0, 3)], 1)
+    assert folder.ids() == [1]
+    folder.moved(day(1), "job@2.1", rows(1, 2))
+    assert folder.ids() == [1, 2]
+
+
+def test_files_of_other_windows_and_jobs_stay_where_windows_are_replaced(
+    folder: Target,
+) -> None:
+    windows = {"replace_partitions": "false", "replace_window": "true"}
+    foreign(folder, 0, 1)
+    for run, number in (("job@1.1", 2), ("a job@1.1", 3), ("job@1.2", 4)):
+        folder.moved(day(0), run, rows(0, number), **windows)
+    folder.moved(day(1), "job@2.1", rows(0, 5), **windows)
+    assert folder.ids() == [1, 3, 4, 5]
+
+
+def test_a_job_that_is_made_anew_replaces_the_windows_of_the_one_before(
+    folder: Target,
+) -> None:
+    folder.moved(day(0), "job@7.1", rows(0, 1))
+    before = folder.run(day(0), "job@7.1")
+    folder.moved(day(0), "job@3.1", rows(0, 2))
+    assert folder.ids() == [2]
+    for late in (partial(before.write, rows(0, 3), 2), before.finish):
+        with pytest.raises(StaleEpochError, match="has begun since"):
+            late()
+    assert folder.ids() == [2]
+
+
+@pytest.mark.parametrize("step", ["begin", "put", "delete", "move_to", "clear"])
+def test_a_replacement_that_dies_anywhere_is_finished_by_the_next_attempt(
+    folder: Target, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    foreign(folder, 0, 1)
+    folder.moved(day(0), "job@1.1", rows(0, 2))
+    folder.moved(day(1), "job@2.1", rows(1, 9))
+    dying = folder.run(day(0), "job@1.2")
+    frame = dying.frame(rows(0, 4))
+    batch = dying.batch(frame, 1, 1)
+    staged = dying.sink.write(frame, batch)
+    owner = FolderReplacement if step in {"begin", "clear"} else Location
+    real = getattr(owner, step)
+
+    def die(self: Any, *args: Any, **more: Any) -> Any:
+        if owner is Location and "windows" in str(self):
+            return real(self, *args, **more)  # the record of the window
+        if step == "begin":
+            real(self, *args, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, die)
+        with pytest.raises(KeyboardInterrupt):
+            staged.commit(batch.mark.receipt({"batch": 1}))
+    after = folder.run(day(0), "job@1.2")
+    if after.sink.committed(Mark(after.application, 1, 2), "t") is None:
+        assert folder.ids() == [2, 9]
+        after.write(rows(0, 4), 1, epoch=2)
+    assert folder.ids() == [4, 9]
+    after.write(rows(0, 5), 2, epoch=2)
+    after.finish()
+    assert folder.ids() == [4, 5, 9]
+
+
+def test_what_a_folder_cannot_replace_is_refused_before_a_run(folder: Target) -> None:
+    def problems(**more: str) -> str:
+        props = folder.props | {k.replace("_", "."): v for k, v in more.items()}
+        return str(list(FileSink.check(FileSink.config_def().parse(props))))
+
+    assert problems() == "[]"
+    assert "The folder has no partitions" in problems(partition_by="")
+    assert "Lines that were added to a file are not replaced" in problems(
+        mode="append", partition_by=""
+    )
+    live = Boundaries(BoundaryKind.TIME, "2026-01-01T00:00:00Z")
+    with pytest.raises(ConfigError, match="A run without an end"):
+        folder.run(live, "job@1.1")
+    windows = {"replace_partitions": "false", "replace_window": "true"}
+    folder.moved(live, "job@1.1", rows(0, 1), **windows)
+    with pytest.raises(ConfigError, match="no window, and so no rows to replace"):
+        folder.run(Boundaries(BoundaryKind.TIME), "job@1.1", 0, **windows)
+    config = FileSink.config_def().parse(folder.props)
+    assert FileSink.repeatable(config)
+    assert not FileSink.takes_overlaps(config)

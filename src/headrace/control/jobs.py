@@ -589,8 +589,8 @@ class Jobs:
         if appending is not None:
             raise ConfigError(
                 problem=f"{appending.plugin} appends, and would hold the window's rows twice.",
-                fix="Write it by upsert, or let it replace the window's rows by "
-                "replace.window.column, where it has that key.",
+                fix="Write it by upsert, or let it replace the window's rows, by "
+                "replace.window.column or replace.window, where it has that key.",
                 field=appending.field("connector"),
             )
         return self._again(number, by, from_beginning=True)

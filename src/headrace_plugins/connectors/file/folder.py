@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import uuid
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql.types import BinaryType
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Schema, SinkError, Type
+from headrace.sdk import ConfigError, Mark, Schema, Type
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.folders import write_part, written_parts
 from headrace.sdk.location import Location, sync
@@ -29,6 +27,17 @@ from headrace.sdk.sqltext import quote as identifier
 from headrace.sdk.sqltext import selected
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.marks import (
+    Committed,
+    check_epoch,
+    checked_below,
+    discard_attempts,
+    encoded,
+    held_receipt,
+    read_json,
+    staging_folder,
+)
+from headrace_plugins.connectors.file.replacement import FolderReplacement
 from headrace_plugins.connectors.file.writing import (
     HOUSEKEEPING,
     TIMES,
@@ -41,108 +50,21 @@ from headrace_plugins.connectors.file.writing import (
     stopping,
     without_zones,
 )
+from headrace_plugins.replaced_window import JobRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Mark, Refusal, SinkBatch
+    from headrace.sdk import Refusal, SinkBatch, TaskContext
+    from headrace_plugins.connectors.file.writing import SinkSettings
 
 
-_NAME_CHARS = 120
 _READ_BYTES = 8 * 1024 * 1024
 _OF_ARROW = {"none", "gzip", "snappy", "zstd"}
 """How Arrow compresses as Spark does."""
-_ATTEMPT = re.compile(r"\d+-(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The newest batch of an application in a target.
-
-    Args:
-        application, batch, epoch: As in ``Mark``.
-        receipt: What the runtime stores with it.
-        moves: Files of the batch: where each was staged and what it is called in the end.
-            Some may not have been moved yet.
-    """
-
-    application: str
-    batch: int
-    epoch: int
-    receipt: str
-    moves: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def from_json(cls, tree: Any) -> Committed:
-        """Read what ``asdict`` gave."""
-        return cls(**{**tree, "moves": tuple((old, new) for old, new in tree["moves"])})
-
-
-def held_receipt(held: Committed | None, mark: Mark) -> str | None:
-    """Return the receipt of a batch if it is held; raise StaleEpochError if a newer one is."""
-    if held is None or held.batch < mark.batch:
-        return None
-    if held.batch > mark.batch:
-        raise StaleEpochError(
-            problem=f"The target already holds batch {held.batch} of {mark.application}, "
-            f"and was asked for batch {mark.batch}.",
-            fix="Another worker runs this task, or the state folder was set back; restore it.",
-        )
-    return held.receipt
-
-
-def check_epoch(held: Committed | None, mark: Mark) -> None:
-    """Refuse a batch whose task has passed to a newer owner, who has written already."""
-    if held is not None and held.epoch > mark.epoch:
-        raise StaleEpochError(
-            problem=f"Batch {mark.batch} of {mark.application} is of epoch {mark.epoch}, and "
-            f"the target holds batch {held.batch} of epoch {held.epoch}.",
-            fix="Nothing has to be done: the new owner of the task continues.",
-        )
-
-
-def encoded(application: str) -> str:
-    """Return a file name for an application, which may hold slashes; different for each."""
-    name = quote(application, safe="").replace(".", "%2E")
-    if len(name) <= _NAME_CHARS:
-        return name
-    digest = hashlib.blake2b(application.encode(), digest_size=8).hexdigest()
-    return f"{name[:_NAME_CHARS]}~{digest}"
-
-
-def staging_folder(house: Location, mark: Mark) -> Location:
-    """Return where an attempt stages; no other attempt writes there."""
-    return house / f"staging/{encoded(mark.application)}/{mark.batch:012d}-{mark.epoch}"
-
-
-def read_json(path: Location) -> Any:
-    """Return what the file holds, None if there is none."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-
-
-def discard_attempts(house: Location, mark: Mark) -> None:
-    """Remove what this attempt and older ones staged; a newer owner may be at work."""
-    for attempt in staging_folder(house, mark).parent.list():
-        found = _ATTEMPT.fullmatch(attempt.name)
-        if found is not None and int(found[1]) <= mark.epoch:
-            attempt.location.delete_folder()
-
-
-def checked_below(named: str, folder: Location, state: Location) -> Location:
-    """Return the place that a target's state names; it has to be in a folder."""
-    place = folder / named
-    if not place.is_below(folder):
-        raise SinkError(
-            problem=f"{state} names {named}, which is not in {folder}.",
-            fix="Find out who changed that file, and restore it from a backup.",
-        )
-    return place
 
 
 CODECS = {
@@ -170,13 +92,40 @@ class FolderSink(PathSink):
     takes_columns = True
 
     @override
+    def __init__(self, settings: SinkSettings) -> None:
+        super().__init__(settings)
+        self._application = ""
+        self._replacement: FolderReplacement | None = None
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        self._application = context.application
+        keys, key = self._settings.keys, self._settings.replaced_by
+        if key is not None:
+            run = JobRun.from_application(context.application.removesuffix(f"-{context.task}"))
+            self._replacement = FolderReplacement(
+                run=run,
+                task=context.task,
+                window=keys.window_to_replace(key),
+                partitions=keys.replace_partitions,
+            )
+
+    @override
+    def finish(self, spark: SparkSession, topic: str) -> None:
+        self._folder(topic).settle(self._application)
+
+    def _folder(self, topic: str) -> _Folder:
+        return _Folder(self._settings.target(topic), self._replacement)
+
+    @override
     def committed(self, mark: Mark, topic: str) -> str | None:
-        return _Folder(self._settings.target(topic)).completed(mark)
+        return self._folder(topic).completed(mark)
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        settings, mark = self._settings, batch.mark
-        root = settings.target(batch.topic)
+        settings, mark, folder = self._settings, batch.mark, self._folder(batch.topic)
+        root = folder.root
         staging = staging_folder(root / HOUSEKEEPING, mark)
         staging.delete_folder()
         frame, seen = self._rows(frame, batch)
@@ -199,9 +148,9 @@ class FolderSink(PathSink):
             found = _compressed(frame.sparkSession, found)
         files = tuple(sorted(map(_as_json, found) if whole else found, key=str))
         if seen is None:
-            return _staged_parquet(root, mark, files)
+            return _staged_parquet(folder, mark, files)
         rows = int(seen.get["rows"])
-        return _StagedFiles(_Folder(root), mark, staging, files if rows else (), rows)
+        return _StagedFiles(folder, mark, staging, files if rows else (), rows)
 
     @override
     def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
@@ -217,12 +166,12 @@ class FolderSink(PathSink):
             or without_zones("value", schema) != "value"
         ):
             return None
-        root = settings.target(batch.topic)
-        staging = staging_folder(root / HOUSEKEEPING, mark)
+        folder = self._folder(batch.topic)
+        staging = staging_folder(folder.root / HOUSEKEEPING, mark)
         staging.delete_folder()
 
         def staged(names: Sequence[str]) -> StagedWrite:
-            return _staged_parquet(root, mark, written_parts(staging, names))
+            return _staged_parquet(folder, mark, written_parts(staging, names))
 
         write = partial(write_part, staging, compression)
         return ArrowWrite(write, staged, staging.delete_folder)
@@ -233,12 +182,11 @@ class FolderSink(PathSink):
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
-        root = self._settings.target(topic)
-        if not root.is_folder():
+        folder = self._folder(topic)
+        if not folder.root.is_folder():
             return None
-        return _StagedFiles(
-            _Folder(root), mark, staging_folder(root / HOUSEKEEPING, mark), (), 0
-        )
+        staging = staging_folder(folder.root / HOUSEKEEPING, mark)
+        return _StagedFiles(folder, mark, staging, (), 0)
 
     def _rows(self, frame: DataFrame, batch: SinkBatch) -> tuple[DataFrame, Observation | None]:
         """Return the columns to write, and what counts them where no footer does."""
@@ -329,8 +277,8 @@ class _StagedFiles:
         root = self.folder.root
         moves = []
         for number, path in enumerate(self.files):
-            name, _, extension = path.name.partition(".")
-            name = f"part-{encoded(self.mark.application)}-{self.mark.batch:012d}-{number:05d}"
+            extension = path.name.partition(".")[2]
+            name = self.folder.file_name(self.mark, number)
             subfolder = path.relative_to(self.staging).removesuffix(path.name)
             moves.append((path.relative_to(root), f"{subfolder}{name}.{extension}"))
         self.folder.commit(self.mark, receipt, tuple(moves))
@@ -344,6 +292,14 @@ class _Folder:
     """A target folder with its marks."""
 
     root: Location
+    replacement: FolderReplacement | None = None
+    """The files that give way to those of a run."""
+
+    def file_name(self, mark: Mark, number: int) -> str:
+        """Return what a file of a batch is called in the end, without its extension."""
+        if self.replacement is not None:
+            return self.replacement.file_name(mark, number)
+        return f"part-{encoded(mark.application)}-{mark.batch:012d}-{number:05d}"
 
     def completed(self, mark: Mark) -> str | None:
         """Finish a batch that a crash left half moved; return its receipt."""
@@ -360,7 +316,6 @@ class _Folder:
 
     def commit(self, mark: Mark, receipt: str, moves: tuple[tuple[str, str], ...]) -> None:
         """Make a batch visible, unless this attempt has done so already."""
-        batch = Committed(mark.application, mark.batch, mark.epoch, receipt, moves)
         with self._locked(mark):
             held = self._held(mark)
             if held is not None:
@@ -368,16 +323,42 @@ class _Folder:
             try:
                 check_epoch(held, mark)
                 again = mark.wrote(held_receipt(held, mark))
+                removed = () if again else self._giving_way(moves, has_written=held is not None)
             except StaleEpochError:
                 staging_folder(self._house, mark).delete_folder()
                 raise
             if not again:
                 above = self.root.parent
-                sync((self.root / staged for staged, _ in batch.moves), up_to=above)
+                sync((self.root / staged for staged, _ in moves), up_to=above)
+                batch = Committed(
+                    mark.application, mark.batch, mark.epoch, receipt, moves, removed
+                )
                 # Guarantee 2: from here on the batch is in the target, whatever happens.
                 self._mark_file(mark).put(json.dumps(asdict(batch)), up_to=above)
                 self._finish(batch, mark)
+                if self.replacement is not None:
+                    self.replacement.clear(self.root)
             discard_attempts(self._house, mark)
+
+    def settle(self, application: str) -> None:
+        """Remove what the files of a run replace, where it has none; see ``commit``."""
+        if self.replacement is None or not self.root.is_folder():
+            return
+        with self._replacing():
+            has_written = self._mark_file(Mark(application, 0, 0)).exists()
+            self.replacement.settle(self.root, has_written=has_written)
+
+    def _giving_way(
+        self, moves: tuple[tuple[str, str], ...], *, has_written: bool
+    ) -> tuple[str, ...]:
+        """Return the files that a batch removes. Raises StaleEpochError, and SinkError."""
+        if self.replacement is None:
+            return ()
+        folders = {(self.root / final).parent for _, final in moves if "/" in final}
+        found = self.replacement.in_partitions(folders)
+        if self.replacement.begin(self.root, has_written=has_written):
+            found += self.replacement.of_earlier(self.root)
+        return tuple(sorted({file.relative_to(self.root) for file in found}))
 
     @property
     def _house(self) -> Location:
@@ -386,18 +367,26 @@ class _Folder:
     def _mark_file(self, mark: Mark) -> Location:
         return self._house / f"{encoded(mark.application)}.json"
 
-    def _locked(self, mark: Mark) -> AbstractContextManager[None]:
-        return (self._house / f"{encoded(mark.application)}.lock").lock()
+    @contextmanager
+    def _locked(self, mark: Mark) -> Iterator[None]:
+        with (self._house / f"{encoded(mark.application)}.lock").lock(), self._replacing():
+            yield
+
+    def _replacing(self) -> AbstractContextManager[None]:
+        """Return what keeps other runs from the folder while one replaces files."""
+        if self.replacement is None:
+            return nullcontext()
+        return (self._house / "replacement.lock").lock()
 
     def _held(self, mark: Mark) -> Committed | None:
         tree = read_json(self._mark_file(mark))
         return None if tree is None else Committed.from_json(tree)
 
     def _finish(self, batch: Committed, mark: Mark) -> None:
-        """Move what is still staged. Doing it twice changes nothing.
+        """Remove what gives way, and move what is still staged.
 
-        What is not staged any more was moved before. No attempt that ends late stages it
-        again, as each writes files with names of their own.
+        Doing it twice changes nothing. What is not staged any more was moved before. No
+        attempt that ends late stages it again, as each writes files with names of their own.
         """
         staging, state = self._house / "staging", self._mark_file(mark)
         moves = [
@@ -408,6 +397,10 @@ class _Folder:
             for staged, final in batch.moves
         ]
         folders = set()
+        for name in batch.removed:
+            old = checked_below(name, self.root, state)
+            old.delete()
+            folders.add(old.parent)
         for old, new in moves:
             if old.exists():
                 old.move_to(new)
@@ -415,14 +408,14 @@ class _Folder:
         sync(folders, up_to=self.root)
 
 
-def _staged_parquet(root: Location, mark: Mark, files: Sequence[Location]) -> _StagedFiles:
+def _staged_parquet(folder: _Folder, mark: Mark, files: Sequence[Location]) -> _StagedFiles:
     counts = {}
     for file in files:
         with file.open_input() as source:
             counts[file] = int(pq.read_metadata(source).num_rows)
-    staging = staging_folder(root / HOUSEKEEPING, mark)
+    staging = staging_folder(folder.root / HOUSEKEEPING, mark)
     good = tuple(file for file in files if counts[file])
-    return _StagedFiles(_Folder(root), mark, staging, good, sum(counts.values()))
+    return _StagedFiles(folder, mark, staging, good, sum(counts.values()))
 
 
 def _as_json(file: Location) -> Location:

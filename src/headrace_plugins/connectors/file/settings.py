@@ -25,6 +25,7 @@ from headrace.sdk.schema import VARIANT
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.listing import Listing, Share
+from headrace_plugins.replaced_window import FilledWindowSettings
 from headrace_plugins.window import (
     ColumnWindow,
     NameTime,
@@ -282,7 +283,7 @@ def _lies(at: Any, lower: Any, upper: Any) -> bool:
     return (lower is None or lower <= at) and (upper is None or at < upper)
 
 
-class FileSinkSettings(PathAliases, TextSettings, group="Writing"):
+class FileSinkSettings(PathAliases, TextSettings, FilledWindowSettings, group="Writing"):
     """What a file sink writes."""
 
     path: str | None = setting(
@@ -319,6 +320,20 @@ class FileSinkSettings(PathAliases, TextSettings, group="Writing"):
         validator=NullOr(
             ValidString("none", "gzip", "snappy", "zstd", "lz4", "bzip2", "deflate")
         ),
+    )
+    replace_window: bool = setting(
+        "For offline jobs, mode folder: whether the first files of a run take the place of "
+        "those that earlier runs of its window have written, so that a window may be run "
+        "again.",
+        default=False,
+        importance=Importance.HIGH,
+    )
+    replace_partitions: bool = setting(
+        "For offline jobs, with partition.by: as replace.window, and in each subfolder that a "
+        "run writes to its files take the place of all that are there, whoever has written "
+        "them. A subfolder with files of another window of the job is an error.",
+        default=False,
+        importance=Importance.HIGH,
     )
 
 

@@ -15,19 +15,25 @@ from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.linefile import LineFileSink
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, FileSinkSettings, location_of
 from headrace_plugins.connectors.file.writing import SinkSettings
+from headrace_plugins.replaced_window import filled_window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import FrameSink, Schema
+    from headrace.sdk import Boundaries, FrameSink, Schema
     from headrace.sdk.config import Config
     from headrace.sdk.connector import Finding
 
 
 class FileSink(SinkConnector):
-    """Writes records as files of a folder, or as lines of one file."""
+    """Writes records as files of a folder, or as lines of one file.
+
+    With `replace.window` the first files of an offline job's run take the place of those that
+    earlier runs of its window have written; with `replace.partitions` also of all others that
+    are in the subfolders it writes to.
+    """
 
     version = "1.0"
     delivery = DeliveryGuarantee.EXACTLY_ONCE
@@ -70,6 +76,45 @@ class FileSink(SinkConnector):
                 fix="Set format to json, csv, parquet or avro.",
                 field="partition.by",
             )
+        key = settings.replaced_by
+        if key is not None and settings.appends:
+            yield ConfigError(
+                problem="Lines that were added to a file are not replaced.",
+                fix=f"Set mode to folder, or leave {key} out.",
+                field=key,
+            )
+        elif settings.keys.replace_partitions and not settings.partition_by:
+            yield ConfigError(
+                problem="The folder has no partitions.",
+                fix="Set partition.by, or replace.window in place of replace.partitions.",
+                field=key,
+            )
+
+    @override
+    @classmethod
+    def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
+        settings = SinkSettings.from_config(config)
+        key = settings.replaced_by
+        if key is None:
+            return {**config.originals}
+        if settings.keys.replace_partitions and boundaries.upper is None:
+            raise ConfigError(
+                problem="A run without an end may not take the place of what is in the "
+                "partitions that it writes to, of which it continues some.",
+                fix="Set mode to offline, or replace.window in place of replace.partitions.",
+                field=key,
+            )
+        return filled_window(config, boundaries, key)
+
+    @override
+    @classmethod
+    def repeatable(cls, config: Config) -> bool:
+        return SinkSettings.from_config(config).replaced_by is not None
+
+    @override
+    @classmethod
+    def takes_overlaps(cls, config: Config) -> bool:
+        return False  # each window has files of its own
 
     @override
     @classmethod

@@ -14,7 +14,11 @@ from headrace.sdk.schema import VARIANT
 from headrace.sdk.sink import Counting
 from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
-from headrace_plugins.connectors.file.settings import OTHER_SINKS, location_of
+from headrace_plugins.connectors.file.settings import (
+    OTHER_SINKS,
+    FileSinkSettings,
+    location_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +59,7 @@ class SinkSettings:
     dialect: Dialect
     partition_by: tuple[str, ...]
     compression: str | None
+    keys: FileSinkSettings
 
     @classmethod
     def from_config(cls, config: Config) -> SinkSettings:
@@ -72,7 +77,15 @@ class SinkSettings:
             dialect=Dialect.from_config(config, tabs=place.name.endswith(".tsv")),
             partition_by=tuple(config.get_list("partition.by")),
             compression=config.find_str("compression"),
+            keys=FileSinkSettings.from_config(config),
         )
+
+    @property
+    def replaced_by(self) -> str | None:
+        """Return the key by which a run replaces files of before; None if it does not."""
+        if self.keys.replace_partitions:
+            return "replace.partitions"
+        return "replace.window" if self.keys.replace_window else None
 
     def target(self, topic: str) -> Location:
         """Return the folder or file for a topic, whose name can lead nowhere else."""
