@@ -21,19 +21,23 @@ if TYPE_CHECKING:
 
 _COLUMN, _KIND = "replace.window.column", "replace.window.kind"
 _FROM, _TO = "replace.window.from", "replace.window.to"
-_RUN = re.compile(r"(?P<run>(?P<job>.+)@\d+)\.(?P<generation>\d+)(?P<id>-\w+)")
+_RUN = re.compile(r"(?P<run>(?P<job>.+)@(?P<number>\d+))\.(?P<generation>\d+)(?P<id>-\w+)")
 _OF_COLUMNS = (BoundaryKind.TIME, BoundaryKind.VALUE)
+
+
+def _kind_of_window(*kinds: BoundaryKind) -> Any:
+    return setting(
+        "What the bounds of the window are: filled in by the job, for each run.",
+        default=None,
+        validator=NullOr(ValidString(*(kind.value for kind in kinds))),
+        importance=Importance.LOW,
+    )
 
 
 class FilledWindowSettings(Settings, group="Window"):
     """The window of a run, which its job fills in."""
 
-    replace_window_kind: str | None = setting(
-        "What the bounds of the window are: filled in by the job, for each run.",
-        default=None,
-        validator=NullOr(ValidString(*(kind.value for kind in BoundaryKind))),
-        importance=Importance.LOW,
-    )
+    replace_window_kind: str | None = _kind_of_window(*BoundaryKind)
     replace_window_from: str | None = setting(
         "Where the window begins: filled in by the job, for each run.",
         default=None,
@@ -65,6 +69,8 @@ class FilledWindowSettings(Settings, group="Window"):
 class ReplacementSettings(FilledWindowSettings, group="Window"):
     """Whether a run of an offline job replaces its window: a base of sinks' settings."""
 
+    replace_window_kind: str | None = _kind_of_window(*_OF_COLUMNS)
+
     replace_window_column: str | None = setting(
         "For offline jobs: the column by which the target's rows are of a window, such as "
         "created_at, or one that the table is divided by. The first rows of a run take the "
@@ -91,7 +97,7 @@ class ReplacementSettings(FilledWindowSettings, group="Window"):
             return None
         window, run = self.window_to_replace(_COLUMN), JobRun.from_application(application)
         zone = self.replace_window_zone
-        return RunWindow(run.run, run.generation, run.job, column, window, zone)
+        return RunWindow(run.run, run.generation, run.job, run.number, column, window, zone)
 
 
 def only_with(key: str, *values: str) -> Callable[[Mapping[str, Any]], Iterable[ConfigError]]:
@@ -150,32 +156,40 @@ class JobRun:
         generation: How often it was, which marks hold too. What is left of an earlier one must
             not commit beside a later one (Guarantee 3).
         job: The name of its job.
+        number: Its number in the job.
     """
 
     run: str
     generation: int
     job: str
+    number: int
 
     @classmethod
     def from_application(cls, application: str) -> JobRun:
         """Read what tasks are called in marks, without their numbers."""
         if named := _RUN.fullmatch(application):
             run = f"{named['run']}{named['id']}"
-            return cls(run, int(named["generation"]), named["job"])
-        return cls(application, 1, application)
+            generation, number = int(named["generation"]), int(named["number"])
+            return cls(run, generation, named["job"], number)
+        return cls(application, 1, application, 0)
 
     def is_replaced(self, held: int | None) -> bool:
         """Return whether rows that were there before the run are gone, by the mark's number.
 
         Raises StaleEpochError: the run was begun anew since, and its window is another's.
         """
-        if held is not None and held > self.generation:
+        if held is not None:
+            self.require_newest(held)
+        return held == self.generation
+
+    def require_newest(self, generation: int) -> None:
+        """Raise StaleEpochError if the run has come to a later generation."""
+        if generation > self.generation:
             raise StaleEpochError(
                 problem="The run was begun again from its beginning, and what an attempt of "
                 "before that has left to write does not count any more.",
                 fix="Nothing has to be done: the newer attempt writes the whole window.",
             )
-        return held == self.generation
 
 
 @dataclass(frozen=True, slots=True)

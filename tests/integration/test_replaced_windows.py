@@ -80,7 +80,9 @@ class Target:
     query: Callable[[str], list[tuple[Any, ...]]]
     """Runs a statement of a database, and commits it."""
 
-    def run(self, window: Boundaries, run: str, task: int = 0, **more: str) -> "Run":
+    def run(
+        self, window: Boundaries, run: str, task: int = 0, stream: str = "t", **more: str
+    ) -> "Run":
         """Return a run of a window, one task of it, as it is started."""
         props = self.props | {k.replace("_", "."): v for k, v in more.items()}
         config = self.connector.config_def().parse(props)
@@ -90,7 +92,8 @@ class Target:
         context = Context(self.folder / "scratch", connector=run, task=task)
         sink.start(context)
         self.stopping.callback(sink.stop)
-        return Run(self.spark, sink, context.application)
+        # Marks name the stream and the sink behind the task, as the runtime does.
+        return Run(self.spark, sink, f"{context.application}/{stream}-9f8e7d")
 
     def moved(self, window: Boundaries, run: str, *batches: Sequence[Any], **more: str) -> None:
         """Move a window from its first batch to its end."""
@@ -531,16 +534,124 @@ def test_a_job_that_is_made_anew_replaces_the_windows_of_the_one_before(
     folder: Target,
 ) -> None:
     folder.moved(day(0), "job@7.1", rows(0, 1))
-    before = folder.run(day(0), "job@7.1")
+    before, other = (folder.run(day(0), "job@7.1", task) for task in (0, 1))
     folder.moved(day(0), "job@3.1", rows(0, 2))
     assert folder.ids() == [2]
-    for late in (partial(before.write, rows(0, 3), 2), before.finish):
+    late = (partial(before.write, rows(0, 3), 2), partial(other.write, rows(0, 3), 1))
+    for step in (*late, before.finish, other.finish):
         with pytest.raises(StaleEpochError, match="has begun since"):
-            late()
+            step()
+    assert folder.ids() == [2]
+    folder.moved(day(0), "job@7.2", rows(0, 4))
+    assert folder.ids() == [4]
+
+
+def test_streams_and_sinks_of_a_task_do_not_take_the_names_of_each_other(
+    folder: Target,
+) -> None:
+    for number, stream in enumerate(("a", "b", "a~1")):
+        folder.run(day(0), "job@1.1", 0, stream).write(rows(0, number), 1)
+    assert folder.ids() == [0, 1, 2]
+
+
+def test_what_a_run_has_written_before_it_was_to_replace_gives_way(folder: Target) -> None:
+    plain = {"replace_partitions": "false"}
+    for stream in ("a", "b"):
+        folder.run(day(0), "job@1.1", 0, stream, **plain).write(rows(0, 1), 1)
+    killed = folder.run(day(0), "job@1.1", 1, **plain)
+    frame = killed.frame(rows(0, 1))
+    killed.sink.write(frame, killed.batch(frame, 1, 1))
+    # The job was edited while the run went on: what it has written is its own.
+    folder.run(day(0), "job@1.1", 0, "a").write(rows(0, 2), 2)
+    assert folder.ids() == [1, 1, 2]
+    folder.moved(day(0), "job@1.2", rows(0, 3))
+    assert folder.ids() == [3]
+    assert not list((folder.folder / "table/_headrace/staging").glob("*/*"))
+    folder.moved(day(0), "other@2.1", rows(1, 4), **plain)
+    with pytest.raises(SinkError, match="rows of another window"):
+        folder.run(day(1), "other@3.1").write(rows(1, 5), 1)
+
+
+@pytest.mark.parametrize("ask", ["committed", "commit"])
+def test_what_an_earlier_generation_has_left_to_move_is_not_moved_any_more(
+    folder: Target, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    dying = folder.run(day(0), "job@1.1")
+    with monkeypatch.context() as patched:
+        patched.setattr(Location, "move_to", die)
+        with pytest.raises(KeyboardInterrupt):
+            dying.write(rows(0, 1), 1)
+    asleep = folder.run(day(0), "job@1.1")
+    frame = asleep.frame(rows(0, 1))
+    batch = asleep.batch(frame, 1, 2)
+    staged = asleep.sink.write(frame, batch)
+    folder.moved(day(0), "job@1.2", rows(0, 2))
+    late: dict[str, Callable[[], object]] = {
+        "committed": partial(asleep.sink.committed, batch.mark, "t"),
+        "commit": partial(staged.commit, batch.mark.receipt({"batch": 1})),
+    }
+    with pytest.raises(StaleEpochError, match="begun again"):
+        late[ask]()
     assert folder.ids() == [2]
 
 
-@pytest.mark.parametrize("step", ["begin", "put", "delete", "move_to", "clear"])
+def test_what_others_do_in_a_partition_later_is_left_alone(folder: Target) -> None:
+    foreign(folder, 0, 1)
+    foreign(folder, 1, 2)
+    going = folder.run(day(0), "job@1.1")
+    going.write(rows(0, 3), 1)
+    foreign(folder, 0, 4)
+    assert going.sink.committed(Mark(going.application, 1, 2), "t")
+    assert folder.ids() == [2, 3, 4]
+    folder.moved(day(1), "job@2.1", rows(1, 5))
+    rerun = folder.run(day(1), "job@2.2")
+    rerun.write(rows(2, 6), 1)  # the source gives other days by now
+    (folder.folder / "table/day=2026-01-02/_SUCCESS").unlink()
+    (folder.folder / "table/day=2026-01-02").rmdir()
+    assert rerun.sink.committed(Mark(rerun.application, 1, 2), "t")
+    rerun.write(rows(2, 7), 2)
+    assert folder.ids() == [3, 4, 6, 7]
+
+
+def test_targets_below_a_folder_and_jobs_of_like_names_keep_their_files(
+    folder: Target,
+) -> None:
+    windows = {"replace_partitions": "false", "replace_window": "true"}
+    inner = {**windows, "path": f"{folder.props['path']}/inner"}
+    folder.moved(day(0), "job@1.1", rows(0, 1), **inner)
+    folder.moved(day(0), "job@1.1", rows(0, 2), **windows)
+    [own] = (folder.folder / "table/day=2026-01-01").glob("part-*")
+    window = own.name.split("@")[1]
+    for name in (f"job-{window}", f"job@{window}", "job@2", "job@1.1"):
+        folder.moved(day(0), f"{name}@1.1", rows(0, 3), **windows)
+    folder.moved(day(0), "job@1.2", rows(0, 4), **windows)
+    assert folder.ids() == [1, 3, 3, 3, 3, 4]
+
+
+def test_a_partition_that_is_a_link_is_refused(folder: Target) -> None:
+    elsewhere = folder.folder / "elsewhere"
+    elsewhere.mkdir()
+    (folder.folder / "table").mkdir()
+    (folder.folder / "table/day=2026-01-01").symlink_to(elsewhere)
+    with pytest.raises(SinkError, match="is a link"):
+        folder.run(day(0), "job@1.1").write(rows(0, 1), 1)
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"run": "job@1-1a2b3c"}'])
+def test_a_record_that_was_spoilt_is_named(folder: Target, text: str) -> None:
+    folder.moved(day(0), "job@1.1", rows(0, 1))
+    [record] = (folder.folder / "table/_headrace/windows").iterdir()
+    record.write_text(text)
+    with pytest.raises(SinkError, match=r"windows/job@.*\.json"):
+        folder.run(day(0), "job@1.2").write(rows(0, 2), 1)
+    assert folder.ids() == [1]
+
+
+@pytest.mark.parametrize("step", ["require_current", "put", "delete", "move_to", "clear"])
 def test_a_replacement_that_dies_anywhere_is_finished_by_the_next_attempt(
     folder: Target, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -551,14 +662,12 @@ def test_a_replacement_that_dies_anywhere_is_finished_by_the_next_attempt(
     frame = dying.frame(rows(0, 4))
     batch = dying.batch(frame, 1, 1)
     staged = dying.sink.write(frame, batch)
-    owner = FolderReplacement if step in {"begin", "clear"} else Location
+    owner = FolderReplacement if step in {"require_current", "clear"} else Location
     real = getattr(owner, step)
 
     def die(self: Any, *args: Any, **more: Any) -> Any:
         if owner is Location and "windows" in str(self):
             return real(self, *args, **more)  # the record of the window
-        if step == "begin":
-            real(self, *args, **more)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql.types import BinaryType
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Mark, Schema, Type
+from headrace.sdk import ConfigError, Schema, Type
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.folders import write_part, written_parts
 from headrace.sdk.location import Location, sync
@@ -37,7 +37,7 @@ from headrace_plugins.connectors.file.marks import (
     read_json,
     staging_folder,
 )
-from headrace_plugins.connectors.file.replacement import FolderReplacement
+from headrace_plugins.connectors.file.replacement import FolderReplacement, remove
 from headrace_plugins.connectors.file.writing import (
     HOUSEKEEPING,
     TIMES,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Refusal, SinkBatch, TaskContext
+    from headrace.sdk import Mark, Refusal, SinkBatch, TaskContext
     from headrace_plugins.connectors.file.writing import SinkSettings
 
 
@@ -94,26 +94,23 @@ class FolderSink(PathSink):
     @override
     def __init__(self, settings: SinkSettings) -> None:
         super().__init__(settings)
-        self._application = ""
         self._replacement: FolderReplacement | None = None
 
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        self._application = context.application
-        keys, key = self._settings.keys, self._settings.replaced_by
+        keys, key = self._settings.keys, self._settings.replacing_key
         if key is not None:
             run = JobRun.from_application(context.application.removesuffix(f"-{context.task}"))
             self._replacement = FolderReplacement(
                 run=run,
-                task=context.task,
                 window=keys.window_to_replace(key),
                 partitions=keys.replace_partitions,
             )
 
     @override
     def finish(self, spark: SparkSession, topic: str) -> None:
-        self._folder(topic).settle(self._application)
+        self._folder(topic).settle()
 
     def _folder(self, topic: str) -> _Folder:
         return _Folder(self._settings.target(topic), self._replacement)
@@ -304,26 +301,25 @@ class _Folder:
     def completed(self, mark: Mark) -> str | None:
         """Finish a batch that a crash left half moved; return its receipt."""
         with self._locked(mark):
-            held = self._held(mark)
+            held = self._finished(mark)
             receipt = held_receipt(held, mark)
-            if held is not None:
-                self._finish(held, mark)
             if held is not None and receipt is not None:
                 # An attempt that was killed may have moved files, and not flushed that.
                 folders = {(self.root / final).parent for _, final in held.moves}
-                sync([self._mark_file(mark), *folders], up_to=self.root.parent)
+                sync(
+                    [self._mark_file(mark), *(f for f in folders if f.is_folder())],
+                    up_to=self.root.parent,
+                )
         return receipt
 
     def commit(self, mark: Mark, receipt: str, moves: tuple[tuple[str, str], ...]) -> None:
         """Make a batch visible, unless this attempt has done so already."""
         with self._locked(mark):
-            held = self._held(mark)
-            if held is not None:
-                self._finish(held, mark)
             try:
+                held = self._finished(mark)
                 check_epoch(held, mark)
                 again = mark.wrote(held_receipt(held, mark))
-                removed = () if again else self._giving_way(moves, has_written=held is not None)
+                removed = () if again else self._giving_way(moves)
             except StaleEpochError:
                 staging_folder(self._house, mark).delete_folder()
                 raise
@@ -334,30 +330,24 @@ class _Folder:
                     mark.application, mark.batch, mark.epoch, receipt, moves, removed
                 )
                 # Guarantee 2: from here on the batch is in the target, whatever happens.
-                self._mark_file(mark).put(json.dumps(asdict(batch)), up_to=above)
+                self._put(batch, mark)
                 self._finish(batch, mark)
                 if self.replacement is not None:
                     self.replacement.clear(self.root)
             discard_attempts(self._house, mark)
 
-    def settle(self, application: str) -> None:
-        """Remove what the files of a run replace, where it has none; see ``commit``."""
-        if self.replacement is None or not self.root.is_folder():
-            return
-        with self._replacing():
-            has_written = self._mark_file(Mark(application, 0, 0)).exists()
-            self.replacement.settle(self.root, has_written=has_written)
+    def settle(self) -> None:
+        """Take away what a run replaces that has written nothing; else nothing is left."""
+        if self.replacement is not None and self.root.is_folder():
+            with self._replacing():
+                self.replacement.settle(self.root)
 
-    def _giving_way(
-        self, moves: tuple[tuple[str, str], ...], *, has_written: bool
-    ) -> tuple[str, ...]:
-        """Return the files that a batch removes. Raises StaleEpochError, and SinkError."""
+    def _giving_way(self, moves: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+        """Return the files that a batch removes; see ``FolderReplacement``."""
         if self.replacement is None:
             return ()
-        folders = {(self.root / final).parent for _, final in moves if "/" in final}
-        found = self.replacement.in_partitions(folders)
-        if self.replacement.begin(self.root, has_written=has_written):
-            found += self.replacement.of_earlier(self.root)
+        folders = {(self.root / final).parent for _, final in moves}
+        found = self.replacement.giving_way(self.root, folders)
         return tuple(sorted({file.relative_to(self.root) for file in found}))
 
     @property
@@ -373,14 +363,31 @@ class _Folder:
             yield
 
     def _replacing(self) -> AbstractContextManager[None]:
-        """Return what keeps other runs from the folder while one replaces files."""
+        """Return what keeps other runs from the folder while one replaces files.
+
+        Those that replace nothing do not wait for it.
+        """
         if self.replacement is None:
             return nullcontext()
         return (self._house / "replacement.lock").lock()
 
-    def _held(self, mark: Mark) -> Committed | None:
+    def _put(self, batch: Committed, mark: Mark) -> None:
+        self._mark_file(mark).put(json.dumps(asdict(batch)), up_to=self.root.parent)
+
+    def _finished(self, mark: Mark) -> Committed | None:
+        """Return the newest batch of a task, finished; None for none.
+
+        Raises StaleEpochError: another run has the window by now, and what this one has left
+        to move does not count any more.
+        """
+        if self.replacement is not None:
+            self.replacement.require_current(self.root)
         tree = read_json(self._mark_file(mark))
-        return None if tree is None else Committed.from_json(tree)
+        if tree is None:
+            return None
+        held = Committed.from_json(tree)
+        self._finish(held, mark)
+        return held
 
     def _finish(self, batch: Committed, mark: Mark) -> None:
         """Remove what gives way, and move what is still staged.
@@ -396,16 +403,15 @@ class _Folder:
             )
             for staged, final in batch.moves
         ]
+        remove([checked_below(name, self.root, state) for name in batch.removed], self.root)
         folders = set()
-        for name in batch.removed:
-            old = checked_below(name, self.root, state)
-            old.delete()
-            folders.add(old.parent)
         for old, new in moves:
             if old.exists():
                 old.move_to(new)
                 folders.add(new.parent)
         sync(folders, up_to=self.root)
+        if batch.removed:  # others may put files under the same names
+            self._put(replace(batch, removed=()), mark)
 
 
 def _staged_parquet(folder: _Folder, mark: Mark, files: Sequence[Location]) -> _StagedFiles:

@@ -89,6 +89,11 @@ def read_json(path: Location) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise SinkError(
+            problem=f"{path} is not what was written there: {error}.",
+            fix="Find out who changed that file, and restore it from a backup.",
+        ) from error
 
 
 def discard_attempts(house: Location, mark: Mark) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from headrace.sdk import SinkError
 from headrace.sdk.errors import StaleEpochError
+from headrace.sdk.location import sync
 from headrace_plugins.connectors.file.marks import encoded, read_json
 from headrace_plugins.connectors.file.writing import HOUSEKEEPING
 
@@ -31,103 +33,214 @@ class FolderReplacement:
     ones are gone: the first batch that a run commits takes them away.
 
     Args:
-        task: The number of the task.
-        partitions: Whether all gives way that is in the subfolders that the run writes to.
+        run: The run that writes.
+        window: What it has read.
+        partitions: Whether all gives way that is in the subfolders that it writes to.
     """
 
     run: JobRun
-    task: int
     window: Boundaries
     partitions: bool
 
     def file_name(self, mark: Mark, number: int) -> str:
         """Return what a file is called, without its extension."""
-        return f"{self._own}{self.task}-{mark.batch:012d}-{number:05d}"
+        task = _digest([mark.application], 6)
+        return f"{self._names.own}{task}-{mark.batch:012d}-{number:05d}"
 
-    def begin(self, root: Location, *, has_written: bool) -> bool:
-        """Make the run the one whose files the folder has of the window, durably.
-
-        From here on an earlier generation commits nothing. ``has_written`` says whether the
-        task has committed to the folder before. Returns whether files of earlier ones are
-        still there. Raises StaleEpochError: a later one has begun.
-        """
-        held = read_json(self._record(root))
-        if held is not None and held["run"] == self.run.run:
-            if self.run.is_replaced(held["generation"]):
-                return not held["cleared"]
-        elif held is not None and has_written:
+    def require_current(self, root: Location) -> None:
+        """Raise StaleEpochError if a later run of the window, or generation, has begun."""
+        held = self._held(root)
+        if held is None:
+            return
+        if held.run == self.run.run:
+            self.run.require_newest(held.generation)
+        elif held.before.get(self.run.run, 0) >= self.run.generation:
             raise StaleEpochError(
-                problem=f"The window is that of {held['run']} by now, which has begun since.",
+                problem=f"The window is that of {held.run} by now, which has begun since.",
                 fix="Nothing has to be done: the newer run writes the whole window.",
             )
-        self._keep(root, cleared=False)
-        return True
 
-    def settle(self, root: Location, *, has_written: bool) -> None:
-        """Remove what earlier runs have written, unless the run has done so; see ``begin``."""
-        if self.begin(root, has_written=has_written):
-            for file in self.of_earlier(root):
-                file.delete()
-            self.clear(root)
+    def giving_way(self, root: Location, folders: Iterable[Location]) -> list[Location]:
+        """Return the files that a batch takes away; an earlier run commits nothing any more.
+
+        Args:
+            root: The folder.
+            folders: Where the batch puts files.
+
+        Raises StaleEpochError: a later run has begun. Raises SinkError: files would be lost,
+        or cannot be replaced.
+        """
+        found = self._in_partitions(root, {each for each in folders if each != root})
+        return found + self._earlier(root)
 
     def clear(self, root: Location) -> None:
         """Keep that the files of earlier runs are gone."""
-        held = read_json(self._record(root))
-        if held is None or not held["cleared"]:
-            self._keep(root, cleared=True)
+        held = self._held(root)
+        if held is None or not held.cleared:
+            self._keep(root, held, cleared=True)
 
-    def of_earlier(self, root: Location) -> list[Location]:
-        """Return the files of the window that are not of this generation of this run."""
-        return [
-            entry.location
-            for entry in root.walk()
-            if entry.name.startswith(self._of_window)
-            and not entry.name.startswith(self._own)
-            and not entry.location.is_below(root / HOUSEKEEPING)
-        ]
+    def settle(self, root: Location) -> None:
+        """Take away what earlier runs have written, where no batch of this one has done so."""
+        remove(self._earlier(root), root)
+        self.clear(root)
 
-    def in_partitions(self, folders: Collection[Location]) -> list[Location]:
-        """Return the files that give way in subfolders that a batch writes to.
+    def _earlier(self, root: Location) -> list[Location]:
+        """Return what is left of earlier runs; from here on they commit nothing any more."""
+        self.require_current(root)
+        held, names = self._held(root), self._names
+        if held is None or (held.run, held.generation) != (self.run.run, self.run.generation):
+            self._keep(root, held, cleared=False)
+            for entry in (root / f"{HOUSEKEEPING}/staging").list():
+                if names.is_of_earlier_generation(f"part-{entry.name}"):
+                    entry.location.delete_folder()
+        elif held.cleared:
+            return []
+        found = (
+            e.location for e in root.walk() if not e.is_folder and names.is_earlier(e.name)
+        )
+        return [file for file in found if not _is_of_other_target(file, root)]
 
-        Raises SinkError: one has files of another window of the job, which would be lost.
-        """
-        found = []
-        for folder in folders if self.partitions else ():
-            for entry in folder.list() if folder.is_folder() else ():
-                if entry.is_folder or entry.name.startswith((self._own, *_HIDDEN)):
-                    continue
-                if self._of_other_window(entry.name):
+    def _in_partitions(self, root: Location, folders: Collection[Location]) -> list[Location]:
+        """Return the files that give way in subfolders that a batch writes to."""
+        names, found = self._names, []
+        place = root.resolved()
+        for folder in folders:
+            if folder.resolved() != place / folder.relative_to(root):
+                raise SinkError(
+                    problem=f"The partition {folder} is a link, or in one, where files are not "
+                    "found that are to give way.",
+                    fix="Put the partition itself there, or leave the link out.",
+                )
+            for entry in folder.list() if self.partitions else ():
+                if names.is_of_other_window(entry.name):
                     raise SinkError(
                         problem=f"The partition {folder} has rows of another window of the "
                         "job, which would be lost.",
                         fix="Divide the folder by what the windows are cut by, and into parts "
-                        "that are no longer than a window; or set replace.window in place of "
-                        "replace.partitions.",
+                        "that are no longer than a window, or set replace.window in place of "
+                        "replace.partitions. Where a former job of the name has written them, "
+                        "with other windows, remove those files.",
                     )
-                found.append(entry.location)
+                is_passed_over = entry.is_folder or entry.name.startswith(_HIDDEN)
+                if not is_passed_over and not names.is_own(entry.name):
+                    found.append(entry.location)
         return found
 
-    def _of_other_window(self, name: str) -> bool:
-        is_of_job = re.match(rf"part-{re.escape(encoded(self.run.job))}-[0-9a-f]{{16}}-", name)
-        return is_of_job is not None and not name.startswith(self._of_window)
-
     @property
-    def _of_window(self) -> str:
-        window = self.window
-        key = _digest([window.kind.value, window.lower, window.upper], 8)
-        return f"part-{encoded(self.run.job)}-{key}-"
-
-    @property
-    def _own(self) -> str:
-        return f"{self._of_window}{_digest([self.run.run, self.run.generation], 4)}-"
+    def _names(self) -> _Names:
+        return _Names.of(self.run, self.window)
 
     def _record(self, root: Location) -> Location:
-        name = self._of_window.removeprefix("part-").removesuffix("-")
+        name = self._names.window.removeprefix("part-").rstrip("@")
         return root / HOUSEKEEPING / f"windows/{name}.json"
 
-    def _keep(self, root: Location, *, cleared: bool) -> None:
-        record = {"run": self.run.run, "generation": self.run.generation, "cleared": cleared}
-        self._record(root).put(json.dumps(record), up_to=root.parent)
+    def _held(self, root: Location) -> _Writer | None:
+        record = self._record(root)
+        tree = read_json(record)
+        try:
+            return None if tree is None else _Writer(**tree)
+        except TypeError as error:
+            raise SinkError(
+                problem=f"{record} does not say which run has written the window.",
+                fix="Find out who changed that file, and restore it from a backup.",
+            ) from error
+
+    def _keep(self, root: Location, held: _Writer | None, *, cleared: bool) -> None:
+        run, before = self.run.run, {} if held is None else dict(held.before)
+        if held is not None and held.run != run:
+            before[held.run] = held.generation
+        before.pop(run, None)
+        writer = _Writer(run, self.run.generation, cleared, before)
+        self._record(root).put(json.dumps(asdict(writer)), up_to=root.parent)
+
+
+def remove(files: Iterable[Location], root: Location) -> None:
+    """Remove files of a folder, durably; those that are gone are passed over."""
+    folders = set()
+    for file in files:
+        file.delete()
+        folders.add(file.parent)
+    sync((folder for folder in folders if folder.is_folder()), up_to=root)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Who writes a window.
+
+    Args:
+        run: The run that has begun last, and its generation.
+        cleared: Whether the files of earlier ones are gone.
+        before: The runs of former jobs of the name, with the generations they had reached.
+    """
+
+    run: str
+    generation: int
+    cleared: bool
+    before: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What files are called that a job writes.
+
+    A sign that names of jobs have encoded stands between the parts.
+
+    Args:
+        job: What names begin with; ``window`` and ``own`` are for the job's window, and for
+            this generation of its run.
+        plain: The names of what runs of the job have written that replaced nothing, with the
+            number of the run and its generation.
+    """
+
+    run: JobRun
+    job: str
+    window: str
+    own: str
+    plain: re.Pattern[str]
+
+    @classmethod
+    def of(cls, run: JobRun, boundaries: Boundaries) -> _Names:
+        job = f"part-{encoded(run.job)}@"
+        bounds = [boundaries.kind.value, boundaries.lower, boundaries.upper]
+        window = f"{job}{_digest(bounds, 8)}@"
+        own = f"{window}{_digest([run.run, run.generation], 8)}-"
+        plain = re.compile(rf"part-{re.escape(quote(f'{run.job}@', safe=''))}(\d+)%2E(\d+)-")
+        return cls(run, job, window, own, plain)
+
+    def is_own(self, name: str) -> bool:
+        return name.startswith(self.own) or self._plain(name) == (
+            self.run.number,
+            self.run.generation,
+        )
+
+    def is_earlier(self, name: str) -> bool:
+        is_of_window = name.startswith(self.window) and not name.startswith(self.own)
+        return is_of_window or self.is_of_earlier_generation(name)
+
+    def is_of_earlier_generation(self, name: str) -> bool:
+        plain = self._plain(name)
+        if plain is None:
+            return False
+        return plain[0] == self.run.number and plain[1] < self.run.generation
+
+    def is_of_other_window(self, name: str) -> bool:
+        plain = self._plain(name)
+        is_of_job = name.startswith(self.job) and not name.startswith(self.window)
+        return is_of_job or (plain is not None and plain[0] != self.run.number)
+
+    def _plain(self, name: str) -> tuple[int, int] | None:
+        found = self.plain.match(name)
+        return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _is_of_other_target(file: Location, root: Location) -> bool:
+    """Return whether a file is below a target of its own, or below what is no target."""
+    folder = file.parent
+    while folder != root:
+        if folder.name == HOUSEKEEPING or (folder / HOUSEKEEPING).is_folder():
+            return True
+        folder = folder.parent
+    return False
 
 
 def _digest(parts: list[Any], size: int) -> str:

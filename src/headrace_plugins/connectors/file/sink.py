@@ -76,7 +76,7 @@ class FileSink(SinkConnector):
                 fix="Set format to json, csv, parquet or avro.",
                 field="partition.by",
             )
-        key = settings.replaced_by
+        key = settings.replacing_key
         if key is not None and settings.appends:
             yield ConfigError(
                 problem="Lines that were added to a file are not replaced.",
@@ -94,7 +94,7 @@ class FileSink(SinkConnector):
     @classmethod
     def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
         settings = SinkSettings.from_config(config)
-        key = settings.replaced_by
+        key = settings.replacing_key
         if key is None:
             return {**config.originals}
         if settings.keys.replace_partitions and boundaries.upper is None:
@@ -109,7 +109,7 @@ class FileSink(SinkConnector):
     @override
     @classmethod
     def repeatable(cls, config: Config) -> bool:
-        return SinkSettings.from_config(config).replaced_by is not None
+        return SinkSettings.from_config(config).replacing_key is not None
 
     @override
     @classmethod

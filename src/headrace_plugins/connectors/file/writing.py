@@ -81,7 +81,7 @@ class SinkSettings:
         )
 
     @property
-    def replaced_by(self) -> str | None:
+    def replacing_key(self) -> str | None:
         """Return the key by which a run replaces files of before; None if it does not."""
         if self.keys.replace_partitions:
             return "replace.partitions"
