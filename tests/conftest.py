@@ -14,6 +14,7 @@ import hypothesis
 import psutil
 import pytest
 import structlog
+from tests import rarely
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,11 +49,13 @@ _LONG = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are not to run are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the shared Spark session, and put the longest first.
+    """Mark the tests that use the shared Spark session or are long; put the longest first.
 
     One that begins last runs alone in the end, while the other processes have nothing to do.
     """
+    rarely.mark(items)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.rarely import RARELY, TESTS
 
 import headrace
 import headrace_plugins
@@ -124,3 +125,7 @@ def test_no_file_names_a_package_registry() -> None:
         if any(host in file.read_text(errors="replace") for host in REGISTRIES)
     ]
     assert naming == []
+
+
+def test_what_is_tested_rarely_is_there() -> None:
+    assert [name for name in RARELY if not (TESTS / name).is_file()] == []
