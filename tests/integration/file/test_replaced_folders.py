@@ -167,6 +167,14 @@ def test_targets_below_a_folder_and_jobs_of_like_names_keep_their_files(
     assert folder.ids() == [1, 3, 3, 3, 3, 4]
 
 
+def test_partitions_of_two_columns_and_odd_values_are_replaced(folder: Target) -> None:
+    odd = {"partition_by": "day,note"}
+    values = [row for note in ("a/b", "..", "50%", "ä=1") for row in rows(0, 1, note=note)]
+    for run in ("job@1.1", "job@1.2"):
+        folder.moved(day(0), run, values, [(2, None, None, "a")], **odd)
+    assert folder.ids() == [1, 1, 1, 1, 2]
+
+
 def test_a_partition_that_is_a_link_is_refused(folder: Target) -> None:
     elsewhere = folder.folder / "elsewhere"
     elsewhere.mkdir()
