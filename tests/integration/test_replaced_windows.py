@@ -72,29 +72,7 @@ SERVERS: dict[str, type[SinkConnector]] = {"postgresql": PostgresSink, "mariadb"
 TABLES = [*(f"delta {name}" for name in DELTA), "sqlite", *SERVERS, *DRIVERS]
 
 
-@pytest.fixture(params=TABLES)
-def table(
-    request: pytest.FixtureRequest,
-    spark: SparkSession,
-    session_settings: Settings,
-    tmp_path: Path,
-) -> Iterator[Target]:
-    """Replaces by a column."""
-    yield from _targets(request, spark, session_settings, tmp_path)
-
-
-@pytest.fixture(params=[*TABLES, *(f"file {name}" for name in FILES)])
-def target(
-    request: pytest.FixtureRequest,
-    spark: SparkSession,
-    session_settings: Settings,
-    tmp_path: Path,
-) -> Iterator[Target]:
-    """Replaces by a column, or what runs of the window have written."""
-    yield from _targets(request, spark, session_settings, tmp_path)
-
-
-def _targets(
+def made_targets(
     request: pytest.FixtureRequest,
     spark: SparkSession,
     session_settings: Settings,
@@ -131,6 +109,13 @@ def _targets(
         connector = SERVERS.get(kind, SqliteSink)
         config = {**props, "connection.url": url, "table.name.format": "t"}
         yield made(connector, config, query=partial(queried, connector, url))
+
+
+# Those that replace by a column, and all.
+table = pytest.fixture(made_targets, params=TABLES, name="table")
+target = pytest.fixture(
+    made_targets, params=[*TABLES, *(f"file {name}" for name in FILES)], name="target"
+)
 
 
 def test_a_window_that_runs_again_replaces_its_own_rows_only(target: Target) -> None:

@@ -37,7 +37,7 @@ from headrace_plugins.connectors.file.marks import (
     read_json,
     staging_folder,
 )
-from headrace_plugins.connectors.file.replacement import FolderReplacement, remove
+from headrace_plugins.connectors.file.replacement import FolderReplacement, WindowNames, remove
 from headrace_plugins.connectors.file.writing import (
     HOUSEKEEPING,
     TIMES,
@@ -102,10 +102,9 @@ class FolderSink(PathSink):
         keys, key = self._settings.keys, self._settings.replacing_key
         if key is not None:
             run = JobRun.from_application(context.application.removesuffix(f"-{context.task}"))
+            names = WindowNames.of(run, keys.window_to_replace(key))
             self._replacement = FolderReplacement(
-                run=run,
-                window=keys.window_to_replace(key),
-                partitions=keys.replace_partitions,
+                names=names, partitions=keys.replace_partitions
             )
 
     @override

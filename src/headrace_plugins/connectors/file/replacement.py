@@ -33,19 +33,22 @@ class FolderReplacement:
     ones are gone: the first batch that a run commits takes them away.
 
     Args:
-        run: The run that writes.
-        window: What it has read.
+        names: What files of the run and of others are called.
         partitions: Whether all gives way that is in the subfolders that it writes to.
     """
 
-    run: JobRun
-    window: Boundaries
+    names: WindowNames
     partitions: bool
+
+    @property
+    def run(self) -> JobRun:
+        """The run that writes."""
+        return self.names.run
 
     def file_name(self, mark: Mark, number: int) -> str:
         """Return what a file is called, without its extension."""
         task = _digest([mark.application], 6)
-        return f"{self._names.own}{task}-{mark.batch:012d}-{number:05d}"
+        return f"{self.names.own}{task}-{mark.batch:012d}-{number:05d}"
 
     def require_current(self, root: Location) -> None:
         """Raise StaleEpochError if a later run of the window, or generation, has begun."""
@@ -87,7 +90,7 @@ class FolderReplacement:
     def _earlier(self, root: Location) -> list[Location]:
         """Return what is left of earlier runs; from here on they commit nothing any more."""
         self.require_current(root)
-        held, names = self._held(root), self._names
+        held, names = self._held(root), self.names
         if held is None or (held.run, held.generation) != (self.run.run, self.run.generation):
             self._keep(root, held, cleared=False)
             for entry in (root / f"{HOUSEKEEPING}/staging").list():
@@ -102,7 +105,7 @@ class FolderReplacement:
 
     def _in_partitions(self, root: Location, folders: Collection[Location]) -> list[Location]:
         """Return the files that give way in subfolders that a batch writes to."""
-        names, found = self._names, []
+        names, found = self.names, []
         place = root.resolved()
         for folder in folders:
             if folder.resolved() != place / folder.relative_to(root):
@@ -126,12 +129,8 @@ class FolderReplacement:
                     found.append(entry.location)
         return found
 
-    @property
-    def _names(self) -> _Names:
-        return _Names.of(self.run, self.window)
-
     def _record(self, root: Location) -> Location:
-        name = self._names.window.removeprefix("part-").rstrip("@")
+        name = self.names.window.removeprefix("part-").rstrip("@")
         return root / HOUSEKEEPING / f"windows/{name}.json"
 
     def _held(self, root: Location) -> _Writer | None:
@@ -180,7 +179,7 @@ class _Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class WindowNames:
     """What files are called that a job writes.
 
     A sign that names of jobs have encoded stands between the parts.
@@ -199,31 +198,36 @@ class _Names:
     plain: re.Pattern[str]
 
     @classmethod
-    def of(cls, run: JobRun, boundaries: Boundaries) -> _Names:
+    def of(cls, run: JobRun, window: Boundaries) -> WindowNames:
+        """Return the names for a run and what it has read."""
         job = f"part-{encoded(run.job)}@"
-        bounds = [boundaries.kind.value, boundaries.lower, boundaries.upper]
-        window = f"{job}{_digest(bounds, 8)}@"
-        own = f"{window}{_digest([run.run, run.generation], 8)}-"
+        bounds = [window.kind.value, window.lower, window.upper]
+        of_window = f"{job}{_digest(bounds, 8)}@"
+        own = f"{of_window}{_digest([run.run, run.generation], 8)}-"
         plain = re.compile(rf"part-{re.escape(quote(f'{run.job}@', safe=''))}(\d+)%2E(\d+)-")
-        return cls(run, job, window, own, plain)
+        return cls(run, job, of_window, own, plain)
 
     def is_own(self, name: str) -> bool:
+        """Return whether this generation of the run has written a file."""
         return name.startswith(self.own) or self._plain(name) == (
             self.run.number,
             self.run.generation,
         )
 
     def is_earlier(self, name: str) -> bool:
+        """Return whether an earlier generation, or an earlier run of the window, has."""
         is_of_window = name.startswith(self.window) and not name.startswith(self.own)
         return is_of_window or self.is_of_earlier_generation(name)
 
     def is_of_earlier_generation(self, name: str) -> bool:
+        """Return whether the run has, in one that did not replace anything."""
         plain = self._plain(name)
         if plain is None:
             return False
         return plain[0] == self.run.number and plain[1] < self.run.generation
 
     def is_of_other_window(self, name: str) -> bool:
+        """Return whether a run of another window of the job has."""
         plain = self._plain(name)
         is_of_job = name.startswith(self.job) and not name.startswith(self.window)
         return is_of_job or (plain is not None and plain[0] != self.run.number)

@@ -67,17 +67,18 @@ class SinkSettings:
         place = location_of(config)
         check_placeholders("path", place.path, (TOPIC,))
         _check_not_reserved(place)
+        keys = FileSinkSettings.from_config(config)
         alias = config.originals.get("connector.class", "") in OTHER_SINKS
-        appends = (config.find_str("mode") or ("append" if alias else "folder")) == "append"
+        appends = (keys.mode or ("append" if alias else "folder")) == "append"
         default = Format.TEXT if appends else format_of(place.name) or Format.PARQUET
         return cls(
             place=place,
             appends=appends,
-            format=Format(config.find_str("format") or default),
+            format=Format(keys.format or default),
             dialect=Dialect.from_config(config, tabs=place.name.endswith(".tsv")),
-            partition_by=tuple(config.get_list("partition.by")),
-            compression=config.find_str("compression"),
-            keys=FileSinkSettings.from_config(config),
+            partition_by=keys.partition_by,
+            compression=keys.compression,
+            keys=keys,
         )
 
     @property
