@@ -113,6 +113,7 @@ class FolderReplacement:
                     problem=f"The partition {folder} is a link, or in one, where files are not "
                     "found that are to give way.",
                     fix="Put the partition itself there, or leave the link out.",
+                    field="partition.by",
                 )
             for entry in folder.list() if self.partitions else ():
                 if names.is_of_other_window(entry.name):
@@ -123,6 +124,7 @@ class FolderReplacement:
                         "that are no longer than a window, or set replace.window in place of "
                         "replace.partitions. Where a former job of the name has written them, "
                         "with other windows, remove those files.",
+                        field="replace.partitions",
                     )
                 is_passed_over = entry.is_folder or entry.name.startswith(_HIDDEN)
                 if not is_passed_over and not names.is_own(entry.name):
