@@ -25,14 +25,14 @@ from headrace.metrics import METRICS
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest import Workbench, v1_api
-from headrace.runtime.app import Runtime, now
+from headrace.runtime.app import Runtime
 from headrace.scheduler import ENGINES
 from headrace.sdk import HeadraceError
 from headrace.sdk.config import ConfigDef, ConfigKey
 from headrace.sdk.config import Settings as PluginSettings
 from headrace.sdk.provider import MetricKind
 from headrace.settings import PREFIX, Settings
-from headrace.store import ConnectorStore, Store
+from headrace.store import ConnectorStore, Store, now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from headrace.model import ConfigVersion, Connector, Event, Stamp, TaskConfig
 from headrace.sdk import Position
-from headrace.store import rules
+from headrace.store.rows import (
+    check_new,
+    check_tasks,
+    check_to_stop,
+    check_unchanged,
+    existing,
+    given_up,
+    state_after,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -58,7 +66,7 @@ class MemoryConnectorStore:
         stamp: Stamp,
     ) -> Connector:
         with self._lock:
-            rules.check_new(name, self._kept.get(name))
+            check_new(name, self._kept.get(name))
             uid = self._state.register(name)
             made = Connector(name, uid, kind, dict(config), 1, target)
             self._kept[name] = _Kept(made, [_version(1, config, stamp)])
@@ -86,7 +94,7 @@ class MemoryConnectorStore:
             found = kept.connector
             if seen is not None:
                 there, known = (found.uid, found.version), (seen.uid, seen.version)
-                rules.check_unchanged(name, there, known)
+                check_unchanged(name, there, known)
             if dict(found.config) == dict(config):
                 return found
             version = found.version + 1
@@ -103,7 +111,7 @@ class MemoryConnectorStore:
         with self._lock:
             kept = self._existing(name)
             if kept.connector.target is not target:
-                state = rules.state_after(kept.connector, target)
+                state = state_after(kept.connector, target)
                 status = replace(kept.connector.status, state=state)
                 kept.connector = replace(kept.connector, target=target, status=status)
                 self._event(name, "target", stamp, {"target": target.value})
@@ -114,7 +122,7 @@ class MemoryConnectorStore:
     ) -> Connector:
         with self._lock:
             kept = self._existing(name)
-            rules.check_tasks(name, tasks, {task.number for task in kept.tasks})
+            check_tasks(name, tasks, {task.number for task in kept.tasks})
             restarts = kept.connector.restarts + connector
             kept.connector = replace(kept.connector, restarts=restarts)
             kept.tasks = [
@@ -181,7 +189,7 @@ class MemoryConnectorStore:
                     {task: each.get(task, Position()) for task in positions}
                     for each in (stood, seen)
                 )
-                rules.check_unchanged(name, there, known)
+                check_unchanged(name, there, known)
             before = {t.number: stood.get(t, Position()).to_json() for t in positions}
             self._state.set_positions(positions)
             after = {task.number: each.to_json() for task, each in positions.items()}
@@ -191,11 +199,11 @@ class MemoryConnectorStore:
 
     def give_up(self, task: TaskId, batch_id: int, stamp: Stamp, *, skip: bool) -> Batch:
         with self._lock:
-            rules.check_to_stop(self._existing(task.connector).connector)
+            check_to_stop(self._existing(task.connector).connector)
             before = self._state.position(task).to_json()
             batch = self._state.give_up(task, batch_id, skip=skip)
             after = self._state.position(task).to_json()
-            self._event(task.connector, "offsets", stamp, rules.given_up(batch, before, after))
+            self._event(task.connector, "offsets", stamp, given_up(batch, before, after))
             return batch
 
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
@@ -262,7 +270,7 @@ class MemoryConnectorStore:
         """See ConnectorStore."""
 
     def _existing(self, name: str) -> _Kept:
-        return rules.existing(name, self._kept.get(name))
+        return existing(name, self._kept.get(name))
 
     def _current(self, connector: Connector) -> _Kept | None:
         kept = self._kept.get(connector.name)

@@ -20,7 +20,20 @@ from headrace.model import (
     TaskStatus,
 )
 from headrace.sdk import Position
-from headrace.store import rules
+from headrace.store.rows import (
+    already_finished,
+    check_epoch,
+    check_free,
+    check_identity,
+    check_idle,
+    check_none_unfinished,
+    check_start,
+    expect,
+    forgets,
+    forgotten,
+    repeated_append,
+    restarts_after,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -87,13 +100,13 @@ class MemoryStore:
         identity: str | None = None,
     ) -> Lease:
         with self.lock:
-            rules.check_identity(task.connector, self._connectors.get(task.connector), identity)
+            check_identity(task.connector, self._connectors.get(task.connector), identity)
             # Guarantee 3: whoever holds an epoch of a removed task is refused by a new one.
             row = self._tasks.setdefault(task, _Task(self._retired.get(task, 0)))
-            rules.check_free(row.lease, owner, now)
+            check_free(row.lease, owner, now)
             row.epoch += 1
             was = row.status
-            restarts = rules.restarts_after(was.state, was.restarts, status)
+            restarts = restarts_after(was.state, was.restarts, status)
             row.status = replace(status or was, restarts=restarts)
             self._tell(task, was, row.status, Stamp(now, owner))
             row.lease = Lease(task=task, owner=owner, epoch=row.epoch, expires=now + duration)
@@ -160,8 +173,8 @@ class MemoryStore:
         with self.lock:
             for task in positions:
                 row = self._tasks.get(task)
-                rules.check_idle(task, row.lease.owner if row and row.lease else None)
-                rules.check_none_unfinished(self.unfinished_batch(task))
+                check_idle(task, row.lease.owner if row and row.lease else None)
+                check_none_unfinished(self.unfinished_batch(task))
             for task, position in positions.items():
                 row = self._tasks.setdefault(task, _Task(self._retired.get(task, 0)))
                 row.position = position
@@ -170,9 +183,9 @@ class MemoryStore:
     def give_up(self, task: TaskId, batch_id: int, *, skip: bool) -> Batch:
         """Forget the unfinished batch of a task that nobody runs, for the connectors' store."""
         with self.lock:
-            batch = rules.expect(self.unfinished_batch(task), batch_id)
+            batch = expect(self.unfinished_batch(task), batch_id)
             row = self._tasks[task]
-            rules.check_idle(task, row.lease.owner if row.lease else None)
+            check_idle(task, row.lease.owner if row.lease else None)
             row.batches.pop()
             row.position = batch.end if skip else batch.start
             row.epoch += 1
@@ -181,7 +194,7 @@ class MemoryStore:
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
         with self.lock:
             row = self._owned(task, epoch)
-            rules.check_none_unfinished(self.unfinished_batch(task))
+            check_none_unfinished(self.unfinished_batch(task))
             row.position = position
 
     def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
@@ -204,8 +217,8 @@ class MemoryStore:
     ) -> Batch:
         with self.lock:
             row = self._owned(task, epoch)
-            rules.check_none_unfinished(self.unfinished_batch(task))
-            rules.check_start(start, row.position)
+            check_none_unfinished(self.unfinished_batch(task))
+            check_start(start, row.position)
             row.last_id += 1
             batch = Batch(
                 task=task,
@@ -232,22 +245,22 @@ class MemoryStore:
         with self.lock:
             row = self._owned(task, epoch)
             last = row.batches[-1] if row.batches else None
-            if last and rules.already_finished(last, batch_id):
+            if last and already_finished(last, batch_id):
                 return last
-            batch = rules.expect(self.unfinished_batch(task), batch_id).done(counts, now)
+            batch = expect(self.unfinished_batch(task), batch_id).done(counts, now)
             row.batches[-1] = batch
             row.position = batch.end
             row.totals = row.totals.plus(counts)
-            if rules.forgets(batch_id):
+            if forgets(batch_id):
                 begun = [(each.id, each.begun) for each in row.batches]
-                old = set(rules.forgotten(begun, batch_id, now, keep_since))
+                old = set(forgotten(begun, batch_id, now, keep_since))
                 row.batches = [each for each in row.batches if each.id not in old]
             return batch
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
         with self.lock:
             row = self._owned(task, epoch)
-            rules.expect(self.unfinished_batch(task), batch_id)
+            expect(self.unfinished_batch(task), batch_id)
             row.batches.pop()
 
     def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
@@ -299,7 +312,7 @@ class MemoryStore:
         self, connector: str, stream: str, schema: Schema, *, identity: str | None = None
     ) -> int:
         with self.lock:
-            rules.check_identity(connector, self._connectors.get(connector), identity)
+            check_identity(connector, self._connectors.get(connector), identity)
             versions = self._schemas.setdefault((connector, stream), [])
             if not versions or versions[-1] != schema:
                 versions.append(schema)
@@ -315,7 +328,7 @@ class MemoryStore:
         with self.lock:
             ledger = self._owned(task, epoch).ledger
             if after is not None and after != len(ledger):
-                return rules.repeated_append(task, items, after, ledger[after:])
+                return repeated_append(task, items, after, ledger[after:])
             ledger.extend(dict(item) for item in items)
             return len(ledger)
 
@@ -333,6 +346,6 @@ class MemoryStore:
     def _owned(self, task: TaskId, epoch: int) -> _Task:
         row = self._tasks.get(task)
         # Guarantee 3: only the newest epoch may write.
-        rules.check_epoch(task, None if row is None else row.epoch, epoch)
+        check_epoch(task, None if row is None else row.epoch, epoch)
         assert row is not None
         return row

@@ -237,7 +237,7 @@ def test_positions_are_not_altered_while_a_batch_is_unfinished(store: Store) -> 
 
 
 def test_old_batches_are_forgotten_but_their_counts_stay(store: Store, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.store.rules.HISTORY", 3)
+    monkeypatch.setattr("headrace.store.rows.HISTORY", 3)
     epoch = epoch_of(store)
     position = START
     for number in range(1, 8):
@@ -252,7 +252,7 @@ def test_old_batches_are_forgotten_but_their_counts_stay(store: Store, monkeypat
 def test_of_old_batches_the_first_of_each_hour_is_kept_for_a_month(
     store: Store, monkeypatch
 ) -> None:
-    monkeypatch.setattr("headrace.store.rules.HISTORY", 2)
+    monkeypatch.setattr("headrace.store.rows.HISTORY", 2)
     epoch = epoch_of(store)
     now = hour = datetime(2026, 1, 1, tzinfo=UTC)
     minutes = [0, 10, 59, 60, 61, 125, 40 * 24 * 60, 40 * 24 * 60 + 1]
@@ -288,7 +288,7 @@ def test_the_batch_at_a_time_is_the_one_before_all_later_ones(store: Store) -> N
 
 
 def test_batches_are_forgotten_once_in_a_while(store: Store, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.store.rules.HISTORY", 20)
+    monkeypatch.setattr("headrace.store.rows.HISTORY", 20)
     epoch = epoch_of(store)
     kept = []
     for number in range(1, 25):
@@ -300,7 +300,7 @@ def test_batches_are_forgotten_once_in_a_while(store: Store, monkeypatch) -> Non
 
 
 def test_the_batches_of_a_window_are_kept_and_summed(store: Store, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.store.rules.HISTORY", 2)
+    monkeypatch.setattr("headrace.store.rows.HISTORY", 2)
     epoch = epoch_of(store)
     position = START
     for number in range(1, 8):
@@ -406,7 +406,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from headrace.store.sqlite import open_sqlite
+from headrace.store.connections import open_sqlite
 
 def mode(file):
     with open_sqlite(file).connect() as connection:

@@ -19,9 +19,9 @@ from headrace.sdk import ConfigError, Position, Schema, StateError
 from headrace.sdk.errors import SetupError, StaleEpochError
 from headrace.store import Place, Store, StoreUnavailableError
 from headrace.store import migrations as migrations_module
+from headrace.store.connections import open_sqlite
 from headrace.store.database import open_database
 from headrace.store.migrations import HEAD
-from headrace.store.sqlite import open_sqlite
 from headrace.store.tables import metadata
 from headrace_registry.store import metadata as registry_metadata
 

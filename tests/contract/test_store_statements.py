@@ -11,8 +11,7 @@ from tests.statements import statements
 
 from headrace.model import TaskId
 from headrace.store import Store
-from headrace.store.connections import Mode, in_mode
-from headrace.store.sqlite import Turns, open_sqlite
+from headrace.store.connections import Mode, Turns, in_mode, open_sqlite
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)

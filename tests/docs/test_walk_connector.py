@@ -14,11 +14,11 @@ from tests.docs.walks import Walk
 from tests.integration.test_reconfiguration import until
 from typing_extensions import override
 
-from headrace.cli.worker_log import LoggedEvents
 from headrace.model import TaskId, TaskState
 from headrace.rest import Listener, Serving, Workbench, server_app
 from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
+from headrace.worker.events import LoggedEvents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ LATER = {
 """What the reconciler does with a connector that runs, sooner or later than its task does."""
 OTHERS = (
     *("headrace-upkeep", "headrace-leases", "headrace-spark", "headrace-stalls"),
-    *("headrace-scheduler", "headrace-runs"),
+    *("headrace-scheduler", "headrace-runs", "headrace-alerts", "headrace-alerts-log"),
 )
 """Threads that do what they always do, whoever asks for what."""
 

@@ -10,12 +10,12 @@ from tests.integration import hanging_source
 from tests.integration.hanging_source import ROWS
 from tests.integration.test_reconfiguration import until
 
-from headrace.cli.worker_log import LoggedEvents
 from headrace.control import Connectors
 from headrace.model import TargetState, TaskId
 from headrace.runtime.app import Runtime
 from headrace.sdk import Position
 from headrace.settings import load_settings
+from headrace.worker.events import LoggedEvents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.integration import tables_source
 
-from headrace.cli.worker_log import LoggedEvents
 from headrace.control import Connectors
 from headrace.plugins import Registry
 from headrace.runtime.app import Runtime
+from headrace.worker.events import LoggedEvents
 
 TABLES = f"{tables_source.__name__}.Tables"
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"

@@ -7,10 +7,10 @@ import pytest
 from tests.integration import failing_source
 from tests.integration.test_reconfiguration import until
 
-from headrace.cli.worker_log import LoggedEvents
 from headrace.model import TaskId
 from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
+from headrace.worker.events import LoggedEvents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

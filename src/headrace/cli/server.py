@@ -63,7 +63,6 @@ def server(  # noqa: PLR0917 - Typer passes them by name
     speak TLS; with server_ssl_client_ca clients have to show a certificate too.
     """
     from headrace.cli.serving import serve
-    from headrace.cli.worker_log import LoggedEvents
     from headrace.rest import (
         Opening,
         Serving,
@@ -72,6 +71,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         server_app,
     )
     from headrace.runtime.measures import health_checks
+    from headrace.worker.events import LoggedEvents
 
     invocation = invocation_of(context)
     sys.setswitchinterval(_SWITCH_SECONDS)

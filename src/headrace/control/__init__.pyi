@@ -5,7 +5,6 @@ from .config_infos import (
     plugin_keys_of,
     secrets_of,
 )
-from .config_keys import errors_at, unknown_keys
 from .connector_settings import parse_common
 from .connectors import (
     Bulk,
@@ -19,7 +18,6 @@ from .connectors import (
     ConnectorView,
     TaskView,
 )
-from .converters import ConverterPlan, resolved
 from .copies import Copy, CopyPlan, copies_of
 from .counts import BALANCE, Tallies, Tally
 from .definition_forms import (
@@ -64,7 +62,14 @@ from .unfinished_batches import (
     places_text,
     require_not_held,
 )
-from .validation import Findings, check_definition
+from .validation import (
+    ConverterPlan,
+    Findings,
+    check_definition,
+    errors_at,
+    resolved,
+    unknown_keys,
+)
 
 __all__ = [
     "BALANCE",

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.control.connector_settings import CommonConfig, parse_common
-from headrace.control.converters import resolved
 from headrace.control.planning import SinkPlan, SourcePlan, StepPlan, plan_sinks, plan_steps
-from headrace.control.validation import check_access
+from headrace.control.validation import check_access, resolved
 from headrace.evolution import plugin_keys
 from headrace.model import Definition
 from headrace.sdk import ConfigError

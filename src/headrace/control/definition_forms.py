@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from headrace.control.config_keys import below
 from headrace.control.connector_settings import sink_def, source_def
-from headrace.control.converters import CONVERTER_PREFIXES
+from headrace.control.validation import CONVERTER_PREFIXES, below
 from headrace.model import Definition, PluginSpec, StepSpec, TargetState
 from headrace.sdk import ConfigError, ConfigErrors
 

@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.control.config_keys import errors_at, unknown_keys
 from headrace.control.connector_settings import CommonSettings, ErrorSettings
 from headrace.control.definition_forms import flat, from_sections
 from headrace.control.job_windows import require_plain
-from headrace.control.validation import check_definition, key_values
+from headrace.control.validation import check_definition, errors_at, key_values, unknown_keys
 from headrace.model import (
     AlertPolicy,
     CatchUp,

@@ -10,11 +10,16 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from headrace.control.config_keys import errors_at
 from headrace.control.connector_settings import CommonConfig, parse_common
-from headrace.control.converters import ConverterPlan, plan_converters, resolved
 from headrace.control.definition_forms import flat, kafka_steps, section_steps
-from headrace.control.validation import check_access, check_steps
+from headrace.control.validation import (
+    ConverterPlan,
+    check_access,
+    check_steps,
+    errors_at,
+    plan_converters,
+    resolved,
+)
 from headrace.evolution import evolution_of, plugin_keys
 from headrace.model import Definition, PluginSpec, StepSpec, TaskId
 from headrace.sdk import (

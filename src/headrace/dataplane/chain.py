@@ -20,7 +20,7 @@ from headrace.dataplane.code_rows import CodeRows, takes_unchanged
 from headrace.dataplane.delivery import filtered_of, held_receipt, refused_of
 from headrace.dataplane.predicate_merge import merged_where
 from headrace.dataplane.python_frames import map_in_arrow, with_texts, with_variants
-from headrace.dataplane.records import RecordFrame
+from headrace.dataplane.records import RecordFrame, constant_text
 from headrace.dataplane.refusals import (
     filtered_in,
     receipt_with,
@@ -28,7 +28,6 @@ from headrace.dataplane.refusals import (
     without_refused,
 )
 from headrace.dataplane.sinks import SinkFront
-from headrace.dataplane.sql import constant_text
 from headrace.dataplane.topic_sinks import (
     ByTopic,
     TopicsWriter,

@@ -28,6 +28,7 @@ from headrace.dataplane.conversion import PartConverter, encoded
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
     DeadLetterWriter,
+    Fingerprint,
     RejectedFrame,
     StagedDeadLetters,
 )
@@ -44,7 +45,6 @@ from headrace.dataplane.delivery import (
 )
 from headrace.dataplane.failures import refusals_passed_over, translate, translated
 from headrace.dataplane.few_rows import StagedFew, keyed_rows, plan_few, write_few
-from headrace.dataplane.fingerprint import Fingerprint, require_same_routing
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
@@ -122,9 +122,9 @@ class Flow:
     explain: Callable[[SparkSession, Position, Position], None] | None = None
 
     _committing: threading.Event = field(default_factory=threading.Event, init=False)
-    _read: list[SourceFrame] = field(default_factory=list, init=False)
     """Set as soon as a sink may hold some of the batch that runs."""
 
+    _read: list[SourceFrame] = field(default_factory=list, init=False)
     _width: list[int] = field(default_factory=list, init=False)
     """How many columns the newest stream has; what any thread may look at."""
 
@@ -168,7 +168,7 @@ class Flow:
         self._committing.clear()
         self._width.clear()
         if batch.again and batch.routing is not None:
-            require_same_routing(self.routing, batch.routing)
+            Fingerprint.require_same_routing(self.routing, batch.routing)
         with translated(f"running batch {batch.id} of {batch.task}"):
             for step in self.steps:
                 if isinstance(step.transform, CodeTransform):

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.dataplane.records import RecordFrame, declared, record_frame
+from headrace.dataplane.records import RecordFrame, constant_text, declared, record_frame
 from headrace.dataplane.sources import frame_of_parts
-from headrace.dataplane.sql import constant_text
 from headrace.sdk import ArrowParts, ConfigError
 from headrace.sdk.sqltext import literal, quote
 from headrace.sdk.struct_exprs import is_variant

@@ -11,8 +11,16 @@ from headrace.evolution.keys import (
     evolution_of,
     plugin_keys,
 )
-from headrace.evolution.plan import Handled, Move, Reconciled, reconcile
-from headrace.evolution.targets import Evolution, Reconciliations, Target, topic_of
+from headrace.evolution.targets import (
+    Evolution,
+    Handled,
+    Move,
+    Reconciled,
+    Reconciliations,
+    Target,
+    reconcile,
+    topic_of,
+)
 
 __all__ = [
     "Evolution",

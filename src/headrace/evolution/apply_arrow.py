@@ -31,7 +31,7 @@ from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import sql_type
 
 if TYPE_CHECKING:
-    from headrace.evolution.plan import Move
+    from headrace.evolution.targets import Move
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -12,7 +12,7 @@ from headrace.sdk.sqltext import literal, quote, sql_type, sql_value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.evolution.plan import Move
+    from headrace.evolution.targets import Move
 
 STAGE = "TASK_PUT"
 PLUGIN = "schema.evolution"

@@ -1,4 +1,4 @@
-"""Keeps each target's schema in step with what is written to it, as its policy says."""
+"""Reconciles what is written to each target with the schema it has, as its policy says."""
 
 from __future__ import annotations
 
@@ -9,15 +9,331 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.evolution.apply_sql import moved_shape
-from headrace.evolution.diff import SchemaChange, schema_changes
-from headrace.evolution.plan import Handled, Move, Reconciled, reconcile
-from headrace.sdk.schema_evolution import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
+from headrace.evolution.diff import SchemaChange, is_retyped, relation, schema_changes, titled
+from headrace.model import SchemaChangeError
+from headrace.sdk.errors import ConfigError
+from headrace.sdk.schema import Field, Schema, Type
+from headrace.sdk.schema_evolution import (
+    EVOLUTION_KINDS,
+    ChangeKind,
+    EvolutionPolicy,
+    Handling,
+    evolve,
+)
+from headrace.sdk.sqltext import sql_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headrace.evolution.apply_arrow import Moves
     from headrace.sdk import FrameSink, RecordExpr, Schema, SchemaMemory
+
+
+_ASIDE = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """How a value gets the target's schema.
+
+    Args:
+        source: The schema that it has; None when there is no value, which gives the
+            target's default, or null.
+        target: The schema that it gets.
+        members: For a struct in a struct: the target's fields.
+        key: For a map: how its keys get theirs.
+        item: For an array or a map: how its items or values get theirs.
+        strict: Whether there are values that do not fit: they are rejected, not bent.
+    """
+
+    source: Schema | None
+    target: Schema
+    members: tuple[Member, ...] = ()
+    key: Move | None = None
+    item: Move | None = None
+    strict: bool = False
+
+    @property
+    def is_needed(self) -> bool:
+        """Return whether values change, and not only what is said of them."""
+        if self.source is None or self.strict:
+            return True
+        if self.members:
+            names = [m.name for m in self.members]
+            same = names == [m.source for m in self.members]
+            same = same and names == [f.name for f in self.source.fields]
+            return not same or any(m.move.is_needed for m in self.members)
+        parts = [part for part in (self.key, self.item) if part is not None]
+        if parts:
+            return any(part.is_needed for part in parts)
+        return sql_type(self.source) != sql_type(self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field of the target, the field that it is taken from (None: none), and how."""
+
+    name: str
+    source: str | None
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A change, and what is done about it."""
+
+    change: SchemaChange
+    handling: Handling
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What the target gets."""
+
+    move: Move
+    handled: tuple[Handled, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.move.target
+
+
+def reconcile(known: Schema, brought: Schema, policy: EvolutionPolicy) -> Reconciled:
+    """Say how records get into a target, and what becomes of its schema.
+
+    ``known`` is the schema of the values that the target has taken so far, ``brought`` that of
+    those that come now. Raises SchemaChangeError: a change is rejected, or cannot be ignored.
+    """
+    if known == brought:
+        return Reconciled(Move(brought, brought), ())
+    reconciler = _Reconciler(policy)
+    move = reconciler.value(known, brought, "")
+    if reconciler.rejected:
+        raise _rejected(reconciler.rejected)
+    return Reconciled(move, tuple(reconciler.handled))
+
+
+def _rejected(rejected: list[tuple[SchemaChange, str]]) -> SchemaChangeError:
+    changes = "; ".join(f"{change}{why}" for change, why in rejected)
+    keys = dict.fromkeys(f"schema.evolution.{change.kind}" for change, _ in rejected)
+    return SchemaChangeError(
+        problem=f"The schema of the records has changed: {changes}. Nothing was written.",
+        fix=f"Set {' and '.join(keys)} to evolve, lenient or ignore, or bring the target's "
+        "schema into line by hand.",
+        field=next(iter(keys)),
+    )
+
+
+@dataclass(slots=True)
+class _Reconciler:
+    policy: EvolutionPolicy
+    handled: list[Handled] = field(default_factory=list)
+    rejected: list[tuple[SchemaChange, str]] = field(default_factory=list)
+
+    def value(self, old: Schema, new: Schema, path: str) -> Move:
+        """Move a value that has no name to be kept aside under: the whole, items, keys."""
+        if old == new:
+            return Move(new, new)
+        kind = relation(old, new)
+        if kind is ChangeKind.RETYPE:
+            handling = self._handle(SchemaChange(kind, path, titled(old), titled(new)))
+            # There is no place beside the whole.
+            if handling in {Handling.IGNORE, Handling.LENIENT}:
+                return Move(new, old, strict=True)
+            return Move(new, new)
+        return self._compatible(old, new, path, kind)
+
+    def _handle(self, change: SchemaChange) -> Handling:
+        handling = self.policy.of(change.kind)
+        if handling is Handling.REJECT:
+            self.rejected.append((change, ""))
+        else:
+            self.handled.append(Handled(change, handling))
+        return handling
+
+    def _compatible(self, old: Schema, new: Schema, path: str, kind: ChangeKind | None) -> Move:
+        if kind is None and new.optional and not old.optional:
+            kind = ChangeKind.WIDEN
+        optional = old.optional or new.optional
+        if kind is None:
+            # What is never null fits what may be: nothing changes for the target.
+            return self._inside(old, new, path, optional=optional)
+        handling = self._handle(SchemaChange(kind, path, titled(old), titled(new)))
+        if kind is ChangeKind.WIDEN and handling is Handling.IGNORE:
+            if old.type is new.type and not old.is_logical:
+                return replace(self._inside(old, new, path, optional=False), strict=True)
+            return Move(new, old, strict=True)
+        if old.type is new.type and not old.is_logical:
+            return self._inside(old, new, path, optional=optional)
+        if kind is ChangeKind.NARROW:
+            return Move(new, old.replaced(optional=optional))
+        wider = _merged(old, new)
+        # What the target then is like must not depend on whether it has been widened before.
+        target = new if relation(wider, new) is None else wider
+        return Move(new, target.replaced(optional=optional))
+
+    def _inside(self, old: Schema, new: Schema, path: str, *, optional: bool) -> Move:
+        """Move the parts of a struct, an array or a map; other types are as they were."""
+        base = new.replaced(optional=optional)
+        if new.type is Type.STRUCT:
+            members = self._members(old, new, path)
+            target = base.with_fields({m.name: m.move.target for m in members})
+            target = base if target.fields == new.fields else target
+            return Move(new, target, members=tuple(members))
+        if old.value_schema is None or new.value_schema is None:
+            return Move(new, base)
+        part = "element" if new.type is Type.ARRAY else "value"
+        item = self.value(old.value_schema, new.value_schema, f"{path} {part}".strip())
+        key = None
+        if old.key_schema is not None and new.key_schema is not None:
+            key = self.value(old.key_schema, new.key_schema, f"{path} key".strip())
+        target, keys = base, None if key is None else key.target
+        if (item.target, keys) != (new.value_schema, new.key_schema):
+            target = replace(base, default=None, value_schema=item.target, key_schema=keys)
+        return Move(new, target, key=key, item=item)
+
+    def _members(self, old: Schema, new: Schema, path: str) -> list[Member]:
+        members: list[Member] = []
+        done: set[str] = set()
+        for known in old.fields:
+            where, same = _at(path, known.name), new.field(known.name)
+            renamed = self._renamed(new, where) if same is None else None
+            if known.name in done:
+                continue
+            if same is not None:
+                done.add(known.name)
+                members += self._kept(old, known, same.schema, where)
+            elif renamed is not None:
+                members += self._renaming(old, known, renamed, where, done)
+            elif not self._is_aside(known.name, old, new):
+                members += self._dropped(known.name, known.schema, where)
+        for added in new.fields:
+            if added.name not in done:
+                beside = self._is_aside(added.name, old, new)
+                where = _at(path, added.name)
+                members += self._added(added.name, added.schema, where, beside=beside)
+        members += self._asides(old, members)
+        return self._ordered(old, new, members, path)
+
+    def _kept(self, struct: Schema, known: Field, new: Schema, where: str) -> list[Member]:
+        name, old = known.name, known.schema
+        if not is_retyped(old, new):
+            return [Member(name, name, self.value(old, new, where))]
+        handling = self._handle(
+            SchemaChange(ChangeKind.RETYPE, where, titled(old), titled(new))
+        )
+        if handling is Handling.LENIENT:
+            aside = f"{name}{_ASIDE}{_word(new)}"
+            before = struct.field(aside)
+            own = new.replaced(optional=True)
+            beside = self.value(before.schema, own, where) if before else Move(new, own)
+            null = Move(None, old.replaced(optional=True))
+            return [Member(name, None, null), Member(aside, name, beside)]
+        strict = handling is Handling.IGNORE
+        return [Member(name, name, Move(new, old if strict else new, strict=strict))]
+
+    def _renamed(self, new: Schema, where: str) -> Field | None:
+        return new.field(self.policy.renames.get(where, "").rpartition(".")[2])
+
+    def _renaming(
+        self, old: Schema, known: Field, renamed: Field, where: str, done: set[str]
+    ) -> list[Member]:
+        name, of_new = renamed.name, old.field(renamed.name)
+        handling = self.policy.of(ChangeKind.RENAME)
+        if of_new is None:
+            handling = self._handle(SchemaChange(ChangeKind.RENAME, where, known.name, name))
+        members = []
+        if handling in {Handling.LENIENT, Handling.IGNORE}:
+            move = self.value(known.schema, renamed.schema, where)
+            members.append(Member(known.name, name, move))
+        if name not in done and (of_new is not None or handling is not Handling.IGNORE):
+            before = renamed.schema.replaced(optional=True) if of_new is None else of_new.schema
+            own = self.value(before, renamed.schema, _at(where.rpartition(".")[0], name))
+            members.append(Member(name, name, own))
+        done.add(name)
+        return members
+
+    def _dropped(self, name: str, old: Schema, where: str) -> list[Member]:
+        change = SchemaChange(ChangeKind.DROP, where, old=titled(old))
+        handling = self._handle(change)
+        if handling is Handling.LENIENT:
+            return [Member(name, None, Move(None, old.replaced(optional=True)))]
+        if handling is Handling.IGNORE:
+            if not old.optional and old.default is None:
+                why = " (it must not be null and has no default, so it cannot be ignored)"
+                self.rejected.append((change, why))
+            return [Member(name, None, Move(None, old))]
+        return []
+
+    def _added(
+        self, name: str, new: Schema, where: str, *, beside: bool = False
+    ) -> list[Member]:
+        # A topic before this target may have put values of another type beside a field.
+        kind = ChangeKind.RETYPE if beside else ChangeKind.ADD
+        handling = self._handle(SchemaChange(kind, where, new=titled(new)))
+        if handling is Handling.IGNORE:
+            return []
+        # What the target has already has no value for it.
+        return [Member(name, name, Move(new, new.replaced(optional=True)))]
+
+    def _is_aside(self, name: str, old: Schema, new: Schema) -> bool:
+        """Return whether a field of the target holds what was once of another type."""
+        base = name.rpartition(_ASIDE)[0]
+        lenient = self.policy.of(ChangeKind.RETYPE) is Handling.LENIENT
+        return lenient and old.field(base) is not None and new.field(base) is not None
+
+    def _asides(self, old: Schema, members: list[Member]) -> list[Member]:
+        """Keep such fields, as null where nothing goes into them now."""
+        names = {member.name for member in members}
+        return [
+            Member(f.name, None, Move(None, f.schema.replaced(optional=True)))
+            for f in old.fields
+            if f.name not in names
+            and f.name.rpartition(_ASIDE)[0] in names
+            and self.policy.of(ChangeKind.RETYPE) is Handling.LENIENT
+        ]
+
+    def _ordered(
+        self, old: Schema, new: Schema, members: list[Member], path: str
+    ) -> list[Member]:
+        before = [f.name for f in old.fields if new.field(f.name) is not None]
+        after = [f.name for f in new.fields if old.field(f.name) is not None]
+        handling = self.policy.of(ChangeKind.REORDER)
+        if before != after:
+            change = SchemaChange(ChangeKind.REORDER, path, ", ".join(before), ", ".join(after))
+            handling = self._handle(change)
+        _check_names(members, path)
+        if handling is not Handling.EVOLVE:
+            return members
+        places = {f.name: number for number, f in enumerate(new.fields)}
+        return sorted(members, key=lambda m: places.get(m.source or m.name, len(places)))
+
+
+def _merged(old: Schema, new: Schema) -> Schema:
+    # Only the type of both: what else is said of it is said by the new one.
+    merged = evolve(old.replaced(default=None), new.replaced(default=None))
+    return merged.replaced(doc=new.doc, version=new.version or merged.version)
+
+
+def _check_names(members: list[Member], path: str) -> None:
+    names = [member.name for member in members]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                problem="The field is kept aside under a name that another field has.",
+                fix="Rename one of them with a transform, or set schema.evolution.retype.",
+                field=_at(path, name),
+            )
+
+
+def _word(schema: Schema) -> str:
+    """Return the first word of a type, as in price__decimal."""
+    return sql_type(schema).partition("<")[0].partition("(")[0].lower()
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}".strip(".")
+
 
 log = structlog.get_logger(__name__)
 

@@ -5,9 +5,8 @@ plugins' calls. Never: the name of a plugin, or what one does.
 """
 
 from headrace.plugins.access import Access
-from headrace.plugins.references import ProviderSettings, References
+from headrace.plugins.references import HIDDEN, ProviderSettings, References, Secrets
 from headrace.plugins.registry import PluginInfo, PluginKind, Registry
-from headrace.plugins.secrets import HIDDEN, Secrets
 from headrace.plugins.timeouts import PluginTimeoutError, aside, has_ended, within
 
 __all__ = [

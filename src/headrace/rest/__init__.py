@@ -7,11 +7,10 @@ uses FastAPI and uvicorn. Never: a decision, SQL, or Spark.
 from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.connect import connect_app
 from headrace.rest.errors import ErrorStyle, add_errors
-from headrace.rest.listener import Listener, Tls
+from headrace.rest.listener import Listener, RateLimit, Role, SharedToken, Tls, TokenFile
 from headrace.rest.requests import Encoded
 from headrace.rest.rocketmq import rocketmq_app
 from headrace.rest.server import Opening, Serving, metrics_app, server_app
-from headrace.rest.tokens import RateLimit, Role, SharedToken, TokenFile
 from headrace.rest.v1 import Workbench, v1_api
 
 __all__ = [

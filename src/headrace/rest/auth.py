@@ -9,9 +9,8 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from headrace.rest.listener import ANYONE, Listener, RawPath, shown_token
+from headrace.rest.listener import ANYONE, Listener, Principal, RawPath, Role, shown_token
 from headrace.rest.requests import BodyLimit, is_cross_site
-from headrace.rest.tokens import Principal, Role
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -32,7 +32,7 @@ from headrace.model import Connector, PluginNotFoundError, TargetState, TaskConf
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest.auth import behind, caller, has_token, needs_admin_to_change
 from headrace.rest.errors import add_errors, statuses_of
-from headrace.rest.listener import Listener
+from headrace.rest.listener import Listener, Role
 from headrace.rest.loggers import Loggers, logger_routes
 from headrace.rest.requests import (
     PROBLEM,
@@ -45,7 +45,6 @@ from headrace.rest.requests import (
     tellable,
     without_last_slash,
 )
-from headrace.rest.tokens import Role
 from headrace.runtime.health import Health, HealthState, store_look
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 from headrace.store import (

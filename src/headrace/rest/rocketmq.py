@@ -31,9 +31,8 @@ from headrace.plugins import PluginKind, Registry
 from headrace.rest import connect
 from headrace.rest.auth import behind, caller
 from headrace.rest.errors import add_errors, statuses_of
-from headrace.rest.listener import Listener
+from headrace.rest.listener import Listener, Role
 from headrace.rest.requests import Encoded, without_last_slash
-from headrace.rest.tokens import Role
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, StateError
 from headrace.store import ConnectorNotFoundError, TaskNotFoundError
 

@@ -6,7 +6,6 @@ import os
 import signal
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import gettempdir
@@ -65,6 +64,7 @@ from headrace.store import (
     Store,
     StoreMissingError,
     check_not_lost,
+    now,
 )
 from headrace.topics import TopicPlaces, Topics, maintained
 from headrace.worker import (
@@ -91,11 +91,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Lag
     from headrace.sdk.converter import RuntimeRegistry
     from headrace.settings import Settings
-
-
-def now() -> datetime:
-    """Return the present, aware."""
-    return datetime.now(UTC)
 
 
 def _end() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.control import check_definition
-from headrace.control.converters import resolvable
+from headrace.control.validation import resolvable
 from headrace.evolution import plugin_keys
 from headrace.plugins import PluginTimeoutError, within
 from headrace.sdk import ConfigErrors, HeadraceError

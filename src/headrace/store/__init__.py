@@ -40,8 +40,8 @@ from headrace.store.errors import (
 from headrace.store.job_store import JobChange, JobStore, NewRun
 from headrace.store.leases import ServerPlaces
 from headrace.store.registrations import RegistrationStore
-from headrace.store.rules import existing
-from headrace.store.tables import Name
+from headrace.store.rows import existing
+from headrace.store.tables import Name, now
 from headrace.store.task_store import Store
 
 __all__ = [
@@ -79,6 +79,7 @@ __all__ = [
     "go_on_from_earlier",
     "in_mode",
     "memory_database",
+    "now",
     "open_database",
     "put_back",
     "start_empty",

@@ -11,10 +11,9 @@ from typing import ClassVar
 
 from headrace.permissions import make_private_folder
 from headrace.sdk.errors import Category, ConfigError, HeadraceError
-from headrace.store.connections import Mode, in_mode
+from headrace.store.connections import BESIDE, BUSY_SECONDS, Mode, StoreFile, in_mode
 from headrace.store.database import Place, open_database
-from headrace.store.set_back import mark_as_copy, set_back
-from headrace.store.sqlite import BESIDE, BUSY_SECONDS, StoreFile
+from headrace.store.rows import mark_as_copy, set_back
 
 
 class BackupNotSupportedError(HeadraceError):

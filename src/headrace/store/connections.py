@@ -1,24 +1,43 @@
-"""What stores need of every database: modes of transactions, locks, errors that may pass."""
+"""What stores need of every database (modes, locks, errors that may pass), and of SQLite."""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
+from collections import deque
+from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection, Engine, ExceptionContext, QueuePool, event, func, select
+import structlog
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    ExceptionContext,
+    QueuePool,
+    create_engine,
+    event,
+    func,
+    select,
+)
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoneFreeError
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 from typing_extensions import override
 
-from headrace.sdk.errors import HeadraceError
-from headrace.store.errors import StoreUnavailableError
+from headrace.permissions import FILE, make_private_folder, narrow
+from headrace.sdk.errors import HeadraceError, SetupError
+from headrace.store.errors import StoreDamagedError, StoreMissingError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from sqlalchemy.pool import PoolProxiedConnection
+    from pathlib import Path
 
-    from headrace.store.sqlite import StoreFile
+    from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
+
+log = structlog.get_logger(__name__)
 
 _OPTION = "headrace_mode"
 
@@ -144,3 +163,269 @@ def lock_name(db: Connection, *names: str) -> None:
     if db.dialect.name == "postgresql":
         key = func.hashtextextended("\n".join(names), 0)
         db.execute(select(func.pg_advisory_xact_lock(key)))
+
+
+BACKUPS = "backups"
+"""The folder beside the store in which its backups are."""
+BESIDE = ("-wal", "-shm")
+_MARKER_TEXT = (
+    "{name} belongs here. While this file is here and {name} is not, nothing starts, so that "
+    "a store that was lost is not taken for a new one.\n"
+)
+_SHOWN = 3
+
+
+class StoreFile:
+    """Knows the file that an engine has opened. Any thread may call it.
+
+    A process that has opened a file goes on writing to it when its name is taken away, and
+    what it writes is lost with the process. So each transaction asks whether the name still
+    stands for the same file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: tuple[int, int] | None = None
+        self._size = 0
+
+    @property
+    def marker(self) -> Path:
+        """The file that says that there was a store here."""
+        return self.path.with_name(f"{self.path.name}.marker")
+
+    def open(self) -> None:
+        """Make the file when there was none yet, readable for its owner alone.
+
+        Raises:
+            StoreMissingError: There was one.
+            OSError: It cannot be made.
+        """
+        make_private_folder(self.path.parent)
+        if self.marker.exists() and not (self.path.exists() and self.path.stat().st_size):
+            what = "is empty" if self.path.exists() else "is gone"
+            raise self._missing(what)
+        # SQLite gives the files beside it the permissions of this one.
+        self.path.touch(FILE)
+        beside = [self.path.with_name(f"{self.path.name}{end}") for end in BESIDE]
+        narrowed = narrow([self.path, *beside])
+        if narrowed:
+            names = [each.name for each in narrowed]
+            log.warning("files of the store were open to other users", now_private=names)
+        found = self.path.stat()
+        self._file, self._size = (found.st_dev, found.st_ino), found.st_size
+
+    def mark(self) -> None:
+        if not self.marker.exists():
+            self.marker.touch(FILE)
+            self.marker.write_text(_MARKER_TEXT.format(name=self.path.name))
+
+    def check(self) -> None:
+        """Raise StoreMissingError if the file was deleted, replaced or cut meanwhile."""
+        wrong = self._wrong()
+        if wrong:
+            raise self._missing(wrong)
+
+    def _wrong(self) -> str:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return "was deleted"
+        if (found.st_dev, found.st_ino) != self._file:
+            return "was replaced by another file"
+        if found.st_size < self._size:
+            return "was cut short"
+        self._size = found.st_size
+        return ""
+
+    def lost(self, what: str) -> None:
+        raise self._missing(what)
+
+    def damaged(self, why: str) -> StoreDamagedError:
+        problem = f"The store {self.path} is damaged: {why}."
+        return StoreDamagedError(problem, field="home", fix=self._restore())
+
+    def _missing(self, what: str) -> StoreMissingError:
+        problem = f"The store {self.path} {what}; nothing can be stored."
+        return StoreMissingError(problem, field="home", fix=self._restore())
+
+    def _restore(self) -> str:
+        folder = self.path.parent / BACKUPS
+        found = sorted(folder.glob("store-*.db"), reverse=True)[:_SHOWN]
+        if not found:
+            return (
+                f"Stop the server, and put a copy of the store back with `headrace backup "
+                f"restore FILE` (there is none in {folder}), or begin with an empty one with "
+                "`headrace backup restore --empty`."
+            )
+        times = [datetime.fromtimestamp(each.stat().st_mtime, UTC) for each in found]
+        newest = ", ".join(
+            f"{each.name} of {time:%Y-%m-%d %H:%M:%S %Z}"
+            for each, time in zip(found, times, strict=True)
+        )
+        return (
+            f"Stop the server, and put a backup back with `headrace backup restore {found[0]}`"
+            f"; the newest are: {newest}."
+        )
+
+
+_KEY = "headrace_turn"
+_WRITES = {Mode.WRITE, Mode.ALONE}
+
+
+class Turns:
+    """Gives one thread after the other its turn. Any thread may call it.
+
+    A connection of SQLite that finds the file locked sleeps, longer each time, and looks again:
+    among many that write, one may be passed over for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = False
+        self.waiting: deque[threading.Event] = deque()
+        """Those that wait, who came first in front."""
+
+    def take(self, seconds: float) -> bool:
+        """Wait for a turn; return whether it came in time. Whoever got it must ``give``."""
+        with self._lock:
+            if not self._taken:
+                self._taken = True
+                return True
+            mine = threading.Event()
+            self.waiting.append(mine)
+        mine.wait(seconds)
+        with self._lock:
+            if mine.is_set():  # perhaps only just now
+                return True
+            self.waiting.remove(mine)
+            return False
+
+    def give(self) -> None:
+        """End a turn; the next is that of whoever has waited longest."""
+        with self._lock:
+            if self.waiting:
+                self.waiting.popleft().set()
+            else:
+                self._taken = False
+
+
+_of_files: WeakValueDictionary[Path, Turns] = WeakValueDictionary()
+_files = threading.Lock()
+
+
+def take_turns(engine: Engine, path: Path, seconds: float) -> None:
+    """Make the engine's transactions that write wait for each other in the order they came.
+
+    Also for those of other engines of this process on the same file. Who has waited for
+    ``seconds`` tries its luck, as do other processes.
+    """
+    with _files:
+        turns = _of_files.setdefault(path.resolve(), Turns())
+
+    def begin(connection: Connection) -> None:
+        if mode_of(connection) in _WRITES and turns.take(seconds):
+            connection.info[_KEY] = turns
+
+    event.listen(engine, "begin", begin)
+    # Not at the commit, which is told of before it is made.
+    for ended in ("checkin", "invalidate", "close"):
+        event.listen(engine, ended, _ended)
+
+
+def _ended(_connection: object, record: ConnectionPoolEntry, *_: object) -> None:
+    held = record.info.pop(_KEY, None)
+    if held is not None:
+        held.give()
+
+
+BUSY_SECONDS = 30
+"""How long a connection waits for another one's transaction."""
+_warned: set[Path] = set()
+"""Files of which it was said that they have no write-ahead log."""
+
+
+def open_sqlite(path: Path) -> Engine:
+    """Return an engine on the file, in WAL mode, and make its folder when it is missing.
+
+    Commits wait for the disk (``synchronous=FULL``): an intent lost in a power failure would
+    let its id be used again. Transactions that write, or are to be alone, hold the write lock
+    from their beginning. No transaction begins or is committed while the path stands for
+    another file than the one that was opened.
+
+    Raises:
+        StoreMissingError: There was a store here, and it is gone.
+        SetupError: The file cannot be made or written.
+    """
+    file = StoreFile(path)
+    try:
+        file.open()
+    except OSError as error:
+        problem = f"The store {path} cannot be opened: {error.strerror}."
+        fix = "Let this process read and write it and its folder, or name another with --home."
+        raise SetupError(problem, field="home", fix=fix) from error
+    # Not by its path, which would make a file that is missing.
+    url = URL.create(
+        "sqlite", database=path.absolute().as_uri(), query={"mode": "rw", "uri": "true"}
+    )
+    engine = create_engine(url, poolclass=StorePool, pool_size=8)
+    translated(engine, file)
+    event.listen(engine, "do_connect", lambda *_: file.check())
+    event.listen(engine, "connect", lambda made, _: _prepare_connection(made, path))
+    take_turns(engine, path, BUSY_SECONDS)
+    event.listen(engine, "begin", lambda db: _begin(db, file))
+    event.listen(engine, "commit", lambda _: file.check())
+    return engine
+
+
+def open_memory() -> Engine:
+    """Return an engine on a new SQLite database in memory, without tables.
+
+    It has one connection, so transactions wait for each other; it ends with the engine.
+    """
+    engine = create_engine(
+        "sqlite://",
+        connect_args={"check_same_thread": False},
+        poolclass=StorePool,
+        pool_size=1,
+        max_overflow=0,
+    )
+    event.listen(engine, "connect", lambda made, _: setattr(made, "isolation_level", None))
+    event.listen(engine, "begin", lambda db: db.exec_driver_sql("BEGIN"))
+    return engine
+
+
+def _prepare_connection(connection: Any, path: Path) -> None:
+    connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
+    connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+    mode = _turn_to_wal(connection)
+    if mode != "wal" and path not in _warned:
+        _warned.add(path)
+        log.warning(
+            "the file system of the store has no shared memory, so that readers and writers "
+            "wait for each other; keep the home folder on a local disk",
+            store=str(path),
+            journal_mode=mode,
+        )
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+@retry(
+    retry=retry_if_exception(
+        lambda error: getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY
+    ),
+    wait=wait_random_exponential(multiplier=0.01, max=0.5),
+    stop=stop_after_delay(BUSY_SECONDS),
+    reraise=True,
+)
+def _turn_to_wal(connection: Any) -> str:
+    # Of several that open a new file at once all but one are refused without any wait: the
+    # busy time-out does not hold for a change of the journal's mode.
+    return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])
+
+
+def _begin(connection: Connection, file: StoreFile) -> None:
+    file.check()
+    # A transaction that reads and then writes must hold the write lock from its start,
+    # or SQLite fails it at once when another writer came between.
+    writes = mode_of(connection) in {Mode.WRITE, Mode.ALONE}
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -25,15 +25,25 @@ from headrace.model import (
     TaskId,
 )
 from headrace.sdk import Position
-from headrace.store import rules
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, open_database
 from headrace.store.rows import (
     add_event,
+    check_idle,
+    check_new,
+    check_none_unfinished,
+    check_tasks,
+    check_to_stop,
+    check_unchanged,
     ensure_task,
+    existing,
+    expect,
     forget,
+    given_up,
     is_task,
     prune_events,
+    state_after,
+    storable,
     unfinished_of,
     update_task,
 )
@@ -75,7 +85,7 @@ class ConnectorStore:
         """Add a connector. Raises ConnectorExistsError where the name is taken."""
         with self._writer.begin() as db:
             lock_name(db, "connector", name)
-            rules.check_new(name, _row(db, name))
+            check_new(name, _row(db, name))
             # A run of the same name from the command line has given it an identity.
             known = select(connectors.c.uid).where(connectors.c.name == name)
             uid = db.execute(known).scalar()
@@ -127,7 +137,7 @@ class ConnectorStore:
             found = _locked(db, name)
             if seen is not None:
                 there, known = (found.uid, found.version), (seen.uid, seen.version)
-                rules.check_unchanged(name, there, known)
+                check_unchanged(name, there, known)
             if dict(found.config) == dict(config):
                 return found
             version = found.version + 1
@@ -151,7 +161,7 @@ class ConnectorStore:
             found = _locked(db, name)
             if found.target is target:
                 return found
-            state = rules.state_after(found, target)
+            state = state_after(found, target)
             _update(db, name, target=target.value, state=state.value)
             add_event(db, name, "target", stamp, {"target": target.value})
             return _found(db, name)
@@ -165,7 +175,7 @@ class ConnectorStore:
         """
         with self._writer.begin() as db:
             found = _locked(db, name)
-            rules.check_tasks(name, tasks, {task.number for task in _tasks(db, name)})
+            check_tasks(name, tasks, {task.number for task in _tasks(db, name)})
             _update(db, name, restarts=found.restarts + connector)
             for number in tasks:
                 this = (task_configs.c.connector == name, task_configs.c.number == number)
@@ -232,7 +242,7 @@ class ConnectorStore:
             if not _is_current(db, connector):
                 return False
             values = {"state": status.state.value, "worker": status.worker}
-            trace = rules.storable(status.trace)
+            trace = storable(status.trace)
             later = None if status.next_try is None else micros(status.next_try)
             times = {"updated_us": micros(now), "next_us": later}
             _update(db, connector.name, **values, **times, trace=trace)
@@ -260,12 +270,12 @@ class ConnectorStore:
             before = {}
             for task, position in sorted(positions.items(), key=lambda each: each[0]):
                 row = ensure_task(db, task)
-                rules.check_idle(task, row.owner)
-                rules.check_none_unfinished(unfinished_of(db, task))
+                check_idle(task, row.owner)
+                check_none_unfinished(unfinished_of(db, task))
                 before[task.number] = row.position
                 if seen is not None:
                     stood = Position.from_json(row.position)
-                    rules.check_unchanged(name, stood, seen.get(task, Position()))
+                    check_unchanged(name, stood, seen.get(task, Position()))
                 update_task(db, task, position=position.to_json(), epoch=row.epoch + 1)
             after = {task.number: each.to_json() for task, each in positions.items()}
             add_event(
@@ -282,15 +292,15 @@ class ConnectorStore:
         """
         name = task.connector
         with self._writer.begin() as db:
-            rules.check_to_stop(_locked(db, name))
+            check_to_stop(_locked(db, name))
             row = ensure_task(db, task)
-            rules.check_idle(task, row.owner)
-            batch = rules.expect(unfinished_of(db, task), batch_id)
+            check_idle(task, row.owner)
+            batch = expect(unfinished_of(db, task), batch_id)
             db.execute(delete(batches).where(is_task(batches, task), batches.c.id == batch_id))
             position = (batch.end if skip else batch.start).to_json()
             # Guarantee 3: whoever ran the batch before may not finish it any more.
             update_task(db, task, position=position, epoch=row.epoch + 1)
-            add_event(db, name, "offsets", stamp, rules.given_up(batch, row.position, position))
+            add_event(db, name, "offsets", stamp, given_up(batch, row.position, position))
             return batch
 
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
@@ -377,11 +387,11 @@ def _row(db: Connection, name: str, *, lock: bool = False) -> Row[Any] | None:
 def _locked(db: Connection, name: str) -> Connector:
     """Return a connector that nobody else changes until this transaction ends."""
     row = _row(db, name, lock=True)
-    return _connector(rules.existing(name, row))
+    return _connector(existing(name, row))
 
 
 def _found(db: Connection, name: str) -> Connector:
-    return _connector(rules.existing(name, _row(db, name)))
+    return _connector(existing(name, _row(db, name)))
 
 
 def _is_current(db: Connection, connector: Connector) -> bool:

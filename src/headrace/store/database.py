@@ -10,11 +10,11 @@ from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from headrace.sdk.errors import ConfigError, SetupError
+from headrace.store.connections import StoreFile, open_memory, open_sqlite
 from headrace.store.errors import StoreMissingError, StoreUnavailableError
 from headrace.store.migrations import migrate
 from headrace.store.postgresql import open_postgresql
-from headrace.store.set_back import go_on_from_copy
-from headrace.store.sqlite import StoreFile, open_memory, open_sqlite
+from headrace.store.rows import go_on_from_copy
 
 Place: TypeAlias = Path | str | Engine
 """A SQLite file, the URL of a PostgreSQL database (which may hold a password), or an engine on

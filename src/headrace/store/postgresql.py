@@ -9,7 +9,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from headrace.sdk.errors import ConfigError, SetupError
 from headrace.store.connections import Mode, StorePool, lock_name, mode_of, translated
-from headrace.store.set_back import raise_floors, set_back
+from headrace.store.rows import raise_floors, set_back
 from headrace.store.tables import fact, put_fact
 
 if TYPE_CHECKING:

@@ -1,18 +1,31 @@
-"""Rows of the tables, read and written in a transaction that is given."""
+"""Rows of the tables in a transaction that is given, and the rules that they keep.
+
+A store can be an earlier state of itself: targets hold batches that are newer than all that a
+backup, or a standby that was promoted, knows of. If their numbers were used again, a target
+would take a new batch for one that it has, and its rows would be lost (Guarantee 1). So the
+tasks of such a store go on with numbers that none has used, and what has moved since the
+backup is moved once more.
+"""
 
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import structlog
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Engine,
     FromClause,
     Row,
     Select,
+    Table,
     delete,
     func,
     insert,
@@ -23,30 +36,333 @@ from sqlalchemy import (
 from headrace.model import (
     Batch,
     BatchState,
+    Connector,
+    ConnectorState,
     Counts,
+    Lease,
     Retention,
     Stamp,
+    TargetState,
     TaskId,
     TaskState,
     TaskStatus,
 )
 from headrace.sdk import Position
-from headrace.store import rules
-from headrace.store.connections import lock_name
-from headrace.store.set_back import floors_of
+from headrace.sdk.errors import StaleEpochError, StateError
+from headrace.store.connections import Mode, in_mode, lock_name
+from headrace.store.errors import (
+    ConnectorChangedError,
+    ConnectorExistsError,
+    ConnectorNotFoundError,
+    TaskNotFoundError,
+    TaskRemovedError,
+)
 from headrace.store.tables import (
     ENDPOINTS,
     batches,
     connectors,
     events,
+    fact,
     facts,
     ledger,
     micros,
+    put_fact,
     retired_epochs,
     schemas,
     tasks,
     time_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from headrace.sdk import Position
+
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HISTORY = 1000
+"""How many batches of a task are kept; their counts stay in the totals for ever."""
+HOURLY = timedelta(days=30)
+"""How long the first batch of each hour is kept beyond those: it tells where a task stood."""
+
+
+_HOUR = timedelta(hours=1)
+
+
+def forgotten(
+    begun: Iterable[tuple[int, datetime]], newest: int, now: datetime, keep: datetime | None
+) -> list[int]:
+    """Return the ids of a task's batches that need not be retained.
+
+    Of its batches, oldest first, with when each began; those that began at ``keep`` or later
+    are retained.
+    """
+    found: list[int] = []
+    hour: int | None = None
+    for id_, at in begun:
+        before, hour = hour, (at - _EPOCH) // _HOUR
+        is_retained = keep is not None and at >= keep
+        is_first = hour != before and at >= now - HOURLY
+        if not (is_retained or is_first or id_ > newest - HISTORY):
+            found.append(id_)
+    return found
+
+
+def forgets(batch: int) -> bool:
+    """Return whether old batches are looked for after one: that is done now and then."""
+    return batch % max(1, HISTORY // 10) == 0
+
+
+def check_free(lease: Lease | None, owner: str, now: datetime) -> None:
+    """Refuse to take a lease that another owner still holds."""
+    if lease is None or lease.owner == owner or lease.expires <= now:
+        return
+    problem = f"Task {lease.task} is run by {lease.owner} until {lease.expires:%H:%M:%S %Z}."
+    raise StateError(problem, fix="Stop that process, or wait until its lease has expired.")
+
+
+def check_unchanged(name: str, there: object, seen: object) -> None:
+    """Refuse a change that was made of something else than what is there by now."""
+    if there != seen:
+        problem = f"Connector {name} has changed meanwhile."
+        raise ConnectorChangedError(problem, fix="Look at it, and try again.")
+
+
+def storable(text: str | None) -> str | None:
+    """Return a text without the character that PostgreSQL cannot hold."""
+    return None if text is None else text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def check_identity(name: str, known: str | None, identity: str | None) -> None:
+    """Refuse what is done for a connector that was removed, and perhaps made again."""
+    if identity is not None and known != identity:
+        problem = f"Connector {name} was removed."
+        raise StaleEpochError(problem)
+
+
+def restarts_after(state: TaskState, restarts: int, status: TaskStatus | None) -> int:
+    """Return how often a task was started again, when it gets a lease and a status."""
+    if status is None or state is not TaskState.FAILED:
+        return restarts
+    return restarts + (status.state is TaskState.RUNNING)
+
+
+def check_idle(task: TaskId, owner: str | None) -> None:
+    """Refuse what may not happen while somebody runs a task."""
+    if owner is not None:
+        problem = f"Task {task} is run by {owner}."
+        raise StateError(problem, fix="Stop its connector first.")
+
+
+def check_none_unfinished(batch: Batch | None) -> None:
+    """Refuse what may not happen while a batch is unfinished."""
+    if batch is not None:
+        problem = f"Batch {batch.id} of task {batch.task} is unfinished."
+        fix = f"Start the task: it finishes its batch first. {batch.way_out}"
+        raise StateError(problem, fix=fix)
+
+
+def check_to_stop(connector: Connector) -> None:
+    """Refuse what may only happen to a connector that is to be stopped."""
+    if connector.target is not TargetState.STOPPED:
+        problem = f"Connector {connector.name} is not stopped."
+        raise StateError(problem, fix="Stop it, and wait until it is stopped.")
+
+
+def given_up(batch: Batch, before: str, after: str) -> dict[str, object]:
+    """Return what an event tells of a batch that was given up; positions are JSON."""
+    number = batch.task.number
+    return {
+        "action": "give-up",
+        "batch": {
+            "task": number,
+            "id": batch.id,
+            "start": batch.start.to_json(),
+            "end": batch.end.to_json(),
+        },
+        "before": {number: before},
+        "after": {number: after},
+    }
+
+
+def repeated_append(
+    task: TaskId,
+    items: Sequence[Mapping[str, str | int]],
+    after: int,
+    there: Sequence[Mapping[str, str | int]],
+) -> int:
+    """Return the length of a ledger behind items that an earlier call has added.
+
+    They are to be added behind ``after`` entries, where ``there`` is now.
+    """
+    if items and [dict(item) for item in there[: len(items)]] == [dict(i) for i in items]:
+        return after + len(items)
+    problem = f"The ledger of task {task} does not have {after} entries any more."
+    raise StateError(problem, fix="Read it again.")
+
+
+def check_start(start: Position, position: Position) -> None:
+    """Refuse a batch that does not begin where the last one ended."""
+    if start != position:
+        problem = f"A batch must begin at {position.to_json()}, not at {start.to_json()}."
+        raise StateError(problem)
+
+
+def already_finished(last: Batch, batch_id: int) -> bool:
+    """Return whether ``batch_id`` is the newest batch and was finished before."""
+    return last.id == batch_id and last.state is BatchState.FINISHED
+
+
+def expect(batch: Batch | None, batch_id: int) -> Batch:
+    """Return the unfinished batch, which must be ``batch_id``."""
+    if batch is None or batch.id != batch_id:
+        found = "none" if batch is None else str(batch.id)
+        problem = f"Batch {batch_id} is not the unfinished batch (that is {found})."
+        raise StateError(problem)
+    return batch
+
+
+def state_after(found: Connector, target: TargetState) -> ConnectorState:
+    """Return the state of a connector whose target changes.
+
+    What is to go on is not at rest any more, whenever a worker sees to it: whoever waits for
+    its next rest must not be shown this one.
+    """
+    at_rest = found.status.state in {ConnectorState.STOPPED, ConnectorState.PAUSED}
+    runs = target is TargetState.RUNNING
+    return ConnectorState.UNASSIGNED if runs and at_rest else found.status.state
+
+
+def check_new(name: str, found: object | None) -> None:
+    """Refuse a name that a connector has."""
+    if found is not None:
+        problem = f"Connector {name} already exists."
+        raise ConnectorExistsError(problem, fix="Choose another name, or change that one.")
+
+
+def existing(name: str, found: T | None) -> T:
+    """Return a connector, which must be there."""
+    if found is None:
+        fix = "The command `headrace connector list` shows those that are."
+        problem = f"There is no connector {name}."
+        raise ConnectorNotFoundError(problem, fix=fix)
+    return found
+
+
+def check_tasks(name: str, asked: Collection[int], known: Collection[int]) -> None:
+    """Refuse tasks that a connector does not have."""
+    missing = sorted(set(asked) - set(known))
+    if missing:
+        problem = f"Connector {name} has no task {missing[0]}."
+        raise TaskNotFoundError(problem)
+
+
+def check_epoch(task: TaskId, found: int | None, epoch: int) -> None:
+    """Refuse whoever does not hold the newest epoch (Guarantee 3)."""
+    if found is None:
+        problem = f"Task {task} was removed with its connector."
+        raise TaskRemovedError(problem)
+    if found != epoch:
+        problem = (
+            f"Epoch {epoch} of task {task} is no longer valid: another worker has taken the "
+            "task."
+        )
+        raise StaleEpochError(problem)
+
+
+log = structlog.get_logger(__name__)
+
+
+_FACT = "floors"
+_BATCHES = 2**32
+"""How far numbers of batches jump at least, should the clock be behind them."""
+_EPOCHS = 2**16
+_EPOCHS_SINCE = 1_577_836_800
+"""The epochs' own count of seconds begins in 2020, as they are numbers of 31 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """What the tasks of a store begin after."""
+
+    batch: int = 0
+    epoch: int = 0
+
+
+def floors_of(db: Connection) -> Floors:
+    """Return what a new task begins after."""
+    found = fact(db, _FACT)
+    if not isinstance(found, dict):
+        return Floors()
+    batch, epoch = found.get("batch"), found.get("epoch")
+    assert isinstance(batch, int)
+    assert isinstance(epoch, int)
+    return Floors(batch, epoch)
+
+
+def raise_floors(db: Connection) -> None:
+    """Let every task, also one that is made later, go on with numbers that none has used.
+
+    They come from the clock, as a store may be set back to the same moment again; a clock that
+    was put back too still gives numbers beyond all that the store knows of.
+    """
+    known, now = floors_of(db), time.time_ns()
+    batch = max(_largest(db, tasks, "last_batch"), known.batch) + _BATCHES
+    epochs = (_largest(db, each, "epoch") for each in (tasks, retired_epochs))
+    epoch = max(*epochs, known.epoch) + _EPOCHS
+    floors = Floors(
+        max(batch, now // 1_000_000), max(epoch, now // 1_000_000_000 - _EPOCHS_SINCE)
+    )
+    put_fact(db, _FACT, {"batch": floors.batch, "epoch": floors.epoch})
+    db.execute(update(tasks).values(last_batch=floors.batch, epoch=floors.epoch))
+    db.execute(update(retired_epochs).values(epoch=floors.epoch))
+
+
+def _largest(db: Connection, table: Table, column: str) -> int:
+    return int(db.execute(select(func.max(table.c[column]))).scalar() or 0)
+
+
+_COPY = "PRAGMA user_version=1"
+"""A number in the file's head that SQLite leaves to its users: this is a backup."""
+
+
+def mark_as_copy(copy: sqlite3.Connection) -> None:
+    """Say in a copy of a store that it is one."""
+    copy.execute(_COPY)
+
+
+def go_on_from_copy(engine: Engine) -> None:
+    """Prepare a store for work if it is a backup that was put in place, once."""
+    if engine.dialect.name != "sqlite":
+        return
+    with engine.connect() as db:
+        if not _is_copy(db):
+            return
+    with in_mode(engine, Mode.WRITE).begin() as db:
+        if not _is_copy(db):  # another process was first
+            return
+        set_back(db)
+        db.exec_driver_sql("PRAGMA user_version=0")
+
+
+def set_back(db: Connection) -> None:
+    """Let the tasks of a store that was set back go on, whatever has happened since."""
+    raise_floors(db)
+    # An intent may be done long since, or not: its rows are among those moved once more.
+    db.execute(delete(batches).where(batches.c.finished_us.is_(None)))
+    names = db.execute(select(tasks.c.connector).distinct()).scalars()
+    log.warning(
+        "the store is an earlier state of itself: each source, topic and sink of these "
+        "connectors repeats for itself what it has moved since",
+        connectors=sorted(names),
+    )
+
+
+def _is_copy(db: Connection) -> bool:
+    return bool(db.exec_driver_sql("PRAGMA user_version").scalar())
+
 
 _AT_ONCE = 1000
 """How many names a statement has."""
@@ -75,7 +391,7 @@ def add_state(
     """Tell that a task has come to a state that its row does not show."""
     if status is None:
         return
-    detail = {"state": status.state.value, "trace": rules.storable(status.trace)}
+    detail = {"state": status.state.value, "trace": storable(status.trace)}
     if (row.state, row.trace) != (detail["state"], detail["trace"]):
         add_event(db, task, _STATE, stamp, detail)
 

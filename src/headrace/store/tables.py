@@ -264,6 +264,11 @@ def micros(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
+def now() -> datetime:
+    """Return the present by this machine's clock, aware."""
+    return datetime.now(UTC)
+
+
 def time_of(number: int) -> datetime:
     """Return the aware time of microseconds since 1970 UTC."""
     return _EPOCH + timedelta(microseconds=number)

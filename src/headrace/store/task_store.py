@@ -27,19 +27,31 @@ from sqlalchemy import (
 from headrace.model import Batch, Counts, Endpoints, Lease, Stamp, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, Schema
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json
-from headrace.store import rules
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, memory_database, open_database
 from headrace.store.leases import Machine, lease_clock
 from headrace.store.rows import (
+    HISTORY,
     add_state,
+    already_finished,
     batch_of,
+    check_epoch,
+    check_free,
+    check_identity,
+    check_none_unfinished,
+    check_start,
     ensure_task,
+    expect,
     forget,
+    forgets,
+    forgotten,
     identity_of,
     is_task,
     locked_task,
     newest_batch,
+    repeated_append,
+    restarts_after,
+    storable,
     unfinished_of,
     update_task,
 )
@@ -129,9 +141,9 @@ class Store:
             row = ensure_task(db, task)
             if row.owner is not None:
                 held = Lease(task, row.owner, row.epoch, time_of(row.expires_us))
-                rules.check_free(held, owner, now)
+                check_free(held, owner, now)
             lease = Lease(task, owner, row.epoch + 1, now + duration)
-            restarts = rules.restarts_after(TaskState(row.state), row.restarts, status)
+            restarts = restarts_after(TaskState(row.state), row.restarts, status)
             expires = micros(lease.expires)
             taken = {"owner": owner, "expires_us": expires, "restarts": restarts}
             update_task(db, task, epoch=lease.epoch, **taken, **_status_values(status, now))
@@ -254,7 +266,7 @@ class Store:
         """Alter the position by hand. Raises StateError while a batch is unfinished."""
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
-            rules.check_none_unfinished(unfinished_of(db, task))
+            check_none_unfinished(unfinished_of(db, task))
             update_task(db, task, position=position.to_json())
 
     def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
@@ -286,8 +298,8 @@ class Store:
         """
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
-            rules.check_none_unfinished(unfinished_of(db, task))
-            rules.check_start(start, Position.from_json(row.position))
+            check_none_unfinished(unfinished_of(db, task))
+            check_start(start, Position.from_json(row.position))
             batch = Batch(task, row.last_batch + 1, epoch, start, end, now, routing=routing)
             update_task(db, task, last_batch=batch.id)
             db.execute(
@@ -323,15 +335,15 @@ class Store:
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
             last = newest_batch(db, task)
-            if last and rules.already_finished(last, batch_id):
+            if last and already_finished(last, batch_id):
                 return last
-            batch = rules.expect(unfinished_of(db, task), batch_id).done(counts, now)
+            batch = expect(unfinished_of(db, task), batch_id).done(counts, now)
             this = (is_task(batches, task), batches.c.id == batch_id)
             change = {"counts": counts.to_json(), "finished_us": micros(now)}
             db.execute(update(batches).where(*this).values(change))
             totals = Counts.from_json(row.totals).plus(counts)
             update_task(db, task, position=batch.end.to_json(), totals=totals.to_json())
-            if rules.forgets(batch_id):
+            if forgets(batch_id):
                 _forget_batches(db, task, batch_id, now, keep_since)
             return batch
 
@@ -342,7 +354,7 @@ class Store:
         """
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
-            rules.expect(unfinished_of(db, task), batch_id)
+            expect(unfinished_of(db, task), batch_id)
             db.execute(delete(batches).where(is_task(batches, task), batches.c.id == batch_id))
 
     def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
@@ -464,7 +476,7 @@ class Store:
             length = _ledger_length(db, task)
             if after is not None and after != length:
                 there = _ledger_slice(db, task, after, length)
-                return rules.repeated_append(task, items, after, there)
+                return repeated_append(task, items, after, there)
             rows = [
                 {
                     "connector": task.connector,
@@ -498,7 +510,7 @@ def _tasks_of(connector: str | None, *columns: Column[Any]) -> Select[Any]:
 def _check_epoch(db: Connection, task: TaskId, epoch: int) -> Row[Any]:
     row = locked_task(db, task)
     # Guarantee 3: only the newest epoch may write, and none comes before this one is done.
-    rules.check_epoch(task, None if row is None else row.epoch, epoch)
+    check_epoch(task, None if row is None else row.epoch, epoch)
     assert row is not None
     return row
 
@@ -508,7 +520,7 @@ def _check_identity(db: Connection, connector: str, identity: str | None) -> Non
         # Guarantee 3: locked, so that the connector is not removed before this is done.
         locked = identity_of(connector).with_for_update(read=True)
         known = db.execute(locked).scalar_one_or_none()
-        rules.check_identity(connector, known, identity)
+        check_identity(connector, known, identity)
 
 
 def _status_values(status: TaskStatus | None, now: datetime) -> dict[str, object]:
@@ -516,7 +528,7 @@ def _status_values(status: TaskStatus | None, now: datetime) -> dict[str, object
         return {}
     return {
         "state": status.state.value,
-        "trace": rules.storable(status.trace),
+        "trace": storable(status.trace),
         "updated_us": micros(now),
         "next_us": None if status.next_try is None else micros(status.next_try),
     }
@@ -545,12 +557,12 @@ def _ledger_length(db: Connection, task: TaskId) -> int:
 def _forget_batches(
     db: Connection, task: TaskId, newest: int, now: datetime, keep_since: datetime | None
 ) -> None:
-    """Delete a task's old batches, as ``rules.forgotten`` says."""
+    """Delete a task's old batches, as ``forgotten`` says."""
     old = select(batches.c.id, batches.c.begun_us).where(
-        is_task(batches, task), batches.c.id <= newest - rules.HISTORY
+        is_task(batches, task), batches.c.id <= newest - HISTORY
     )
     begun = [(row.id, time_of(row.begun_us)) for row in db.execute(old.order_by(batches.c.id))]
-    ids = [{"old": id_} for id_ in rules.forgotten(begun, newest, now, keep_since)]
+    ids = [{"old": id_} for id_ in forgotten(begun, newest, now, keep_since)]
     if ids:
         this = (is_task(batches, task), batches.c.id == bindparam("old"))
         db.execute(delete(batches).where(*this), ids)

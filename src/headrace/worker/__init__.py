@@ -16,13 +16,12 @@ from headrace.worker.context import (
 )
 from headrace.worker.events import Events, Everyone, Measures, Outcome
 from headrace.worker.leases import LostTasks, Owner, fence_dead_workers, living
-from headrace.worker.planned import Planned, Planning
 from headrace.worker.readings import TopicReadings
-from headrace.worker.reconciler import Reconciler
-from headrace.worker.restarts import Restarts, Verdict
+from headrace.worker.reconciler import Planned, Planning, Reconciler
 from headrace.worker.runs import Execution, NotWantedError, RunWorker
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, Progress, Step, Task
+from headrace.worker.task_endings import Restarts, Verdict
 from headrace.worker.worker import Worker
 
 __all__ = [

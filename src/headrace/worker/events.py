@@ -1,13 +1,16 @@
-"""What a worker tells while it runs, and in the end."""
+"""What a worker reports while it runs and in the end, and the log of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
+import structlog
 from structlog.contextvars import bound_contextvars
 
+from headrace.model import SparkUnavailableError
 from headrace.sdk import HeadraceError
+from headrace.sdk.errors import StaleEpochError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -15,7 +18,44 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from headrace.model import Batch, Connector, ConnectorState, TaskId, TaskState
-    from headrace.worker.restarts import Verdict
+    from headrace.worker.task_endings import Verdict
+
+
+log = structlog.get_logger(__name__)
+
+
+class LoggedEvents:
+    """Writes what happens in the server's worker to the log."""
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        log.debug(
+            "batch finished",
+            **_of(batch.task),
+            batch=batch.id,
+            seconds=round(took.total_seconds(), 3),
+            written=batch.counts.written,
+        )
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        if error is None:
+            log.info("task changed", **_of(task), state=state.value)
+        elif isinstance(error, StaleEpochError):
+            # Its connector was removed while it moved data, or another worker has it.
+            log.warning("task is no longer ours", **_of(task), why=str(error))
+        else:
+            log.error("task failed", **_of(task), why=str(error))
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        if isinstance(error, SparkUnavailableError):
+            log.warning("task goes on once Spark is back", **_of(task), why=str(error))
+            return
+        seconds = round(wait.total_seconds(), 3)
+        log.warning("task is tried again", **_of(task), seconds=seconds, why=str(error))
+
+
+def _of(task: TaskId) -> dict[str, Any]:
+    """Return the keys that every line about a task has."""
+    return {"connector": task.connector, "task": task.number}
 
 
 class Events(Protocol):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.store import Store
-    from headrace.worker.planned import LocalConnector
-    from headrace.worker.task_queue import TaskSlot
+    from headrace.worker.reconciler import LocalConnector
+    from headrace.worker.worker import TaskSlot
 
 log = structlog.get_logger(__name__)
 

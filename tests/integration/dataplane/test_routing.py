@@ -18,7 +18,7 @@ from tests.integration.dataplane.test_flow_gears import Streams, ToLines
 from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import Step, StreamReader, TopicsWriter
-from headrace.dataplane.sql import constant_text
+from headrace.dataplane.records import constant_text
 from headrace.model import Counts, ToleranceExceededError
 from headrace.sdk import FrameSink, Mark, RetriableError, SinkBatch, StateError, Transform
 from headrace.sdk.config import ConfigDef, ConfigType

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from structlog.testing import capture_logs
 
-from headrace.cli.worker_log import LoggedEvents
 from headrace.model import SparkUnavailableError, TaskId
 from headrace.sdk import RetriableError
+from headrace.worker.events import LoggedEvents
 
 
 def test_a_wait_is_told_only_where_it_is_kept() -> None:

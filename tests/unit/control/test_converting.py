@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from headrace.control import check_definition
-from headrace.control.converters import plan_converters
 from headrace.control.definition_forms import from_kafka
+from headrace.control.validation import plan_converters
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, ConfigErrors

@@ -347,8 +347,8 @@ def test_each_task_goes_back_to_where_it_stood_itself() -> None:
 
 
 def test_a_source_does_not_go_back_further_than_is_known(monkeypatch) -> None:
-    monkeypatch.setattr("headrace.store.rules.HISTORY", 1)
-    monkeypatch.setattr("headrace.store.rules.HOURLY", timedelta(hours=2))
+    monkeypatch.setattr("headrace.store.rows.HISTORY", 1)
+    monkeypatch.setattr("headrace.store.rows.HOURLY", timedelta(hours=2))
     bench = Bench()
     bench.make(FILES)
     first = run_batches(bench, 3, 5, 7, 9, 11)

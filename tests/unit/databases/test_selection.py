@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headrace.sdk import ConfigError
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.selection import Selection
-from headrace_plugins.name_patterns import NameTemplate
+from headrace_plugins.table_mapping import NameTemplate
 
 NAMES = st.text("ab._- ü", min_size=1, max_size=6).filter(lambda name: name == name.strip())
 TABLES = st.builds(TableName, NAMES, NAMES)

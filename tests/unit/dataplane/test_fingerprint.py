@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.dataplane.fingerprint import Fingerprint, require_same_routing
+from headrace.dataplane.dead_letters import Fingerprint
 from headrace.sdk import Mark, StateError
 
 NOW = Fingerprint("abc", {"schema": "1", "header": "2"})
@@ -44,12 +44,12 @@ def test_keys_with_other_values_are_named() -> None:
 
 def test_what_divides_a_batch_is_the_source_too() -> None:
     routing = NOW.to_text()
-    require_same_routing(routing, routing)
-    require_same_routing("", "")
-    require_same_routing(routing, "abc")  # as earlier versions have stored it
+    Fingerprint.require_same_routing(routing, routing)
+    Fingerprint.require_same_routing("", "")
+    Fingerprint.require_same_routing(routing, "abc")  # as earlier versions have stored it
     for other in ("", "abd", Fingerprint("abd", NOW.source).to_text()):
         with pytest.raises(StateError, match="Other transforms"):
-            require_same_routing(routing, other)
+            Fingerprint.require_same_routing(routing, other)
     with pytest.raises(StateError, match="source's header") as refused:
-        require_same_routing(routing, Fingerprint("abc", {"schema": "1"}).to_text())
+        Fingerprint.require_same_routing(routing, Fingerprint("abc", {"schema": "1"}).to_text())
     assert "Set them back" in refused.value.fix

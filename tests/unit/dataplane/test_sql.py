@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.dataplane.sql import Replacement, Sql
+from headrace.dataplane.records import Replacement, Sql
 
 CALL = "try_cast(`a` AS INT)"
 

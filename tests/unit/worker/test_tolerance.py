@@ -55,7 +55,7 @@ def test_a_share_is_that_of_all_that_was_read(store) -> None:
 
 
 def test_a_window_forgets_what_is_older(store, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.store.rules.HISTORY", 1)
+    monkeypatch.setattr("headrace.store.rows.HISTORY", 1)
     window = timedelta(hours=3)
     guard = ToleranceGuard(ToleranceLimits(count=3, window=window))
     for number in range(20):

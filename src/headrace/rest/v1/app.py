@@ -13,8 +13,7 @@ from headrace import __version__
 from headrace.control import Connectors, Jobs
 from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.errors import add_errors
-from headrace.rest.listener import Listener
-from headrace.rest.tokens import Role
+from headrace.rest.listener import Listener, Role
 from headrace.rest.v1.alerts import alert_routes
 from headrace.rest.v1.callbacks import CallbackTokens, callback_routes, is_callback
 from headrace.rest.v1.connectors import bulk_routes, connector_routes

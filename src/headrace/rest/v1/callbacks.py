@@ -14,9 +14,8 @@ from starlette.concurrency import run_in_threadpool
 
 from headrace.model import UNENDED, OfflineJobRequest, Run
 from headrace.rest.auth import caller, client_of
-from headrace.rest.listener import shown_token
+from headrace.rest.listener import Principal, Role, shown_token
 from headrace.rest.requests import Encoded, WholeText, storable
-from headrace.rest.tokens import Principal, Role
 from headrace.rest.v1.jobs import RunShown
 from headrace.rest.v1.problems import problems
 from headrace.rest.v1.requests import ClosedStream, Streams, if_set

@@ -22,10 +22,8 @@ from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
 from headrace_plugins.arrow_json import objects
-from headrace_plugins.connectors.file.compression import unpacked
 from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, first_items
-from headrace_plugins.connectors.file.formats import BOM
-from headrace_plugins.connectors.file.record_ends import LineEnds
+from headrace_plugins.connectors.file.formats import BOM, LineEnds, unpacked
 from headrace_plugins.json_inference import (
     DEEPEST,
     EXACT,
@@ -39,9 +37,8 @@ from headrace_plugins.json_inference import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace_plugins.connectors.file.formats import Dialect
+    from headrace_plugins.connectors.file.formats import Dialect, RecordEnds
     from headrace_plugins.connectors.file.listing import FoundFile
-    from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 
 SAMPLE_BYTES = 4 * 1024 * 1024

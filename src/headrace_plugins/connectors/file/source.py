@@ -26,9 +26,8 @@ from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import has_variant
 from headrace.sdk.table_rows import TableRows
-from headrace_plugins.connectors.file.compression import is_compressed
 from headrace_plugins.connectors.file.fileset import FileSet, rows_now
-from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.formats import Format, is_compressed
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over
 from headrace_plugins.connectors.file.listing import Share
 from headrace_plugins.connectors.file.settings import (

@@ -13,17 +13,20 @@ import pyarrow as pa
 from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import is_variant
-from headrace_plugins.connectors.file.compression import is_compressed, unpacked
 from headrace_plugins.connectors.file.csv_lines import CsvLines
 from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, lines_of_document
-from headrace_plugins.connectors.file.formats import BOM, Dialect, Format
-from headrace_plugins.connectors.file.json_lines import JsonLines
-from headrace_plugins.connectors.file.record_ends import (
+from headrace_plugins.connectors.file.formats import (
+    BOM,
     ChunkEnds,
     CsvQuoting,
+    Dialect,
+    Format,
     LineEnds,
     RecordEnds,
+    is_compressed,
+    unpacked,
 )
+from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.records import PLUGIN
 from headrace_plugins.connectors.file.text_blocks import BadRecord, TextLines, decoded
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.sdk import ConfigError
-from headrace_plugins.name_patterns import NamePattern, NameTemplate
+from headrace_plugins.table_mapping import NamePattern, NameTemplate
 
 FIELD = "table.mapping[2].from"
 
