@@ -1,5 +1,6 @@
 """A command that starts warm does what the same command does that starts by itself."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+COPY = """
+name: few
+source: {connector: file, path: few.csv, schema: id string}
+sinks: [{connector: delta, path: few}]
+"""
 PROGRAM = Path(sys.executable).with_name("headrace")
 
 
@@ -42,3 +48,23 @@ def test_its_ends_and_its_code_are_the_same(
     (tmp_path / "own.py").write_text("class Own: pass\n")
     warm = ended(warm_programs / "headrace", tmp_path, arguments, **variables)
     assert warm == ended(PROGRAM, tmp_path, arguments, **variables)
+
+
+@pytest.mark.parametrize(("rows", "code"), [("1\n", 0), ('1\n"2', 1)])
+def test_one_java_is_used_by_all_of_them(
+    tmp_path: Path, warm_programs: Path, rows: str, code: int
+) -> None:
+    (tmp_path / "few.yaml").write_text(COPY)
+    (tmp_path / "few.csv").write_text("id\n" + rows)
+    java = []
+    for arguments in (["preview", "few.yaml"], ["run", "--once", "few.yaml"]) * 2:
+        found, out, err = ended(
+            warm_programs / "headrace",
+            tmp_path,
+            arguments,
+            HEADRACE_HOME=str(tmp_path / "home"),
+        )
+        assert found == (code if arguments[0] == "run" else 0), out + err
+        java.append(json.loads((warm_programs.parent / "jvm.json").read_text()))
+    assert len({each["pid"] for each in java}) == 1
+    assert java[-1]["uses"] - java[0]["uses"] == 3

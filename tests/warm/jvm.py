@@ -36,6 +36,8 @@ _OF_A_CONTEXT = (
     "spark.sql.shuffle.partitions",
     "spark.sql.warehouse.dir",
 )
+_SOCKETS = "spark.python.unix.domain.socket.dir"
+"""What answers Python in a JVM keeps its folder: it is the JVM's, and no context's."""
 _LOG = re.compile(r"-Dheadrace\.log=\S*")
 # Variables that Spark and its Python workers take from the JVM's environment. Ours become
 # settings, which are compared as such.
@@ -77,7 +79,7 @@ class Keeping:
         session: Any = importlib.import_module("headrace.spark.session")
         start, stop = session.open_gateway, session.close_gateway
 
-        def open_gateway(conf: Mapping[str, str], *, log: Path) -> "JavaGateway":
+        def open_gateway(conf: dict[str, str], *, log: Path) -> "JavaGateway":
             gateway: JavaGateway = self._borrowed(conf) or start(conf, log=log)
             return gateway
 
@@ -89,15 +91,22 @@ class Keeping:
 
         session.open_gateway, session.close_gateway = open_gateway, close_gateway
 
-    def _borrowed(self, conf: Mapping[str, str]) -> "JavaGateway | None":
-        """Return a gateway to the JVM; None if it is in use or would be another."""
+    def _borrowed(self, conf: dict[str, str]) -> "JavaGateway | None":
+        """Return a gateway to the JVM; None if it is in use or would be another.
+
+        The context is made with `conf` then, which gets the JVM's folder of sockets.
+        """
         lease = (self.folder / "jvm.lock").open("w")
         with suppress(BlockingIOError):
             fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lease = lease  # until this process ends
             told = self._read() or self._start(conf)
             if told is not None and told["conf"] == _of_a_start(conf):
-                self._told.write_text(json.dumps(told | {"used": True}))
+                self._told.write_text(
+                    json.dumps(told | {"used": True, "uses": told["uses"] + 1})
+                )
+                if _SOCKETS in conf:
+                    conf[_SOCKETS] = str(self.folder)
                 return _attached(told)
         lease.close()
         return None
@@ -116,6 +125,7 @@ class Keeping:
     def _start(self, conf: Mapping[str, str]) -> dict[str, Any] | None:
         log = f"-Dheadrace.log={self.folder / 'spark.log'}"
         ours = {name: _LOG.sub(log, value) for name, value in conf.items()}
+        ours |= {_SOCKETS: str(self.folder)} if _SOCKETS in conf else {}
         (self.folder / "conf.json").write_text(json.dumps(ours))
         keeper = subprocess.Popen(
             [sys.executable, "-m", "tests.warm.jvm", self.folder],
@@ -160,6 +170,7 @@ def keep(folder: Path) -> None:
         "port": parameters.port,
         "secret": parameters.auth_token,
         "used": False,
+        "uses": 0,
     }
     new = folder / "jvm.new"
     new.write_text(json.dumps(told))
@@ -197,7 +208,7 @@ def _of_a_jvm(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_a_start(conf: Mapping[str, str]) -> dict[str, str]:
-    rest = {name: value for name, value in conf.items() if name not in _OF_A_CONTEXT}
+    rest = {k: value for k, value in conf.items() if k not in {*_OF_A_CONTEXT, _SOCKETS}}
     return {name: _LOG.sub("", value) for name, value in rest.items()}
 
 
