@@ -2,9 +2,11 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from operator import itemgetter
 
@@ -15,9 +17,14 @@ from tests.integration.changes.change_reading import Following, rows, run
 from tests.integration.changes.test_slots import followed, of_table
 
 from headrace.sdk import DataLostError, Lag
+from headrace_plugins.connectors.postgres.slot_log import SlotLog
+from headrace_plugins.connectors.postgres.slot_monitor import SlotMonitor
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]
+UNMADE = """
+SELECT 1 FROM pg_replication_slots
+WHERE slot_name = 'later' AND restart_lsn IS NOT NULL AND confirmed_flush_lsn IS NULL"""
 FILL = "SELECT pg_logical_emit_message(false, 'x', repeat('x', 4 << 20))"
 
 
@@ -170,3 +177,36 @@ def test_a_server_that_does_not_answer_has_no_lag_of_zero(
         awaited(following, lambda lag: lag.age is not None and lag.age > age)
     assert [each["slot"] for each in logs if each["event"] == "server does not answer"] == ["s"]
     awaited(following, lambda lag: lag.rows == 1)
+
+
+def test_a_slot_that_is_still_being_made_is_looked_at_until_it_is_there(
+    url: str, follow: Follow
+) -> None:
+    following = followed(url, follow)
+    log = following.task._log
+    assert isinstance(log, SlotLog)
+    monitor = SlotMonitor(replace(log, slot="later"), lambda: None)
+    make = "SELECT pg_create_logical_replication_slot('later', 'pgoutput')"
+    making = threading.Thread(target=run, args=(url, make))
+    try:
+        with psycopg.connect(url) as writer:
+            writer.execute("SELECT pg_current_xact_id()")  # a slot waits for who writes
+            making.start()
+            seen = monitor._looked
+            by = time.monotonic() + 30
+            while not (slots := rows(url, UNMADE)) or monitor._looked == seen:
+                assert time.monotonic() < by, slots
+                time.sleep(0.1)
+            seen = monitor._looked
+            while monitor._looked == seen:  # and it goes on
+                assert time.monotonic() < by
+                time.sleep(0.1)
+            assert monitor.lag == Lag()
+        making.join()
+        while monitor.lag is None or monitor.lag.retained_bytes is None:
+            assert time.monotonic() < by
+            time.sleep(0.1)
+    finally:
+        monitor.stop()
+        making.join()
+        run(url, "SELECT pg_drop_replication_slot('later')")

@@ -115,7 +115,8 @@ class SlotMonitor:
 
     def _look(self, session: Session) -> None:
         found = session.rows(_RETAINED, [self._log.slot])
-        if not found or found[0][1] is None:  # a task that goes on says what became of it
+        # It is gone or being made; a task that goes on says what became of it.
+        if not found or None in found[0]:
             self._lag, self._looked = Lag(), time.monotonic()
             return
         if self._is_silent:
