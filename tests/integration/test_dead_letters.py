@@ -252,7 +252,7 @@ def test_letters_are_chosen_by_cause_time_and_name_and_discarded(
 
 
 def no_spark() -> Any:
-    pytest.fail("A claim of few letters has asked for Spark.")
+    pytest.fail("What concerns few letters has asked for Spark.")
 
 
 def claimed_of_a_copy(
@@ -314,11 +314,13 @@ def test_few_letters_are_claimed_without_spark_as_with_it(
             (DeadLetterFilter(since=late), Claimed(0)),
         ]
     ):
+        causes = queue.groups(chosen)
         few = claimed_of_a_copy(runtime, tmp_path / f"few-{number}", no_spark, chosen)
         with monkeypatch.context() as patched:
             patched.setattr("headrace.dataplane.few_letters.MOST_ROWS", 0)
             copy = tmp_path / f"any-{number}"
             assert claimed_of_a_copy(runtime, copy, lambda: runtime.spark, chosen) == few
+            assert pipe.dead_letter_queue().groups(chosen) == causes
         assert few[0] == claimed
         assert len(few[1]) == claimed.records
 

@@ -223,7 +223,7 @@ class DeadLetterQueue:
         """Look into ``topic``.
 
         Args:
-            spark: Gives the session; claims of a few letters do without.
+            spark: Gives the session; a few letters are counted and claimed without.
             topic: The dead-letter topic.
             folder: That of all topics.
         """
@@ -239,9 +239,13 @@ class DeadLetterQueue:
     def groups(self, chosen: DeadLetterFilter) -> list[dict[str, Any]]:
         """Return the open letters by connector and cause: how many, and from when."""
         by = ("connector", "stage", "class", "exception")
-        rows = self._open(chosen).selectExpr("cause.*").groupBy(*by)
-        found = rows.agg(*(F.expr(sql) for sql in _FIGURES)).orderBy(*by).collect()
-        return [row.asDict() for row in found]
+        if (few := self._few(chosen)) is not None:
+            found = few.summed(by)
+        else:
+            rows = self._open(chosen).selectExpr("cause.*").groupBy(*by)
+            figures = (F.expr(sql) for sql in _FIGURES)
+            found = [row.asDict() for row in rows.agg(*figures).collect()]
+        return sorted(found, key=lambda group: [group[name] or "" for name in by])
 
     def lines(self, chosen: DeadLetterFilter, rows: int) -> list[dict[str, Any]]:
         """Return the first open letters, the oldest first, as ``export`` writes them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
 import pyarrow as pa
@@ -99,6 +100,19 @@ class FewLetters:
             for (unfit, values), count in Counter(self._keys(by)).items()
         ]
 
+    def summed(self, by: Sequence[str]) -> list[dict[str, Any]]:
+        """Return how many letters there are by fields of their cause, and from when to when."""
+        cause = self.rows.column("cause")
+        names = (*by, "rejected")
+        fields = pa.table({name: pc.struct_field(cause, name) for name in names})
+        figures = [([], "count_all"), ("rejected", "min"), ("rejected", "max")]
+        return [
+            {name: group[name] for name in by}
+            | {"letters": group["count_all"]}
+            | {"first": _second(group["rejected_min"]), "last": _second(group["rejected_max"])}
+            for group in fields.group_by(by).aggregate(figures).to_pylist()
+        ]
+
     def stage(
         self, stream: Mapping[str, Any] | None, table: Topic, mark: Mark
     ) -> list[AddedFile]:
@@ -118,6 +132,10 @@ class FewLetters:
         parts = [pc.struct_field(cause, name).to_pylist() for name in by]
         unfit = self.rows.column("unfit").to_pylist()
         return zip(unfit, zip(*parts, strict=True), strict=True)
+
+
+def _second(time: datetime | None) -> str | None:
+    return None if time is None else f"{time:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _ids(closed: Mapping[Location, int]) -> pa.ChunkedArray:
