@@ -21,7 +21,6 @@ from headrace_plugins.target_table import ColumnRules, SkippedIds, TargetTable
 from headrace_plugins.transforms.sql import check_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Self
 
     from headrace.sdk import Schema

@@ -1,4 +1,7 @@
-"""Checks a definition and says everything that is wrong with it at once."""
+"""Checks a definition and says everything that is wrong with it at once.
+
+It plans the converters that a definition names, and puts values in place of references.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,7 @@ from headrace.sdk.converter import CONVERTER_TYPE, RecordPart
 from headrace.sdk.topicname import is_topic_name, topic_name_error
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-
-    from headrace.model import Definition, PluginSpec, StepSpec
-    from headrace.plugins import References, Registry
-    from headrace.sdk.config import Config, ConfigDef
+    from collections.abc import Container
 
 
 def below(config: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -57,7 +56,7 @@ def below(config: Mapping[str, str], prefix: str) -> dict[str, str]:
     }
 
 
-def key_at(place: str, key: str | None) -> str:
+def _key_at(place: str, key: str | None) -> str:
     """Return the full name of a key of a part, or of the whole part."""
     return ".".join(part for part in (place, key) if part)
 
@@ -65,7 +64,7 @@ def key_at(place: str, key: str | None) -> str:
 def errors_at(errors: Iterable[HeadraceError], place: str = "") -> ConfigErrors:
     """Return the errors of a part with the full names of its keys."""
     return ConfigErrors(
-        ConfigError(error.problem, fix=error.fix, field=key_at(place, error.field) or None)
+        ConfigError(error.problem, fix=error.fix, field=_key_at(place, error.field) or None)
         for error in errors
     )
 
@@ -86,7 +85,7 @@ def unknown_keys(
         fix = f"Did you mean {close}?" if close else f"Known keys: {known}."
         if name in at_top:
             fix = f"It is of the whole connector: write {name} at the top, not below {place}."
-        yield ConfigError("Unknown key.", field=key_at(place, name), fix=fix)
+        yield ConfigError("Unknown key.", field=_key_at(place, name), fix=fix)
 
 
 CONVERTER_PREFIXES = tuple(f"{part}.converter." for part in RecordPart)
@@ -123,7 +122,7 @@ def plan_converters(definition: Definition, registry: Registry) -> tuple[Convert
                 fix=f"It is for: {parts}. Choose another.",
             )
         try:
-            config = plugin.config_def().parse(converter_props(definition, part))
+            config = plugin.config_def().parse(_converter_props(definition, part))
         except ConfigErrors as several:
             raise errors_at(several.errors, f"{part}.converter") from several
         plans.append(ConverterPlan(part, plugin, config))
@@ -133,11 +132,11 @@ def plan_converters(definition: Definition, registry: Registry) -> tuple[Convert
 def unknown_converter_keys(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
     """Yield the keys that no converter knows; all of its converters must be good."""
     for plan in plan_converters(definition, registry):
-        keys, props = plan.plugin.config_def(), converter_props(definition, plan.part)
+        keys, props = plan.plugin.config_def(), _converter_props(definition, plan.part)
         yield from unknown_keys(keys, props, f"{plan.part}.converter")
 
 
-def converter_props(definition: Definition, part: RecordPart) -> dict[str, str]:
+def _converter_props(definition: Definition, part: RecordPart) -> dict[str, str]:
     """Return a converter's keys, without their prefix."""
     props = below(definition.common, f"{part}.converter.")
     props.pop("plugin.version", None)
@@ -223,11 +222,11 @@ def check_access(definition: Definition, registry: Registry) -> None:
     Called with values in place of references, where a definition is checked and each time its
     tasks are planned: links on the disk, and the settings, may have changed in between.
     """
-    if errors := list(not_allowed(definition, registry)):
+    if errors := list(_not_allowed(definition, registry)):
         raise ConfigErrors(errors)
 
 
-def not_allowed(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
+def _not_allowed(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
     """Yield an error for each path, driver and piece of code that is not allowed."""
     access = registry.access
     for key, text, field in key_values(definition, registry):
@@ -245,7 +244,7 @@ def not_allowed(definition: Definition, registry: Registry) -> Iterator[ConfigEr
             yield error
 
 
-def wrong_topics(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
+def _wrong_topics(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
     """Yield an error for each name, of a topic that it uses, that no topic may have."""
     named = [(topic, _topics_key(definition)) for topic in definition.topics]
     with suppress(HeadraceError):  # what is wrong with the keys themselves is told elsewhere
@@ -267,7 +266,7 @@ def _topics_key(definition: Definition) -> str:
     return "topics" if definition.source is None else "topic"
 
 
-def references_in_names(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
+def _references_in_names(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
     """Yield an error for each topic's name that holds a reference, where others may see it.
 
     Guarantee 6: a topic's name stands in folders, marks, offsets, labels of metrics and
@@ -342,7 +341,7 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
 
     The values of references are checked too, and not shown.
     """
-    in_names = references_in_names(definition, registry) if registry.references.serving else ()
+    in_names = _references_in_names(definition, registry) if registry.references.serving else ()
     named = list(in_names)
     definition, unresolved = resolvable(definition, registry.references)
     check = _Check(definition, registry)
@@ -372,7 +371,7 @@ def check_steps(steps: Iterable[StepSpec], registry: Registry) -> Findings:
     check = _Check(Definition("chain", steps=chain), registry)
     for step in chain:
         check.step(step)
-    check.errors += not_allowed(Definition("chain", steps=chain), registry)
+    check.errors += _not_allowed(Definition("chain", steps=chain), registry)
     return Findings(tuple(check.errors), tuple(check.warnings))
 
 
@@ -414,7 +413,7 @@ class _Check:
         self._unknown(keys, props, spec.place, prefixes=("connector.class", "topic"))
         before = len(self.errors)
         # What may not be used is not looked at, nor run.
-        may_run = not any(not_allowed(self._definition, self._registry))
+        may_run = not any(_not_allowed(self._definition, self._registry))
         if config is not None and may_run:
             self._asked(partial(plugin.check, config), spec.place, place)
         is_usable = may_run and len(self.errors) == before
@@ -452,8 +451,8 @@ class _Check:
         """Check what ``Meaning`` tells of, of keys of which nothing is wrong yet."""
         fields = {error.field for error in self.errors}
         found = [
-            *not_allowed(self._definition, self._registry),
-            *wrong_topics(self._definition, self._registry),
+            *_not_allowed(self._definition, self._registry),
+            *_wrong_topics(self._definition, self._registry),
         ]
         self.errors += [error for error in found if error.field not in fields]
 
@@ -486,15 +485,9 @@ class _Check:
 
     def _check_named(self, transform: type[Transform], config: Config, step: StepSpec) -> None:
         """Check what a step names, where it may: else the errors would tell what is there."""
-        if any(not_allowed(Definition("step", steps=(step,)), self._registry)):
+        if any(_not_allowed(Definition("step", steps=(step,)), self._registry)):
             return
-        limit = self._registry.check_timeout
-        try:
-            wrong = within(limit, "headrace-check", lambda: [*transform.check(config)])
-        except PluginTimeoutError:
-            self.errors.append(PluginTimeoutError(limit, field=f"{step.place}.type"))
-            return
-        self.errors += errors_at(wrong, step.place).errors if wrong else ()
+        self._asked(partial(transform.check, config), step.place, f"{step.place}.type")
 
     def _parse(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> Config | None:
         try:

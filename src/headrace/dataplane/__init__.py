@@ -1,7 +1,8 @@
-"""Spark: sources, the flow, sinks, dead letters.
+"""Moves batches: sources, the flow, sinks, dead letters; `flow.py` is the order of a batch.
 
-In it: how a batch is read, transformed, staged and committed. Never: the store, or a plugin by
-its name.
+In it: how a batch is read, transformed, staged and committed by Spark, a few rows without it;
+previews, trials, comparisons with a target and repairs. Never: the store, or a plugin by its
+name.
 """
 
 from headrace.dataplane.chain import Step, apply_chain, constant_topic

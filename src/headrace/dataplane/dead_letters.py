@@ -1,5 +1,7 @@
 """Sends rejected records, each with its cause, to the dead-letter topic.
 
+A fingerprint says of a batch in doubt whether it would be made of the same records.
+
 Two words for one fate: the chain *rejects* a record, a sink *refuses* it. Both are rejected
 records of the batch, and become dead letters.
 """
@@ -212,6 +214,18 @@ class StagedDeadLetters:
             for name, part in figures.items()
         }
         return cls(**parts)
+
+
+_UNREAD = "error.stage IN ('KEY_CONVERTER', 'VALUE_CONVERTER', 'HEADER_CONVERTER')"
+
+
+def _unread(raw: str) -> str:
+    """Return SQL for the text of bytes that never became a value."""
+    return f"IF({_UNREAD}, make_valid_utf8(CAST({raw} AS STRING)), NULL)"
+
+
+def _text(schema: Schema) -> str:
+    return literal(schema_to_json(schema))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -474,15 +488,3 @@ class DeadLetterPart:
     def sink_mark(self) -> Mark:
         """The mark of the letters of what the sink refuses."""
         return replace(self.mark, application=f"{self.mark.application}/refused")
-
-
-_UNREAD = "error.stage IN ('KEY_CONVERTER', 'VALUE_CONVERTER', 'HEADER_CONVERTER')"
-
-
-def _unread(raw: str) -> str:
-    """Return SQL for the text of bytes that never became a value."""
-    return f"IF({_UNREAD}, make_valid_utf8(CAST({raw} AS STRING)), NULL)"
-
-
-def _text(schema: Schema) -> str:
-    return literal(schema_to_json(schema))

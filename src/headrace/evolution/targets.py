@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from headrace.sdk import FrameSink, RecordExpr, Schema, SchemaMemory
 
 
+log = structlog.get_logger(__name__)
+
 _ASIDE = "__"
 
 
@@ -335,9 +337,11 @@ def _at(path: str, name: str) -> str:
     return f"{path}.{name}".strip(".")
 
 
-log = structlog.get_logger(__name__)
-
 _KEY = re.compile(r"sink [^ :]+: (?P<topic>.*)", re.DOTALL)
+
+
+def _key(sink: str | int, topic: str) -> str:
+    return f"sink {sink}: {topic}"
 
 
 def topic_of(key: str) -> str:
@@ -401,7 +405,7 @@ class Target:
     @property
     def key(self) -> str:
         """Return the name that its schema is remembered under."""
-        return f"sink {self.name}: {self.topic}"
+        return _key(self.name, self.topic)
 
     def schema(self) -> Schema | None:
         """Return the schema that it keeps itself, if it does."""
@@ -473,7 +477,7 @@ class Evolution:
             if before is None:
                 known[stream] = schema
                 continue
-            key, policy = f"sink {number}: {stream}", self.policy(number)
+            key, policy = _key(number, stream), self.policy(number)
             reconciled = self._reconciled.of(key, stream, before, schema, policy)
             known[stream] = reconciled.schema
             if reconciled.move.is_needed:
@@ -539,4 +543,4 @@ class Evolution:
         Among several sinks a number may have been another's.
         """
         alone = len(self.policies) == 1
-        return memory.get(f"sink {target.number}: {target.topic}") if alone else None
+        return memory.get(_key(target.number, target.topic)) if alone else None

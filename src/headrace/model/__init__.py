@@ -1,6 +1,7 @@
 """The nouns and their changes of state.
 
-In it: connectors, tasks, leases, batches, counts, policies. Never: I/O, a thread, a clock.
+In it: connectors, tasks, leases, batches, counts, topics, jobs and their schedules, alerts,
+policies. Never: I/O, a thread, a clock.
 """
 
 from headrace.model.alert import AlertKind, AlertPolicy, DeliveryState, cause_of, figure

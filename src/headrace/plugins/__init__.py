@@ -5,9 +5,17 @@ plugins' calls. Never: the name of a plugin, or what one does.
 """
 
 from headrace.plugins.access import Access
-from headrace.plugins.references import HIDDEN, ProviderSettings, References, Secrets
-from headrace.plugins.registry import PluginInfo, PluginKind, Registry
-from headrace.plugins.timeouts import PluginTimeoutError, aside, has_ended, within
+from headrace.plugins.references import ProviderSettings, References, Secrets
+from headrace.plugins.registry import (
+    PluginInfo,
+    PluginKind,
+    PluginTimeoutError,
+    Registry,
+    aside,
+    has_ended,
+    within,
+)
+from headrace.sdk.config.values import HIDDEN
 
 __all__ = [
     "HIDDEN",

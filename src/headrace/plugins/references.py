@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headrace.sdk import ConfigProvider
 
 
-__all__ = ["HIDDEN", "Secrets"]
-
 _SHORTEST = 4
 """Shorter texts are everywhere; hiding them would reveal more than it hides."""
 _MOST = 10_000

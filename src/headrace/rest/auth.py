@@ -9,7 +9,7 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from headrace.rest.listener import ANYONE, Listener, Principal, RawPath, Role, shown_token
+from headrace.rest.listener import ANYONE, Listener, Principal, Role, shown_token
 from headrace.rest.requests import BodyLimit, is_cross_site
 
 if TYPE_CHECKING:
@@ -144,6 +144,21 @@ def _without_body(receive: Receive) -> Receive:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     return received
+
+
+class RawPath:
+    """Routes by the path as it was sent, so that a subject may hold a slash as %2F.
+
+    Handlers decode the parts of the path themselves.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
+        await self._app(scope, receive, send)
 
 
 class _Guard:

@@ -1,4 +1,4 @@
-"""Where a server listens, and whom it lets in: connections, tokens, and roles."""
+"""Where a server listens, and whom it lets in: connections, limits, TLS, tokens, roles."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ from headrace.sdk.hosts import is_own
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from pathlib import Path
 
     from starlette.datastructures import Headers
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 log = structlog.get_logger(__name__)
@@ -196,6 +194,19 @@ class TokenFile:
 def hashed(token: str) -> str:
     """Return a token as it is kept."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def shown_token(authorization: str | None) -> str:
+    """Return the token that an Authorization header shows; empty for none."""
+    kind, _, value = (authorization or "").partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
 
 
 REFUSALS_A_MINUTE = 60
@@ -409,16 +420,18 @@ class Listener:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an address that strangers can reach and come in by."""
-        known = self.keys is not None or (self.tls is not None and self.tls.client_ca)
-        if not known and not self.anonymous and not is_own(self.host):
+        if not self._knows_clients and not self.anonymous and not is_own(self.host):
             problem = f"{self.host} can be reached from other machines, and no token is set."
             raise ConfigError(problem, field="--host", fix=self.advice)
 
     @property
     def shared(self) -> bool:
         """Whether others than this machine's own user may come in."""
-        known = self.keys is not None or (self.tls is not None and self.tls.client_ca)
-        return bool(known) or not is_own(self.host)
+        return self._knows_clients or not is_own(self.host)
+
+    @property
+    def _knows_clients(self) -> bool:
+        return self.keys is not None or bool(self.tls is not None and self.tls.client_ca)
 
     def admits(self, authorization: str | None) -> Principal | None:
         """Return whom an Authorization header shows; None if it shows no token of a client."""
@@ -436,31 +449,3 @@ class Listener:
         if self.keys is not None or self.anonymous or not is_own(self.host):
             return False
         return names_other_host(headers)
-
-
-class RawPath:
-    """Routes by the path as it was sent, so that a subject may hold a slash as %2F.
-
-    Handlers decode the parts of the path themselves.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope.get("raw_path"):
-            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
-        await self._app(scope, receive, send)
-
-
-def shown_token(authorization: str | None) -> str:
-    """Return the token that an Authorization header shows; empty for none."""
-    kind, _, value = (authorization or "").partition(" ")
-    if kind.lower() == "bearer":
-        return value.strip()
-    if kind.lower() != "basic":
-        return ""
-    try:
-        return base64.b64decode(value, validate=True).decode().partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
-        return ""

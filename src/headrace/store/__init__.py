@@ -2,7 +2,8 @@
 
 `task_store.py` commits positions and takes leases, `connector_store.py` keeps connectors and
 events, `job_store.py` jobs and runs, `alert_store.py` alerts, `registrations.py` what outside
-schedulers have of jobs. Never: topics' data, a thread of its own, or a decision.
+schedulers have of jobs. Never: topics' data, a thread of its own, or a decision but for the
+rules that rows keep (`rows.py`).
 """
 
 from headrace.store.alert_store import (

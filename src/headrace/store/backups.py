@@ -12,8 +12,8 @@ from typing import ClassVar
 from headrace.permissions import make_private_folder
 from headrace.sdk.errors import Category, ConfigError, HeadraceError
 from headrace.store.connections import BESIDE, BUSY_SECONDS, Mode, StoreFile, in_mode
-from headrace.store.database import Place, open_database
-from headrace.store.rows import mark_as_copy, set_back
+from headrace.store.database import Place, mark_as_copy, open_database
+from headrace.store.rows import set_back
 
 
 class BackupNotSupportedError(HeadraceError):

@@ -66,6 +66,17 @@ def mode_of(connection: Connection) -> Mode:
     return found
 
 
+def lock_name(db: Connection, *names: str) -> None:
+    """Keep other transactions from going on beyond their own ``lock_name`` of these names.
+
+    For rows that do not exist yet, and so cannot be locked. In SQLite a transaction that
+    writes keeps all others away as it is.
+    """
+    if db.dialect.name == "postgresql":
+        key = func.hashtextextended("\n".join(names), 0)
+        db.execute(select(func.pg_advisory_xact_lock(key)))
+
+
 class StorePool(QueuePool):
     """Says that the store is not to be had when all connections are in use for too long."""
 
@@ -152,17 +163,6 @@ def translated(engine: Engine, file: StoreFile | None = None) -> None:
 def _problem(error: BaseException | None) -> str:
     lines = str(error).strip().splitlines()
     return f"The store did not respond: {lines[0] if lines else type(error).__name__}."
-
-
-def lock_name(db: Connection, *names: str) -> None:
-    """Keep other transactions from going on beyond their own ``lock_name`` of these names.
-
-    For rows that do not exist yet, and so cannot be locked. In SQLite a transaction that
-    writes keeps all others away as it is.
-    """
-    if db.dialect.name == "postgresql":
-        key = func.hashtextextended("\n".join(names), 0)
-        db.execute(select(func.pg_advisory_xact_lock(key)))
 
 
 BACKUPS = "backups"
@@ -268,7 +268,7 @@ class StoreFile:
         )
 
 
-_KEY = "headrace_turn"
+_TURN = "headrace_turn"
 _WRITES = {Mode.WRITE, Mode.ALONE}
 
 
@@ -324,7 +324,7 @@ def take_turns(engine: Engine, path: Path, seconds: float) -> None:
 
     def begin(connection: Connection) -> None:
         if mode_of(connection) in _WRITES and turns.take(seconds):
-            connection.info[_KEY] = turns
+            connection.info[_TURN] = turns
 
     event.listen(engine, "begin", begin)
     # Not at the commit, which is told of before it is made.
@@ -333,7 +333,7 @@ def take_turns(engine: Engine, path: Path, seconds: float) -> None:
 
 
 def _ended(_connection: object, record: ConnectionPoolEntry, *_: object) -> None:
-    held = record.info.pop(_KEY, None)
+    held = record.info.pop(_TURN, None)
     if held is not None:
         held.give()
 
@@ -427,5 +427,5 @@ def _begin(connection: Connection, file: StoreFile) -> None:
     file.check()
     # A transaction that reads and then writes must hold the write lock from its start,
     # or SQLite fails it at once when another writer came between.
-    writes = mode_of(connection) in {Mode.WRITE, Mode.ALONE}
+    writes = mode_of(connection) in _WRITES
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

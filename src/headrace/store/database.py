@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from sqlalchemy import URL, Engine, make_url
+from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from headrace.sdk.errors import ConfigError, SetupError
-from headrace.store.connections import StoreFile, open_memory, open_sqlite
+from headrace.store.connections import Mode, StoreFile, in_mode, open_memory, open_sqlite
 from headrace.store.errors import StoreMissingError, StoreUnavailableError
 from headrace.store.migrations import migrate
 from headrace.store.postgresql import open_postgresql
-from headrace.store.rows import go_on_from_copy
+from headrace.store.rows import set_back
 
 Place: TypeAlias = Path | str | Engine
 """A SQLite file, the URL of a PostgreSQL database (which may hold a password), or an engine on
@@ -83,3 +84,30 @@ def _url(text: str) -> URL:
         problem = f"A store cannot be kept in {url.get_backend_name()!r}."
         raise ConfigError(problem, field="store_url", fix=fix)
     return url
+
+
+_COPY = "PRAGMA user_version=1"
+"""A number in the file's head that SQLite leaves to its users: this is a backup."""
+
+
+def mark_as_copy(copy: sqlite3.Connection) -> None:
+    """Say in a copy of a store that it is one."""
+    copy.execute(_COPY)
+
+
+def go_on_from_copy(engine: Engine) -> None:
+    """Prepare a store for work if it is a backup that was put in place, once."""
+    if engine.dialect.name != "sqlite":
+        return
+    with engine.connect() as db:
+        if not _is_copy(db):
+            return
+    with in_mode(engine, Mode.WRITE).begin() as db:
+        if not _is_copy(db):  # another process was first
+            return
+        set_back(db)
+        db.exec_driver_sql("PRAGMA user_version=0")
+
+
+def _is_copy(db: Connection) -> bool:
+    return bool(db.exec_driver_sql("PRAGMA user_version").scalar())

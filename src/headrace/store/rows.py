@@ -1,16 +1,8 @@
-"""Rows of the tables in a transaction that is given, and the rules that they keep.
-
-A store can be an earlier state of itself: targets hold batches that are newer than all that a
-backup, or a standby that was promoted, knows of. If their numbers were used again, a target
-would take a new batch for one that it has, and its rows would be lost (Guarantee 1). So the
-tasks of such a store go on with numbers that none has used, and what has moved since the
-backup is moved once more.
-"""
+"""Rows of the tables in a transaction that is given, and the rules that they keep."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +13,6 @@ import structlog
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     FromClause,
     Row,
     Select,
@@ -49,7 +40,7 @@ from headrace.model import (
 )
 from headrace.sdk import Position
 from headrace.sdk.errors import StaleEpochError, StateError
-from headrace.store.connections import Mode, in_mode, lock_name
+from headrace.store.connections import lock_name
 from headrace.store.errors import (
     ConnectorChangedError,
     ConnectorExistsError,
@@ -74,20 +65,18 @@ from headrace.store.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection
 
-    from headrace.sdk import Position
 
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 HISTORY = 1000
 """How many batches of a task are kept; their counts stay in the totals for ever."""
 HOURLY = timedelta(days=30)
 """How long the first batch of each hour is kept beyond those: it tells where a task stood."""
-
-
 _HOUR = timedelta(hours=1)
 
 
@@ -102,7 +91,7 @@ def forgotten(
     found: list[int] = []
     hour: int | None = None
     for id_, at in begun:
-        before, hour = hour, (at - _EPOCH) // _HOUR
+        before, hour = hour, (at - _SINCE_1970) // _HOUR
         is_retained = keep is not None and at >= keep
         is_first = hour != before and at >= now - HOURLY
         if not (is_retained or is_first or id_ > newest - HISTORY):
@@ -272,9 +261,6 @@ def check_epoch(task: TaskId, found: int | None, epoch: int) -> None:
         raise StaleEpochError(problem)
 
 
-log = structlog.get_logger(__name__)
-
-
 _FACT = "floors"
 _BATCHES = 2**32
 """How far numbers of batches jump at least, should the clock be behind them."""
@@ -285,7 +271,14 @@ _EPOCHS_SINCE = 1_577_836_800
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """What the tasks of a store begin after."""
+    """What the tasks of a store begin after.
+
+    A store can be an earlier state of itself: targets hold batches that are newer than all that
+    a backup, or a standby that was promoted, knows of. If their numbers were used again, a
+    target would take a new batch for one that it has, and its rows would be lost (Guarantee 1).
+    So the tasks of such a store go on with numbers that none has used, and what has moved since
+    the backup is moved once more.
+    """
 
     batch: int = 0
     epoch: int = 0
@@ -324,29 +317,6 @@ def _largest(db: Connection, table: Table, column: str) -> int:
     return int(db.execute(select(func.max(table.c[column]))).scalar() or 0)
 
 
-_COPY = "PRAGMA user_version=1"
-"""A number in the file's head that SQLite leaves to its users: this is a backup."""
-
-
-def mark_as_copy(copy: sqlite3.Connection) -> None:
-    """Say in a copy of a store that it is one."""
-    copy.execute(_COPY)
-
-
-def go_on_from_copy(engine: Engine) -> None:
-    """Prepare a store for work if it is a backup that was put in place, once."""
-    if engine.dialect.name != "sqlite":
-        return
-    with engine.connect() as db:
-        if not _is_copy(db):
-            return
-    with in_mode(engine, Mode.WRITE).begin() as db:
-        if not _is_copy(db):  # another process was first
-            return
-        set_back(db)
-        db.exec_driver_sql("PRAGMA user_version=0")
-
-
 def set_back(db: Connection) -> None:
     """Let the tasks of a store that was set back go on, whatever has happened since."""
     raise_floors(db)
@@ -358,10 +328,6 @@ def set_back(db: Connection) -> None:
         "connectors repeats for itself what it has moved since",
         connectors=sorted(names),
     )
-
-
-def _is_copy(db: Connection) -> bool:
-    return bool(db.exec_driver_sql("PRAGMA user_version").scalar())
 
 
 _AT_ONCE = 1000

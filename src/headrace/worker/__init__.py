@@ -1,7 +1,7 @@
 """Runs tasks: `batch_loop.py` commits positions, `leases.py` takes and renews leases.
 
-In it: which task runs when and on which thread, and what becomes of one that fails. Never:
-a definition, a row, or how a batch is moved.
+In it: which task runs when and on which thread, what becomes of one that fails, runs of jobs
+(`runs.py`), and the sending of alerts. Never: a definition, a row, or how a batch is moved.
 """
 
 from headrace.worker.alert_sender import AlertSender, OpenChannel, SendResult
@@ -15,13 +15,13 @@ from headrace.worker.context import (
     application_of,
 )
 from headrace.worker.events import Events, Everyone, Measures, Outcome
-from headrace.worker.leases import LostTasks, Owner, fence_dead_workers, living
+from headrace.worker.leases import Owner, fence_dead_workers, living
 from headrace.worker.readings import TopicReadings
-from headrace.worker.reconciler import Planned, Planning, Reconciler
+from headrace.worker.reconciler import LostTasks, Planned, Planning, Reconciler
 from headrace.worker.runs import Execution, NotWantedError, RunWorker
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, Progress, Step, Task
-from headrace.worker.task_endings import Restarts, Verdict
+from headrace.worker.task_queue import Restarts, Verdict
 from headrace.worker.worker import Worker
 
 __all__ = [

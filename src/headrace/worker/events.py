@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -15,47 +15,12 @@ from headrace.sdk.errors import StaleEpochError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from headrace.model import Batch, Connector, ConnectorState, TaskId, TaskState
-    from headrace.worker.task_endings import Verdict
 
 
 log = structlog.get_logger(__name__)
-
-
-class LoggedEvents:
-    """Writes what happens in the server's worker to the log."""
-
-    def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        log.debug(
-            "batch finished",
-            **_of(batch.task),
-            batch=batch.id,
-            seconds=round(took.total_seconds(), 3),
-            written=batch.counts.written,
-        )
-
-    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        if error is None:
-            log.info("task changed", **_of(task), state=state.value)
-        elif isinstance(error, StaleEpochError):
-            # Its connector was removed while it moved data, or another worker has it.
-            log.warning("task is no longer ours", **_of(task), why=str(error))
-        else:
-            log.error("task failed", **_of(task), why=str(error))
-
-    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
-        if isinstance(error, SparkUnavailableError):
-            log.warning("task goes on once Spark is back", **_of(task), why=str(error))
-            return
-        seconds = round(wait.total_seconds(), 3)
-        log.warning("task is tried again", **_of(task), seconds=seconds, why=str(error))
-
-
-def _of(task: TaskId) -> dict[str, Any]:
-    """Return the keys that every line about a task has."""
-    return {"connector": task.connector, "task": task.number}
 
 
 class Events(Protocol):
@@ -141,6 +106,35 @@ def labelled(task: TaskId) -> AbstractContextManager[None]:
     return bound_contextvars(**labels(task))
 
 
+class LoggedEvents:
+    """Writes what happens in the server's worker to the log."""
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        log.debug(
+            "batch finished",
+            **labels(batch.task),
+            batch=batch.id,
+            seconds=round(took.total_seconds(), 3),
+            written=batch.counts.written,
+        )
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        if error is None:
+            log.info("task changed", **labels(task), state=state.value)
+        elif isinstance(error, StaleEpochError):
+            # Its connector was removed while it moved data, or another worker has it.
+            log.warning("task is no longer ours", **labels(task), why=str(error))
+        else:
+            log.error("task failed", **labels(task), why=str(error))
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        if isinstance(error, SparkUnavailableError):
+            log.warning("task goes on once Spark is back", **labels(task), why=str(error))
+            return
+        seconds = round(wait.total_seconds(), 3)
+        log.warning("task is tried again", **labels(task), seconds=seconds, why=str(error))
+
+
 def as_it_is(error: Exception) -> Exception:
     """Return the error."""
     return error
@@ -151,16 +145,3 @@ def trace_of(error: Exception) -> str:
     if isinstance(error, HeadraceError):
         return str(error)
     return f"{type(error).__name__}: {error}"
-
-
-def traced(
-    error: Exception | None, verdict: Verdict, now: datetime
-) -> tuple[str | None, datetime | None]:
-    """Return what is stored of a failure: why it came, and when the next try comes."""
-    if error is None:
-        return None, None
-    if verdict.wait is None:
-        return "\n".join(filter(None, [trace_of(error), verdict.text])), None
-    later = now + verdict.wait
-    text = f"{verdict.text} comes at {later:%Y-%m-%d %H:%M:%S %Z}."
-    return f"{trace_of(error)}\n{text}", later

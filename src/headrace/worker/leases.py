@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from headrace.model import Lease, TargetState, TaskId, TaskState, TaskStatus
+from headrace.model import Lease, TaskId, TaskState, TaskStatus
 from headrace.sdk import RetriableError, StateError
 from headrace.sdk.errors import StaleEpochError
 from headrace.worker.events import labels
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.store import Store
-    from headrace.worker.reconciler import LocalConnector
-    from headrace.worker.worker import TaskSlot
+    from headrace.worker.task_queue import TaskSlot
 
 log = structlog.get_logger(__name__)
 
@@ -121,10 +118,6 @@ def fence_dead_workers(
         owner.bury(each)
 
 
-LostOf: TypeAlias = Callable[[Iterable[TaskId]], set[TaskId]]
-"""Gives those of some tasks that nobody runs."""
-
-
 def lost_tasks(tasks: Iterable[TaskId], store: Store, owner: str) -> set[TaskId]:
     """Return those of these tasks that run nowhere, though the store shows that they do."""
     candidates = set(tasks)
@@ -135,37 +128,6 @@ def lost_tasks(tasks: Iterable[TaskId], store: Store, owner: str) -> set[TaskId]
     held = {each.task for each in others if each.expires > now}
     shown = {task for task, each in statuses.items() if each.state is TaskState.RUNNING}
     return (candidates & shown) - held
-
-
-@dataclass
-class LostTasks:
-    """Looks now and then for the tasks of connectors that were lost.
-
-    One was taken by a worker that died, or the store went back to an earlier state.
-    """
-
-    interval: timedelta = timedelta(seconds=10)
-    _next: float = 0.0
-
-    def found(
-        self, connectors: Collection[LocalConnector], lost: LostOf
-    ) -> list[tuple[LocalConnector, set[int]]]:
-        """Return the numbers of lost tasks by connector, when it is time to look."""
-        now = time.monotonic()
-        if now < self._next:
-            return []
-        self._next = now + self.interval.total_seconds()
-        active = [each for each in connectors if each.connector.target is TargetState.RUNNING]
-        gone = lost(task for each in active for task in each.running)
-        numbers = [(each, {t.number for t in each.running if t in gone}) for each in active]
-        found = [(each, some) for each, some in numbers if some]
-        for each, some in found:
-            log.warning(
-                "tasks shown as running have no live worker, and are restarted",
-                connector=each.connector.name,
-                tasks=sorted(some),
-            )
-        return found
 
 
 def renew_leases(slots: Collection[TaskSlot], store: Store, lease: timedelta) -> None:

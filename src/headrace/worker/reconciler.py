@@ -29,16 +29,12 @@ from headrace.plugins import PluginTimeoutError, aside, has_ended
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import RetriableError
 from headrace.store import ConnectorStore, StoreUnavailableError
-from headrace.worker.events import Measures, Unmeasured, as_it_is, traced
-from headrace.worker.leases import LostTasks
+from headrace.worker.events import Measures, Unmeasured, as_it_is
+from headrace.worker.task_queue import traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Future
-    from datetime import timedelta
-
     from headrace.worker.task import Task
-    from headrace.worker.task_endings import Part, Restarts
+    from headrace.worker.task_queue import Part, Restarts
     from headrace.worker.worker import Worker
 
 
@@ -224,6 +220,41 @@ _MANY = 500
 _PRUNE_SECONDS = 3600.0
 """How often old events are forgotten."""
 _ENDS = {TargetState.PAUSED: TaskState.PAUSED, TargetState.STOPPED: TaskState.STOPPED}
+
+
+LostOf: TypeAlias = Callable[[Iterable[TaskId]], set[TaskId]]
+"""Gives those of some tasks that nobody runs."""
+
+
+@dataclass
+class LostTasks:
+    """Looks now and then for the tasks of connectors that were lost.
+
+    One was taken by a worker that died, or the store went back to an earlier state.
+    """
+
+    interval: timedelta = timedelta(seconds=10)
+    _next: float = 0.0
+
+    def found(
+        self, connectors: Collection[LocalConnector], lost: LostOf
+    ) -> list[tuple[LocalConnector, set[int]]]:
+        """Return the numbers of lost tasks by connector, when it is time to look."""
+        now = time.monotonic()
+        if now < self._next:
+            return []
+        self._next = now + self.interval.total_seconds()
+        active = [each for each in connectors if each.connector.target is TargetState.RUNNING]
+        gone = lost(task for each in active for task in each.running)
+        numbers = [(each, {t.number for t in each.running if t in gone}) for each in active]
+        found = [(each, some) for each, some in numbers if some]
+        for each, some in found:
+            log.warning(
+                "tasks shown as running have no live worker, and are restarted",
+                connector=each.connector.name,
+                tasks=sorted(some),
+            )
+        return found
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ from headrace.worker.events import labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.worker.worker import TaskSlot
+    from headrace.worker.task_queue import TaskSlot
 
 log = structlog.get_logger(__name__)
 

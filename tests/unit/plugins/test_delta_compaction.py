@@ -12,8 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from headrace.sdk import SinkError
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.delta.compaction import Compaction
-from headrace_plugins.connectors.delta.upkeep import Maintenance, Vacuum
+from headrace_plugins.connectors.delta.table import Compaction, Maintenance, Vacuum
 
 ROWS = pa.table(
     {

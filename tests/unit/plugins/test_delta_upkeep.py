@@ -14,8 +14,7 @@ from headrace.sdk import Mark
 from headrace.sdk.delta import AddedFile, add_files, staging_folder
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.columns import Fit
-from headrace_plugins.connectors.delta.table import create_table
-from headrace_plugins.connectors.delta.upkeep import Maintenance, Vacuum
+from headrace_plugins.connectors.delta.table import Maintenance, Vacuum, create_table
 
 OLD = time.time() - 8 * 24 * 3600
 NOW = datetime.now(UTC)

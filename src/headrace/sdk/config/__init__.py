@@ -1,4 +1,8 @@
-"""Configuration: what keys there are, what values they take, and the values given."""
+"""Configuration: what keys there are, what values they take, and the values given.
+
+In it: `Settings`, whose lines are keys, the ConfigDef made of them, validators, values. Never:
+a key of a plugin or of the runtime.
+"""
 
 from headrace.sdk.config.definition import (
     NO_DEFAULT,

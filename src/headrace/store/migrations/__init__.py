@@ -1,4 +1,7 @@
-"""Brings the tables of a database to what this version wants, by Alembic's revisions."""
+"""Brings the tables of a database to what this version wants, by Alembic's revisions.
+
+Never: a revision that was released is changed; another is added, and is ``HEAD`` then.
+"""
 
 from __future__ import annotations
 

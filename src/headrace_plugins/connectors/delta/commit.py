@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from headrace.sdk.location import Location
     from headrace_plugins.connectors.delta.columns import Fit
     from headrace_plugins.connectors.delta.replacement import Replacement
-    from headrace_plugins.connectors.delta.upkeep import Upkeep
+    from headrace_plugins.connectors.delta.table import Upkeep
 
 
 log = structlog.get_logger(__name__)

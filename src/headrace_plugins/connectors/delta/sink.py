@@ -57,6 +57,7 @@ from headrace_plugins.connectors.delta.table import (
     HIDDEN,
     OWN_VALUES,
     WIDENING,
+    Upkeep,
     append_obstacle,
     check_partition_columns,
     fields_of,
@@ -67,7 +68,6 @@ from headrace_plugins.connectors.delta.table import (
     table_findings,
     turns_on_features,
 )
-from headrace_plugins.connectors.delta.upkeep import Upkeep
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
 from headrace_plugins.replaced_window import WindowedRecords, with_window
 from headrace_plugins.table_mapping import TableRules

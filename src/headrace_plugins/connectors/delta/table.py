@@ -1,33 +1,276 @@
-"""The target table: made, opened, and given new columns."""
+"""The target table: made, opened, given new columns, and kept up.
+
+Small files become larger ones in a commit that no other one can double: ``deltalake`` takes two
+compactions that were planned with one version for compatible, and the second adds the rows of
+the same files once more. Here a file that another has removed meanwhile makes the commit fail,
+as Delta's rules want it.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import structlog
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
-from headrace.sdk import ConfigError, RetriableError, deltalog
+from headrace.sdk import ConfigError, HeadraceError, Mark, RetriableError, SinkError, deltalog
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.config import invalid
 from headrace.sdk.connector import Finding, Verdict
-from headrace.sdk.delta import QUIET
-from headrace.sdk.location import Location
+from headrace.sdk.delta import QUIET, AddedFile, add_action, newest_change, staging_folder
+from headrace.sdk.deltalog import (
+    LOG,
+    CommitConflictError,
+    actions_in,
+    commit,
+    create_checkpoint,
+    flush_commits,
+    newest_commit,
+)
+from headrace.sdk.folders import write_part
+from headrace.sdk.location import Location, sync
+from headrace.sdk.schema import Schema
+from headrace.sdk.sink import run_in_workers
 from headrace_plugins.connectors.delta.columns import required
+from headrace_plugins.connectors.delta.files import TableFile, added_file, schemas_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import SparkSession
 
     from headrace_plugins.connectors.delta.columns import Fit
     from headrace_plugins.connectors.delta.settings import DeltaSettings
 
 
+_TARGET_BYTES = 100 * 1024 * 1024
+"""The size of a joined file, unless the table's property says another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """Joins small files of a table; runs on a worker.
+
+    Args:
+        application: Names the sink task in marks: what a crash leaves is among what it staged.
+    """
+
+    table: Location
+    application: str
+
+    def run(self, table: DeltaTable) -> tuple[int, int]:
+        """Join files as of a loaded version; return how many were removed, and added.
+
+        Raises SinkError: another writer has removed one of them meanwhile.
+        """
+        groups = list(self._groups(table))
+        if not groups:
+            return 0, 0
+        schema = Schema.struct(schemas_of(fields_of(table)))
+        # A number that no batch has: what is not committed goes with old attempts.
+        folder = staging_folder(Mark(self.application, time.time_ns() // 1_000_000, 0))
+        joined = (self._joined(group, schema, folder) for group in groups)
+        added = [file for file in joined if file is not None]
+        now = datetime.now(UTC)
+        removed = [
+            file.removal(int(now.timestamp() * 1000), change=False)
+            for group in groups
+            for file in group
+        ]
+        sync((self.table / file.path for file in added), up_to=self.table)
+        try:
+            commit(
+                self.table,
+                int(table.version()),
+                [*removed, *(add_action(file, now, change=False) for file in added)],
+                operation="OPTIMIZE",
+                transactions={},
+                details={},
+                now=now,
+            )
+        except CommitConflictError as error:
+            for file in added:
+                (self.table / file.path).delete()
+            problem = f"Another writer removed files that were being joined: {error}."
+            raise SinkError(problem) from error
+        return len(removed), len(added)
+
+    def _groups(self, table: DeltaTable) -> Iterator[Sequence[TableFile]]:
+        """Yield files to be joined: small ones of one partition, two or more."""
+        target = int(properties_of(table).get("delta.targetFileSize") or _TARGET_BYTES)
+        open_: dict[tuple[tuple[str, str | None], ...], list[TableFile]] = {}
+        actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        for file in (TableFile(action) for action in actions):
+            if file.size_bytes >= target:
+                continue
+            group = open_.setdefault(tuple(sorted(file.values.items())), [])
+            if group and sum(each.size_bytes for each in group) + file.size_bytes > target:
+                yield from [group] if len(group) > 1 else []
+                group = open_[tuple(sorted(file.values.items()))] = []
+            group.append(file)
+        yield from (group for group in open_.values() if len(group) > 1)
+
+    def _joined(
+        self, group: Sequence[TableFile], schema: Schema, folder: str
+    ) -> AddedFile | None:
+        """Write the rows of files as one; None if they have none."""
+        values: Mapping[str, str | None] = group[0].values
+        types = pa.schema([each for each in to_arrow(schema) if each.name not in values])
+        name = write_part(self.table / folder, "zstd", 0, self._rows(group, types))
+        if name is None:
+            return None
+        return added_file(self.table / folder / name, self.table, values)
+
+    def _rows(self, group: Sequence[TableFile], types: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for file in group:
+            with file.opened(self.table) as parquet:
+                own = [name for name in types.names if name in parquet.schema_arrow.names]
+                for batch in parquet.iter_batches(columns=own):
+                    yield conform(batch, types)
+
+
 log = structlog.get_logger(__name__)
+
+_DATA = "data"
+_GRACE_SECONDS = 7 * 24 * 3600  # as long as Delta keeps files that no version names
+_ATTEMPT = re.compile(r"\d{12,}-\d+")
+
+
+class Vacuum(Enum):
+    """In which tables replaced files are deleted."""
+
+    CREATED = "created"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Upkeep:
+    """Decides, after each commit of one task, whether the table is due."""
+
+    def __init__(self, interval_commits: int, vacuum: Vacuum) -> None:
+        """Be due whenever the table's version passes a multiple; 0 is never."""
+        self._interval = interval_commits
+        self._vacuum = vacuum
+        self._seen: dict[Location, int] = {}
+
+    def after_commit(self, spark: SparkSession, table: Location, application: str) -> None:
+        """Maintain the table if it is due. What goes wrong is logged and left for next time."""
+        version = max(newest_commit(table), 0)
+        before = self._seen.get(table, version - 1)
+        self._seen[table] = version
+        if not self._interval or before // self._interval == version // self._interval:
+            return
+        work = Maintenance(table=table, application=application, vacuum=self._vacuum)
+        try:
+            run_in_workers(spark, [work.run])
+        except (HeadraceError, PySparkException, Py4JError) as error:
+            log.warning("delta.upkeep_failed", table=str(table), error=str(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """One look after a table; it is pickled to a worker.
+
+    A table's folder may hold what is not part of it: other tables, notes, files that other
+    tasks and programs are about to commit. So files are deleted only where the table's own
+    log says that they were replaced (Delta's VACUUM LITE), and where this application has
+    staged them itself.
+    """
+
+    table: Location
+    application: str
+    """Names the sink task in marks; what it staged is its own."""
+    vacuum: Vacuum
+
+    def run(self) -> None:
+        """Join small files, write a checkpoint, and delete what no version needs any more.
+
+        Tables that ``deltalake`` may not rewrite are not joined. Replaced files are deleted
+        when the table's ``delta.deletedFileRetentionDuration`` has passed, and what crashed
+        attempts of this application left behind after seven days.
+
+        Raises:
+            SinkError: It did not work, such as because another writer changed the same files.
+        """
+        try:
+            self._optimize()
+        except DeltaError as error:
+            problem = f"The upkeep of {self.table} failed: {error}"
+            raise SinkError(problem) from error
+        self._remove_leftovers()
+
+    def _optimize(self) -> None:
+        if merge_obstacle(DeltaTable(str(self.table))) is None:
+            table = DeltaTable(str(self.table))
+            before = int(table.version())
+            compaction = Compaction(table=self.table, application=self.application)
+            removed, added = compaction.run(table)
+            # Before the files that it replaces may be deleted.
+            flush_commits(self.table, None, before)
+            log.info("delta.compacted", table=str(self.table), removed=removed, added=added)
+        # Before the checkpoint, which forgets the files that may be deleted.
+        if self._may_vacuum(table := DeltaTable(str(self.table))):
+            table.vacuum(dry_run=False, full=False)
+        create_checkpoint(DeltaTable(str(self.table)))
+        table = DeltaTable(str(self.table))
+        if properties_of(table).get("delta.enableExpiredLogCleanup") != "false":
+            table.cleanup_metadata()
+
+    def _may_vacuum(self, table: DeltaTable) -> bool:
+        if self.vacuum is Vacuum.CREATED:
+            return created_table(self.table) == str(table.metadata().id)
+        return self.vacuum is Vacuum.ALWAYS
+
+    def _remove_leftovers(self) -> None:
+        limit = time.time() - _GRACE_SECONDS
+        old = [path for path in self._attempts(_DATA) if newest_change(path) < limit]
+        named = set(_named_attempts(self.table)) if old else ()
+        # No version ever names what is hidden.
+        old += [path for path in self._attempts(HIDDEN) if newest_change(path) < limit]
+        for attempt in old:
+            if attempt.relative_to(self.table) not in named:
+                attempt.delete_folder()
+
+    def _attempts(self, folder: str) -> Iterator[Location]:
+        own = (self.table / staging_folder(Mark(self.application, 0, 0), folder)).parent
+        if not own.resolved().is_below(self.table.resolved()):
+            return
+        for entry in own.list():
+            if _ATTEMPT.fullmatch(entry.name) and entry.is_folder and not entry.is_link:
+                yield entry.location
+
+
+def _named_attempts(table: Location) -> Iterator[str]:
+    """Yield the folders, below ``data``, of files that a version of the table names.
+
+    A version that can still be read has a file among those of now, or the commits since then
+    have removed it, or one of them has added it.
+    """
+    actions = DeltaTable(str(table)).get_add_actions(flatten=True)
+    index = actions.schema.names.index("path")
+    paths = [str(path) for path in actions.column(index).to_pylist()]
+    for entry in (table / LOG).list():
+        for action in actions_in(entry.location) if entry.name.endswith(".json") else ():
+            paths += [action[kind]["path"] for kind in ("add", "remove") if kind in action]
+    for path in paths:
+        parts = unquote(path).split("/")
+        for end, part in enumerate(parts):
+            if _ATTEMPT.fullmatch(part):
+                yield "/".join(parts[: end + 1])
 
 
 HIDDEN = "_headrace"

@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 
 from headrace.sdk.arrow import from_arrow, to_arrow
 from headrace.sdk.sqltext import quote, sql_type
-from headrace_plugins.connectors.file.formats import CsvQuoting, LineEnds, RecordEnds
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds, RecordEnds
 from headrace_plugins.connectors.file.text_blocks import (
     Parsed,
     cut_to_micros,

@@ -1,9 +1,4 @@
-"""The formats of files: names, dialects, compression, and where records of text end.
-
-A file of CSV is looked at in chunks, each by itself, as many tasks read one file. Whether a
-chunk begins inside of quotes is known only when all before it were looked at, so each is
-looked at for both cases.
-"""
+"""The formats of files: their names, their dialects, and how they are compressed."""
 
 from __future__ import annotations
 
@@ -12,23 +7,55 @@ import re
 import zlib
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from headrace.sdk import ConfigError
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds, RecordEnds
 from headrace_plugins.connectors.file.time_patterns import TimePattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from numpy.typing import NDArray
-
     from headrace.sdk.config import Config
+
+
+class Format(StrEnum):
+    """What is in a file."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    AVRO = "avro"
+    TEXT = "text"
+
+
+_BY_SUFFIX = {
+    ".csv": Format.CSV,
+    ".tsv": Format.CSV,
+    ".json": Format.JSON,
+    ".jsonl": Format.JSON,
+    ".ndjson": Format.JSON,
+    ".parquet": Format.PARQUET,
+    ".pq": Format.PARQUET,
+    ".avro": Format.AVRO,
+    ".txt": Format.TEXT,
+    ".text": Format.TEXT,
+    ".log": Format.TEXT,
+}
+BOM = b"\xef\xbb\xbf"
+"""What files in UTF-8 may begin with."""
+
+
+def format_of(name: str) -> Format | None:
+    """Return the format that a name or a pattern ends with, as in ``*.csv.gz``."""
+    path = PurePath(name)
+    if is_compressed(name):
+        path = path.with_suffix("")
+    return _BY_SUFFIX.get(path.suffix.lower())
 
 
 _OF_ARROW = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
@@ -156,242 +183,6 @@ def _lz4_block(data: bytes, most: int) -> bytes:
 
 
 _LF, _CR = 10, 13
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkEnds:
-    """What a chunk says of the records that end in it; first if it begins outside of quotes.
-
-    Args:
-        inside: Whether it ends inside of quotes.
-        first: How many bytes and line ends it has up to the end of the first record; None if
-            none ends.
-        lines: How many line ends it has, those in quotes too.
-        blank: Whether it has nothing else.
-    """
-
-    inside: tuple[bool, bool]
-    first: tuple[tuple[int, int] | None, tuple[int, int] | None]
-    lines: int
-    blank: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LineEnds:
-    """Each line is a record; the methods are those of `CsvQuoting`."""
-
-    def records(self, block: bytes) -> list[bytes]:
-        *lines, rest = block.split(b"\n")
-        return [line + b"\n" for line in lines] + ([rest] if rest else [])
-
-    def first_end(self, block: bytes) -> int:
-        return block.find(b"\n") + 1 or len(block)
-
-    def whole(self, block: bytes) -> int:
-        return block.rfind(b"\n") + 1
-
-    def is_open(self, _block: bytes) -> bool:
-        return False
-
-    def doubled(self, block: bytes) -> bytes:
-        return block
-
-
-@dataclass(frozen=True, slots=True)
-class CsvQuoting:
-    """How values are quoted: a quote opens one where it begins, and is doubled within.
-
-    Args:
-        delimiter, quote: The codes of the characters, one byte each.
-        escape: That of what may stand before a quote within too, or before another of its
-            kind; None for nothing. Before anything else it is a part of the text, as for Spark.
-    """
-
-    delimiter: int
-    quote: int
-    escape: int | None = None
-
-    def ends(self, chunk: bytes, before: int | None) -> ChunkEnds:
-        """Look at a chunk, which ends and begins beside no quote.
-
-        ``before`` is the byte before it; None at the beginning of the file.
-        """
-        states, firsts = [], []
-        for inside in (False, True):
-            places = self._quotes(chunk, before, inside=inside)
-            states.append(inside ^ bool(len(places) & 1))
-            end = next(_ends(chunk, places, inside=inside), None)
-            firsts.append(None if end is None else (end, chunk.count(b"\n", 0, end)))
-        return ChunkEnds((states[0], states[1]), (firsts[0], firsts[1]), chunk.count(b"\n"))
-
-    def records(self, block: bytes) -> list[bytes]:
-        """Return the records of a block that begins with one; the last may lack its end."""
-        cuts = [0, *_ends(block, self._quotes(block, None, inside=False), inside=False)]
-        if cuts[-1] < len(block):
-            cuts.append(len(block))
-        return [block[start:end] for start, end in pairwise(cuts)]
-
-    def first_end(self, block: bytes) -> int:
-        """Return how long the first record of a block is that begins with one."""
-        places = self._quotes(block, None, inside=False)
-        return next(_ends(block, places, inside=False), len(block))
-
-    def whole(self, block: bytes) -> int:
-        """Return up to where a block, which begins with a record, has whole ones."""
-        if self.quote not in block:
-            return _last_end(block, 0, len(block))
-        places = self._quotes(block, None, inside=False).tolist()
-        if not len(places) & 1:
-            places.append(len(block))
-        # From the last part that is outside of quotes to the first one.
-        for number in range(len(places) - 1, -1, -2):
-            start = places[number - 1] + 1 if number else 0
-            if end := _last_end(block, start, places[number]):
-                return end
-        return 0
-
-    def is_open(self, block: bytes) -> bool:
-        """Return whether a block that begins with a record ends inside of quotes."""
-        return bool(len(self._quotes(block, None, inside=False)) & 1)
-
-    def has_text_behind_quotes(self, block: bytes) -> bool:
-        """Return whether a quoted value of a block of records goes on behind its quote."""
-        if self.quote not in block:
-            return False
-        closers = self._quotes(block, None, inside=False)[1::2] + 1
-        if len(closers) and closers[-1] == len(block):
-            closers = closers[:-1]
-        behind = np.frombuffer(block, np.uint8)[closers]
-        ends = (behind == self.delimiter) | (behind == _LF) | (behind == _CR)
-        return not (ends | (behind == self.quote)).all()
-
-    def doubled(self, block: bytes) -> bytes:
-        """Return a block of records whose escaped quotes are doubled ones, as parsers know."""
-        if self.escape is None or self.escape not in block:
-            return block
-        places = self._quotes(block, None, inside=False)
-        escape, quote = bytes((self.escape,)), bytes((self.quote,))
-        signs = {escape + quote: quote + quote, escape + escape: escape}
-
-        def written(found: re.Match[bytes]) -> bytes:
-            # Outside of quotes neither sign means anything.
-            is_inside = np.searchsorted(places, found.start()) & 1
-            return signs[found[0]] if is_inside else found[0]
-
-        pairs = b"|".join(map(re.escape, signs))
-        return re.sub(pairs, written, block)
-
-    def _unescaped(self, chunk: bytes) -> bytes:
-        """Return as many bytes, in which other signs stand for escaped quotes."""
-        if self.escape is None or bytes((self.escape, self.quote)) not in chunk:
-            return chunk
-        escape, quote = re.escape(bytes((self.escape,))), re.escape(bytes((self.quote,)))
-        pair = b"(?<!%b)((?:%b%b)*)%b%b" % (escape, escape, escape, escape, quote)
-        return re.sub(pair, rb"\g<1>xx", chunk)
-
-    def _quotes(self, chunk: bytes, before: int | None, *, inside: bool) -> NDArray[np.int64]:
-        """Return where quotes open and close values; one that is doubled does both."""
-        chunk = self._unescaped(chunk)
-        data = np.frombuffer(chunk, np.uint8)
-        places = np.flatnonzero(data == self.quote)
-        openers = places[int(inside) :: 2]
-        if not len(openers):
-            return places
-        previous = data[openers - 1]
-        if openers[0] == 0:
-            previous[0] = _LF if before is None else before
-        begins = (previous == self.delimiter) | (previous == _LF) | (previous == _CR)
-        if (begins | (previous == self.quote)).all():
-            return places
-        # A quote within a value that has none around it is a part of its text.
-        walked = self._walk(chunk, places.tolist(), before, inside=inside)
-        return np.fromiter(walked, np.int64)
-
-    def _walk(
-        self, chunk: bytes, places: list[int], before: int | None, *, inside: bool
-    ) -> Iterator[int]:
-        begins, skipped = {self.delimiter, _LF, _CR}, -1
-        for at, after in pairwise([*places, -1]):
-            if at == skipped:
-                continue
-            if inside and after == at + 1:
-                skipped = after
-            elif inside:
-                inside = False
-                yield at
-            elif (chunk[at - 1] if at else _LF if before is None else before) in begins:
-                inside = True
-                yield at
-
-
-RecordEnds = LineEnds | CsvQuoting
-
-
-def _ends(chunk: bytes, places: NDArray[np.int64], *, inside: bool) -> Iterator[int]:
-    """Yield the place behind each line end that is outside of quotes."""
-    line_end = _LONE if _has_lone(chunk) else _FEED
-    start, state = 0, inside
-    for place in [*places.tolist(), len(chunk)]:
-        if not state:
-            for found in line_end.finditer(chunk, start, place):
-                # A carriage return at the end may be the half of a line end.
-                if (end := found.end()) < len(chunk) or chunk[-1] == _LF:
-                    yield end
-        start, state = place + 1, not state
-
-
-_FEED = re.compile(rb"\n")
-_LONE = re.compile(rb"\n|\r(?!\n)")
-"""Ends of lines where some are carriage returns alone."""
-
-
-def _has_lone(chunk: bytes) -> bool:
-    """Return whether carriage returns end lines that no line feed follows."""
-    return b"\r" in chunk and chunk.count(b"\r") > chunk.count(b"\r\n")
-
-
-def _last_end(block: bytes, start: int, stop: int) -> int:
-    """Return the place behind the last line end in a part of a block; 0 if there is none."""
-    feed = block.rfind(b"\n", start, stop)
-    back = block.rfind(b"\r", max(start, feed), stop)
-    while back > feed and back + 1 == len(block):
-        back = block.rfind(b"\r", max(start, feed), back)
-    return max(feed, back) + 1
-
-
-class Format(StrEnum):
-    """What is in a file."""
-
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
-    AVRO = "avro"
-    TEXT = "text"
-
-
-_BY_SUFFIX = {
-    ".csv": Format.CSV,
-    ".tsv": Format.CSV,
-    ".json": Format.JSON,
-    ".jsonl": Format.JSON,
-    ".ndjson": Format.JSON,
-    ".parquet": Format.PARQUET,
-    ".pq": Format.PARQUET,
-    ".avro": Format.AVRO,
-    ".txt": Format.TEXT,
-    ".text": Format.TEXT,
-    ".log": Format.TEXT,
-}
-BOM = b"\xef\xbb\xbf"
-"""What files in UTF-8 may begin with."""
-
-
-def format_of(name: str) -> Format | None:
-    """Return the format that a name or a pattern ends with, as in ``*.csv.gz``."""
-    path = PurePath(name)
-    if is_compressed(name):
-        path = path.with_suffix("")
-    return _BY_SUFFIX.get(path.suffix.lower())
 
 
 _WIDE = frozenset(

@@ -13,7 +13,7 @@ from typing_extensions import override
 from headrace.sdk import CapturedBatch, CaptureSource, Position, Schema
 from headrace_plugins.connectors.file.columns import as_headed
 from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.formats import BOM, CsvQuoting, Format, LineEnds
+from headrace_plugins.connectors.file.formats import BOM, Format
 from headrace_plugins.connectors.file.inference import (
     grown,
     header_names,
@@ -24,6 +24,7 @@ from headrace_plugins.connectors.file.inference import (
 )
 from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.logfile import Descriptors
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
 from headrace_plugins.connectors.file.rotation import Generation, Siblings, base_path, is_packed
 from headrace_plugins.connectors.file.tail import Tail
 from headrace_plugins.connectors.file.text_blocks import (
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.sdk import TaskContext
-    from headrace_plugins.connectors.file.formats import RecordEnds
     from headrace_plugins.connectors.file.listing import Listing, Share
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
     from headrace_plugins.connectors.file.settings import SourceSettings
     from headrace_plugins.connectors.file.tail import Block
 

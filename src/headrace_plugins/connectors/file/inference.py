@@ -23,7 +23,8 @@ from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
 from headrace_plugins.arrow_json import objects
 from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, first_items
-from headrace_plugins.connectors.file.formats import BOM, LineEnds, unpacked
+from headrace_plugins.connectors.file.formats import BOM, unpacked
+from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.json_inference import (
     DEEPEST,
     EXACT,
@@ -37,8 +38,9 @@ from headrace_plugins.json_inference import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace_plugins.connectors.file.formats import Dialect, RecordEnds
+    from headrace_plugins.connectors.file.formats import Dialect
     from headrace_plugins.connectors.file.listing import FoundFile
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 
 SAMPLE_BYTES = 4 * 1024 * 1024

@@ -23,7 +23,7 @@ from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sqltext import quote, sql_type
 from headrace.sdk.struct_exprs import has_variant, is_variant
 from headrace_plugins.arrow_json import is_finite, objects
-from headrace_plugins.connectors.file.formats import LineEnds
+from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.connectors.file.text_blocks import (
     FAULTS,
     BadRecord,

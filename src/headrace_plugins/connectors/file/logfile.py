@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace_plugins.connectors.file.formats import RecordEnds
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 
 EDGE_BYTES = 256

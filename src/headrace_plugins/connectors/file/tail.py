@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from headrace_plugins.connectors.file.formats import LineEnds
 from headrace_plugins.connectors.file.generations import Generations
 from headrace_plugins.connectors.file.logfile import (
     Descriptors,
@@ -18,13 +17,14 @@ from headrace_plugins.connectors.file.logfile import (
     TooManyOpenFilesError,
     UnreadableFileError,
 )
+from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.connectors.file.rotation import Siblings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace_plugins.connectors.file.formats import RecordEnds
     from headrace_plugins.connectors.file.logfile import LogFile
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 
 log = structlog.get_logger(__name__)

@@ -10,12 +10,13 @@ import pyarrow.compute as pc
 
 from headrace.sdk import RecordError
 from headrace.sdk.arrow import conform, from_arrow
-from headrace_plugins.connectors.file.formats import LineEnds
+from headrace_plugins.connectors.file.record_ends import LineEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace_plugins.connectors.file.formats import Dialect, RecordEnds
+    from headrace_plugins.connectors.file.formats import Dialect
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)

@@ -17,16 +17,18 @@ from headrace_plugins.connectors.file.csv_lines import CsvLines
 from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, lines_of_document
 from headrace_plugins.connectors.file.formats import (
     BOM,
-    ChunkEnds,
-    CsvQuoting,
     Dialect,
     Format,
-    LineEnds,
-    RecordEnds,
     is_compressed,
     unpacked,
 )
 from headrace_plugins.connectors.file.json_lines import JsonLines
+from headrace_plugins.connectors.file.record_ends import (
+    ChunkEnds,
+    CsvQuoting,
+    LineEnds,
+    RecordEnds,
+)
 from headrace_plugins.connectors.file.records import PLUGIN
 from headrace_plugins.connectors.file.text_blocks import BadRecord, TextLines, decoded
 

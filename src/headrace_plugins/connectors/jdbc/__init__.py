@@ -1,4 +1,4 @@
-"""The source of databases."""
+"""Databases by JDBC: the source of all databases' rows, and the sink of any with a driver."""
 
 from headrace_plugins.connectors.jdbc.sink import JdbcSink
 from headrace_plugins.connectors.jdbc.source import JdbcSource

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_plugins.connectors.file.formats import CsvQuoting
+from headrace_plugins.connectors.file.record_ends import CsvQuoting
 
 QUOTING = CsvQuoting(ord(","), ord('"'))
 texts = st.text(alphabet='a,"\n\r', max_size=60).map(str.encode)

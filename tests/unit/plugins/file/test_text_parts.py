@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from headrace.sdk import Schema, SourceError
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file import text_parts
-from headrace_plugins.connectors.file.formats import ChunkEnds, CsvQuoting, Dialect, Format
+from headrace_plugins.connectors.file.formats import Dialect, Format
 from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
+from headrace_plugins.connectors.file.record_ends import ChunkEnds, CsvQuoting
 from headrace_plugins.connectors.file.text_parts import Chunk
 
 TEXTS = Schema.struct({name: Schema.string(optional=True) for name in ("a", "b")})
