@@ -23,6 +23,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tests.quick_java import QUICK_JAVA
+
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
@@ -38,6 +40,8 @@ _OF_A_CONTEXT = (
 )
 _SOCKETS = "spark.python.unix.domain.socket.dir"
 """What answers Python in a JVM keeps its folder: it is the JVM's, and no context's."""
+# Of two commands one may be without Java's second compiler.
+_QUICK = json.loads(QUICK_JAVA["HEADRACE_SPARK_CONF"]).items()
 _LOG = re.compile(r"-Dheadrace\.log=\S*")
 # Variables that Spark and its Python workers take from the JVM's environment. Ours become
 # settings, which are compared as such.
@@ -208,7 +212,11 @@ def _of_a_jvm(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_a_start(conf: Mapping[str, str]) -> dict[str, str]:
-    rest = {k: value for k, value in conf.items() if k not in {*_OF_A_CONTEXT, _SOCKETS}}
+    rest = {
+        name: value
+        for name, value in conf.items()
+        if name not in {*_OF_A_CONTEXT, _SOCKETS} and (name, value) not in _QUICK
+    }
     return {name: _LOG.sub("", value) for name, value in rest.items()}
 
 

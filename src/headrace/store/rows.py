@@ -17,6 +17,7 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    bindparam,
     delete,
     func,
     insert,
@@ -423,6 +424,20 @@ def _forget_rows(db: Connection, names: Sequence[str]) -> None:
     db.execute(delete(connectors).where(connectors.c.name.in_(names)))
     endpoints = [ENDPOINTS.format(name) for name in names]
     db.execute(delete(facts).where(facts.c.name.in_(endpoints)))
+
+
+def forget_batches(
+    db: Connection, task: TaskId, newest: int, now: datetime, keep_since: datetime | None
+) -> None:
+    """Delete a task's old batches, as ``forgotten`` says."""
+    old = select(batches.c.id, batches.c.begun_us).where(
+        is_task(batches, task), batches.c.id <= newest - HISTORY
+    )
+    begun = [(row.id, time_of(row.begun_us)) for row in db.execute(old.order_by(batches.c.id))]
+    ids = [{"old": id_} for id_ in forgotten(begun, newest, now, keep_since)]
+    if ids:
+        this = (is_task(batches, task), batches.c.id == bindparam("old"))
+        db.execute(delete(batches).where(*this), ids)
 
 
 def identity_of(connector: str) -> Select[str]:

@@ -31,7 +31,6 @@ from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, memory_database, open_database
 from headrace.store.leases import Machine, lease_clock
 from headrace.store.rows import (
-    HISTORY,
     add_state,
     already_finished,
     batch_of,
@@ -43,8 +42,8 @@ from headrace.store.rows import (
     ensure_task,
     expect,
     forget,
+    forget_batches,
     forgets,
-    forgotten,
     identity_of,
     is_task,
     locked_task,
@@ -344,7 +343,7 @@ class Store:
             totals = Counts.from_json(row.totals).plus(counts)
             update_task(db, task, position=batch.end.to_json(), totals=totals.to_json())
             if forgets(batch_id):
-                _forget_batches(db, task, batch_id, now, keep_since)
+                forget_batches(db, task, batch_id, now, keep_since)
             return batch
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
@@ -552,17 +551,3 @@ def _ledger_slice(
 def _ledger_length(db: Connection, task: TaskId) -> int:
     query = select(func.coalesce(func.max(ledger.c.sequence) + 1, 0))
     return int(db.execute(query.where(is_task(ledger, task))).scalar_one())
-
-
-def _forget_batches(
-    db: Connection, task: TaskId, newest: int, now: datetime, keep_since: datetime | None
-) -> None:
-    """Delete a task's old batches, as ``forgotten`` says."""
-    old = select(batches.c.id, batches.c.begun_us).where(
-        is_task(batches, task), batches.c.id <= newest - HISTORY
-    )
-    begun = [(row.id, time_of(row.begun_us)) for row in db.execute(old.order_by(batches.c.id))]
-    ids = [{"old": id_} for id_ in forgotten(begun, newest, now, keep_since)]
-    if ids:
-        this = (is_task(batches, task), batches.c.id == bindparam("old"))
-        db.execute(delete(batches).where(*this), ids)
