@@ -43,9 +43,9 @@ _SOCKETS = "spark.python.unix.domain.socket.dir"
 # Of two commands one may be without Java's second compiler.
 _QUICK = json.loads(QUICK_JAVA["HEADRACE_SPARK_CONF"]).items()
 _LOG = re.compile(r"-Dheadrace\.log=\S*")
-# Variables that Spark and its Python workers take from the JVM's environment. Ours become
-# settings, which are compared as such.
-_OF_A_JVM = re.compile(r"PYTHON|SPARK|JAVA|JDK|HADOOP|^TZ$|^LANG$|^LC_|^TMP")
+# Variables that Spark and its Python workers take from the JVM's environment, as clients of
+# databases do. Ours become settings, which are compared as such.
+_OF_A_JVM = re.compile(r"PYTHON|SPARK|JAVA|JDK|HADOOP|^PG|^MYSQL|^TZ$|^LANG$|^LC_|^TMP")
 
 
 @dataclass(frozen=True)
