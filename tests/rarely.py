@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-long`, so that it ends within half an hour.
+"""What `make test` leaves to `make test-long`, so that nobody waits for it too long.
 
 A contract runs over one implementation of each kind in `make test` and over all of them in
 `make test-long`; so do kills and faults of a kind, pages whose commands others run too, and
