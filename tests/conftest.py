@@ -50,12 +50,15 @@ _LONG = (
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not to run are left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that use the shared Spark session or are long; put the longest first.
 
     One that begins last runs alone in the end, while the other processes have nothing to do.
     """
-    rarely.mark(items)
+    unused = rarely.mark(items)
+    if unused and config.args_source is pytest.Config.ArgsSource.TESTPATHS:  # all were found
+        problem = f"tests/rarely.py names tests that are not there: {unused}"
+        raise pytest.UsageError(problem)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")

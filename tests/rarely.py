@@ -12,13 +12,14 @@ import pytest
 TESTS = Path(__file__).parent
 
 _WHOLE = ("::",)
-_STEPS = ("[before the write]", "[between commit and finish]", "[2]", "[7]")
+_KILLS = ("[before the write]", "[between commit and finish]")
+_STEPS = (*_KILLS, "[2]", "[7]")
 """Of the acceptance kit: a batch is still killed between write and commit."""
 
 RARELY = {
     "contract/test_acceptance_any_jdbc.py": _WHOLE,
     "contract/test_acceptance_datagen.py": _WHOLE,
-    "contract/test_acceptance_delta.py": _STEPS,
+    "contract/test_acceptance_delta.py": _KILLS,
     "contract/test_acceptance_delta_source.py": (*_STEPS, "TestChanges"),
     "contract/test_acceptance_jdbc.py": _WHOLE,
     "contract/test_acceptance_mysql.py": _WHOLE,
@@ -117,12 +118,12 @@ RARELY = {
         "[Blocks",
     ),
     "integration/acceptance/test_broken_sinks.py": (
-        "[LeaksFiles",
         "[TooPicky",
         "[ForgetsReceipts",
         "are_left_are_found",
     ),
     "integration/acceptance/test_broken_sources.py": (
+        "[LeaksFiles",
         "[LeaksThreads",
         "[NeverRests",
         "[SeesTheStartOnly",
@@ -317,10 +318,14 @@ RARELY = {
 """For each file, what is in the names of the tests that `make test` passes over."""
 
 
-def mark(items: list[pytest.Item]) -> None:
-    """Mark what runs rarely as long."""
+def mark(items: list[pytest.Item]) -> set[tuple[str, str]]:
+    """Mark what runs rarely as long; return the lines that name no test."""
+    unused = {(file, part) for file, parts in RARELY.items() for part in parts}
     for item in items:
         name = item.nodeid.partition(".py")[2]
         file = item.path.relative_to(TESTS).as_posix()
-        if any(part in name for part in RARELY.get(file, ())):
+        found = {(file, part) for part in RARELY.get(file, ()) if part in name}
+        if found:
             item.add_marker("long")
+        unused -= found
+    return unused

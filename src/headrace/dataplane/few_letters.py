@@ -5,8 +5,7 @@ A replay or a discard is most often of a few, for which Spark's first jobs take 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -95,22 +94,22 @@ class FewLetters:
 
     def groups(self, by: Sequence[str]) -> list[dict[str, Any]]:
         """Count the letters by fields of their cause, and by ``unfit``: no record yet."""
+        fields = self._fields(by).append_column("unfit", self.rows.column("unfit"))
+        found = fields.group_by([*by, "unfit"]).aggregate([([], "count_all")])
         return [
-            {**dict(zip(by, values, strict=True)), "unfit": unfit, "count": count}
-            for (unfit, values), count in Counter(self._keys(by)).items()
+            {**{name: group[name] for name in (*by, "unfit")}, "count": group["count_all"]}
+            for group in found.to_pylist()
         ]
 
     def summed(self, by: Sequence[str]) -> list[dict[str, Any]]:
         """Return how many letters there are by fields of their cause, and from when to when."""
-        cause = self.rows.column("cause")
-        names = (*by, "rejected")
-        fields = pa.table({name: pc.struct_field(cause, name) for name in names})
         figures = [([], "count_all"), ("rejected", "min"), ("rejected", "max")]
+        found = self._fields([*by, "rejected"]).group_by(by).aggregate(figures)
         return [
             {name: group[name] for name in by}
             | {"letters": group["count_all"]}
             | {"first": _second(group["rejected_min"]), "last": _second(group["rejected_max"])}
-            for group in fields.group_by(by).aggregate(figures).to_pylist()
+            for group in found.to_pylist()
         ]
 
     def stage(
@@ -119,19 +118,19 @@ class FewLetters:
         """Stage the rows of a claim of letters: of one stream that are fit, or of all."""
         rows = self.rows
         if stream is not None:
-            wanted = (False, tuple(stream.values()))
-            rows = rows.filter(pa.array([k == wanted for k in self._keys(list(stream))]))
+            fields = self._fields(list(stream)).to_pylist()
+            ours = pa.array([each == stream for each in fields], pa.bool_())
+            rows = rows.filter(pc.and_not(ours, rows.column("unfit")))
         schema = to_arrow(table.schema())
         found = (each for each in _claimed(rows).to_batches() if each.num_rows)
         batches = (conform(each, schema) for each in found)
         write_part(table.location / staging_folder(mark), "snappy", 0, batches)
         return staged_files(table.location, mark)
 
-    def _keys(self, by: Sequence[str]) -> Iterator[tuple[bool, tuple[Any, ...]]]:
+    def _fields(self, names: Sequence[str]) -> pa.Table:
+        """Return fields of the letters' causes as columns."""
         cause = self.rows.column("cause")
-        parts = [pc.struct_field(cause, name).to_pylist() for name in by]
-        unfit = self.rows.column("unfit").to_pylist()
-        return zip(unfit, zip(*parts, strict=True), strict=True)
+        return pa.table({name: pc.struct_field(cause, name) for name in names})
 
 
 def _second(time: datetime | None) -> str | None:

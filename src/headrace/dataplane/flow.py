@@ -28,7 +28,6 @@ from headrace.dataplane.conversion import PartConverter, encoded
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
     DeadLetterWriter,
-    Fingerprint,
     RejectedFrame,
     StagedDeadLetters,
 )
@@ -60,6 +59,7 @@ from headrace.evolution import Evolution, Target
 from headrace.model import (
     Batch,
     Counts,
+    Fingerprint,
     SchemaChangeError,
     ToleranceExceededError,
     TooManyRejectedError,

@@ -34,6 +34,7 @@ from headrace.model.errors import (
     TooManyRejectedError,
     TopicNotFoundError,
 )
+from headrace.model.fingerprint import NOTHING_KNOWN, Fingerprint, changed_chain
 from headrace.model.job import (
     RUNNABLE,
     SCHEDULED,
@@ -79,6 +80,7 @@ from headrace.model.topic import (
 __all__ = [
     "BY_ITSELF",
     "MOST_LINES",
+    "NOTHING_KNOWN",
     "RUNNABLE",
     "SCHEDULED",
     "UNENDED",
@@ -101,6 +103,7 @@ __all__ = [
     "ErrorLog",
     "Event",
     "EventKind",
+    "Fingerprint",
     "Interval",
     "Job",
     "JobSpec",
@@ -144,6 +147,7 @@ __all__ = [
     "Trigger",
     "Unit",
     "cause_of",
+    "changed_chain",
     "figure",
     "file_name",
     "in_chunks",

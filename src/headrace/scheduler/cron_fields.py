@@ -13,7 +13,6 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _IN_ALL_MONTHS = 28
 _MONTHS = 12
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_WITH_SECONDS = 6
 _WEEKDAYS = re.compile(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?")
 """A part of the field of weekdays: one, a range, or all, and each how many-th."""
 

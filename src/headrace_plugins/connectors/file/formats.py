@@ -182,9 +182,6 @@ def _lz4_block(data: bytes, most: int) -> bytes:
     return b""
 
 
-_LF, _CR = 10, 13
-
-
 _WIDE = frozenset(
     {
         "gb18030",

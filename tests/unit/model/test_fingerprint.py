@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.dataplane.dead_letters import Fingerprint
+from headrace.model import Fingerprint
 from headrace.sdk import Mark, StateError
 
 NOW = Fingerprint("abc", {"schema": "1", "header": "2"})
