@@ -50,9 +50,16 @@ def test_its_ends_and_its_code_are_the_same(
     assert warm == ended(PROGRAM, tmp_path, arguments, **variables)
 
 
-@pytest.mark.parametrize(("rows", "code"), [("1\n", 0), ('1\n"2', 1)])
+@pytest.mark.parametrize(
+    ("rows", "code", "variables"),
+    [
+        ("1\n", 0, {}),
+        ('1\n"2', 1, {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536"}),
+    ],
+    ids=["tests without a context", "tests with one"],
+)
 def test_one_java_is_used_by_all_of_them(
-    tmp_path: Path, warm_programs: Path, rows: str, code: int
+    tmp_path: Path, warm_programs: Path, rows: str, code: int, variables: dict[str, str]
 ) -> None:
     (tmp_path / "few.yaml").write_text(COPY)
     (tmp_path / "few.csv").write_text("id\n" + rows)
@@ -63,6 +70,7 @@ def test_one_java_is_used_by_all_of_them(
             tmp_path,
             arguments,
             HEADRACE_HOME=str(tmp_path / "home"),
+            **variables,
         )
         assert found == (code if arguments[0] == "run" else 0), out + err
         java.append(json.loads((warm_programs.parent / "jvm.json").read_text()))

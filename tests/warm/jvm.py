@@ -46,6 +46,8 @@ _LOG = re.compile(r"-Dheadrace\.log=\S*")
 # Variables that Spark and its Python workers take from the JVM's environment, as clients of
 # databases do. Ours become settings, which are compared as such.
 _OF_A_JVM = re.compile(r"PYTHON|SPARK|JAVA|JDK|HADOOP|^PG|^MYSQL|^TZ$|^LANG$|^LC_|^TMP")
+# PySpark sets these in each process that has a context, such as that of the tests.
+_OF_A_DRIVER = {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,9 @@ def _of_a_jvm(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if _OF_A_JVM.search(name) and not name.startswith("HEADRACE_")
+        if _OF_A_JVM.search(name)
+        and name not in _OF_A_DRIVER
+        and not name.startswith("HEADRACE_")
     }
 
 

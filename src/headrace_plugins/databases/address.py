@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Importance, Lambda, Password, Settings, setting
@@ -130,8 +130,8 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
         _refuse_secret(_SECRET.search(url) is not None)
         return Address(kind=JDBC, url=url, user=user, password=password)
     try:
-        parts = urlsplit(plain)
-        servers = _servers(parts.netloc, _PORTS[kind])
+        parts, hosts = _parts(plain)
+        servers = _servers(hosts, _PORTS[kind])
     except ValueError as error:  # which shows no more than the port
         raise ConfigError(
             problem=f"Invalid URL of a database: {error}.",
@@ -175,10 +175,19 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
     )
 
 
-def _servers(authority: str, port: int) -> list[tuple[str, int]]:
+def _parts(url: str) -> tuple[SplitResult, list[str]]:
+    """Return a URL with its first host alone, as Python takes no more, and all hosts."""
+    scheme, sign, rest = url.partition("://")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    user, at, hosts = authority.rpartition("@")
+    first, *others = hosts.split(",")
+    tail = rest[len(authority) :]
+    return urlsplit(f"{scheme}{sign}{user}{at}{first}{tail}"), [first, *others]
+
+
+def _servers(hosts: Iterable[str], port: int) -> list[tuple[str, int]]:
     """Return the hosts and ports of a URL. Raises ValueError for what is none."""
-    listed = authority.rpartition("@")[2].split(",")
-    found = [urlsplit(f"//{each}") for each in listed]
+    found = [urlsplit(f"//{each}") for each in hosts]
     return [
         (each.hostname or "", each.port or (port if each.hostname else 0)) for each in found
     ]

@@ -150,17 +150,17 @@ def parents_first(tables: Sequence[Table]) -> list[Table]:
     return order
 
 
-_TYPE = re.compile(
-    r"""(?ix) (?: \s*+ (?:
-      (?! (?:default|generated|check|references|as|primary|unique|constraint)\b ) [a-z_][\w$]*+
-      | "(?:[^"]|"")*+" | `[^`]*+` | \. | \[\d*+\]
-      | \( \s*+ (?: -?\d++ | '(?:[^'\\]|'')*+' | [a-z_]\w*+ )
-          (?: \s*+,\s*+ (?: -?\d++ | '(?:[^'\\]|'')*+' | [a-z_]\w*+ ) )*+ \s*+ \)
-    ) )*+"""
+_ITEM = r"(?:-?\d+|'(?:[^'\\]|'')*'|[a-z_]\w*)"
+_PART = re.compile(
+    rf"""(?ix) \s+
+    | (?! (?:default|generated|check|references|as|primary|unique|constraint)\b ) [a-z_][\w$]*
+    | "(?:[^"]|"")*" | `[^`]*` | \. | \[\d*\]
+    | \( \s* {_ITEM} (?: \s*,\s* {_ITEM} )* \s* \)"""
 )
-"""Words, quoted names and whole literals: nothing that ends a column's definition.
+"""A word, a quoted name or whole literals: nothing that ends a column's definition.
 
-It never goes back (`*+`): a text that is long and wrong is refused at once.
+A type is read part by part, so a text that is long and wrong is refused at once. Patterns that
+never go back (`*+`) are not for this: Python before 3.11.5 lets an open quote pass.
 """
 
 
@@ -176,7 +176,12 @@ def stated_type(schema: Schema) -> tuple[str, str]:
     whoever wrote that is not to write SQL.
     """
     kind, _, type_ = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
-    return (kind, type_) if _TYPE.fullmatch(type_) else ("", "")
+    end = 0
+    while end < len(type_):
+        if (part := _PART.match(type_, end)) is None:
+            return "", ""
+        end = part.end()
+    return kind, type_
 
 
 def stated_scale(column: Column) -> int | None:
