@@ -74,6 +74,7 @@ FullLocation = Annotated[
     NoDecode,  # a variable has its text, and not JSON
 ]
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
+DurationOrZero = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(0))]
 
 
 class Settings(BaseSettings):
@@ -114,6 +115,13 @@ class Settings(BaseSettings):
     )
     java_home: FullPath | None = Field(
         default_factory=_java_home, description="A Java 17 or 21; else one is looked for."
+    )
+    java_idle: DurationOrZero | None = Field(
+        default=None,
+        description="How long Spark's JVM waits for the next command when a short one ends "
+        "(`run --once`, `preview`, `dlq replay` and the like, with a local master, on Linux): "
+        "one with the same settings, variables and folder starts in a second then. "
+        "0: it ends with its command. Without it, 300 at a terminal, else 0.",
     )
     durability: Durability = Field(
         default=Durability.FSYNC,

@@ -150,14 +150,12 @@ class Keeping:
     def _give_back(self, gateway: "JavaGateway") -> None:
         from pyspark.core.context import SparkContext
 
-        jvm = gateway.jvm
+        from headrace.spark.kept import forget
+
         context = SparkContext._active_spark_context
         if context is not None and context._jsc is not None:
             context._jsc.stop()
-        jvm.SparkSession.clearActiveSession()
-        jvm.SparkSession.clearDefaultSession()
-        with suppress(TypeError):  # py4j's word for a class that is not there
-            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        forget(gateway)
         told = json.loads(self._told.read_text())
         self._told.write_text(json.dumps(told | {"used": False}))
         gateway.close()
@@ -187,21 +185,11 @@ def keep(folder: Path) -> None:
 
 
 def _attached(told: Mapping[str, Any]) -> "JavaGateway":
-    """Connect by the variables that PySpark has for a JVM that runs already."""
-    from pyspark.java_gateway import launch_gateway
+    from headrace.spark.jvm import attach_gateway
 
-    where = {
-        "PYSPARK_GATEWAY_PORT": str(told["port"]),
-        "PYSPARK_GATEWAY_SECRET": told["secret"],
-    }
-    os.environ.update(where)
-    gateway = launch_gateway()
-    for name in where:
-        del os.environ[name]
-    gateway.proc = Borrowed(told["pid"])
-    # Spark's paths begin at the folder in which its JVM was started; Hadoop remembers it.
+    gateway = attach_gateway(told["port"], told["secret"], Borrowed(told["pid"]))
+    # Spark's paths begin at the folder in which its JVM was started.
     gateway.jvm.java.lang.System.setProperty("user.dir", str(Path.cwd()))
-    gateway.jvm.org.apache.hadoop.fs.FileSystem.closeAll()
     return gateway
 
 

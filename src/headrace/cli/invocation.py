@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,6 @@ from headrace.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import timedelta
     from pathlib import Path
 
     import typer
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from headrace.runtime.app import Runtime
     from headrace.runtime.plugins import Checker
     from headrace.settings import Settings
+
+JAVA_IDLE = timedelta(minutes=5)
+"""How long Java waits for who types the next command."""
 
 
 @dataclass
@@ -97,6 +101,8 @@ class Invocation:
             shared: Whether those are sure not to be who runs this process.
         """
         settings = self.settings
+        if settings.java_idle is None and sys.stderr.isatty():
+            settings = settings.model_copy(update={"java_idle": JAVA_IDLE})
         from headrace.runtime.app import Runtime
 
         found = Runtime(settings, short_lived=short_lived, serving=serving, shared=shared)

@@ -203,7 +203,12 @@ class Runtime(Checks):
     @cached_property
     def engine(self) -> SparkSupervisor:
         """Return what starts Spark, and starts it again when its JVM ends."""
-        start = partial(open_session, self.settings, short_lived=self.short_lived)
+        start = partial(
+            open_session,
+            self.settings,
+            short_lived=self.short_lived,
+            idle=self.settings.java_idle,
+        )
         most, within = self.settings.spark_failures_max, self.settings.spark_failures_window
         return SparkSupervisor(start, DeathLimit(count=most, within=within))
 

@@ -97,6 +97,23 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
     return gateway
 
 
+def attach_gateway(port: int, secret: str, process: Any) -> JavaGateway:
+    """Connect to a JVM that runs already, by the variables that PySpark has for it.
+
+    Raises what py4j raises when it does not answer.
+    """
+    where = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    environment = os.environ  # noqa: TID251 (PySpark reads these nowhere else)
+    environment.update(where)
+    try:
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in where:
+            del environment[name]
+    gateway.proc = process
+    return gateway
+
+
 def close_gateway(gateway: JavaGateway, timeout: timedelta = STOP_TIMEOUT) -> None:
     """Stop the JVM, and return when it is gone; a JVM that takes too long is killed.
 
@@ -206,6 +223,15 @@ def _collectors(values: Mapping[str, Any], what: str) -> dict[str, int]:
 _LOCK = ".lock"
 
 
+def scratch_root() -> Path:
+    """Make and return the folder of a user's processes, which only that user can enter."""
+    root = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if root.is_symlink() or root.stat().st_uid != os.getuid():
+        root = Path(tempfile.mkdtemp(prefix="headrace-"))  # somebody else made it
+    return root
+
+
 @dataclass(frozen=True)
 class Scratch:
     """A folder, and the lock that says that its process lives.
@@ -220,10 +246,7 @@ class Scratch:
     @classmethod
     def make(cls, root: Path | None = None) -> Self:
         """Make a folder, and remove those whose processes are gone."""
-        root = root or Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if root.is_symlink() or root.stat().st_uid != os.getuid():
-            root = Path(tempfile.mkdtemp(prefix="headrace-"))  # somebody else made it
+        root = root or scratch_root()
         _remove_dead(root)
         name = f"spark-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         beginning = root / f".{name}"
@@ -233,6 +256,16 @@ class Scratch:
         folder = root / name
         folder.mkdir(mode=0o700)
         return cls(folder, locked)
+
+    @classmethod
+    def held(cls, folder: Path, lock: int) -> Self:
+        """Return one that another process has made and handed over with its lock."""
+        return cls(folder, os.fdopen(lock, "w"))
+
+    @property
+    def lock(self) -> int:
+        """The descriptor with which the lock is held."""
+        return self._locked.fileno()
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

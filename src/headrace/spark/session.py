@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.logger import PySparkLogger
@@ -27,8 +28,10 @@ from headrace.spark.jvm import (
     Scratch,
     close_gateway,
     open_gateway,
+    scratch_root,
     spark_environment,
 )
+from headrace.spark.kept import IS_POSSIBLE, Place, forget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,7 @@ class _Open:
     gateway: JavaGateway
     conf: Mapping[str, str]
     scratch: Scratch
+    place: Place | None
 
     @property
     def is_alive(self) -> bool:
@@ -58,6 +62,7 @@ def open_session(
     *,
     app_name: str = "headrace",
     short_lived: bool = False,
+    idle: timedelta | None = None,
 ) -> SparkSession:
     """Return the process's Spark session, after starting it if there is none.
 
@@ -69,6 +74,8 @@ def open_session(
         settings: Where Spark runs, with which settings.
         app_name: Spark's name for the application.
         short_lived: For a command that ends within a minute: start sooner, peak lower.
+        idle: How long the JVM of such a command waits for the next one when it ends, which
+            may be one that another has left.
 
     Raises:
         SetupError: There is no Java or no jar, Java did not start, or a session is open with
@@ -98,15 +105,18 @@ def open_session(
                 problem="This process has a Spark session that Headrace did not start.",
                 fix="Stop it first, or run Headrace in a process of its own.",
             )
+        place = None
+        if idle and short_lived and is_local(settings.master) and IS_POSSIBLE:
+            place = Place.of(scratch_root(), conf, idle)
         with spark_environment(java), _interrupts_unchanged():
-            _open = _start(conf, settings.home / "logs" / "jvm.log")
+            _open = _start(conf, settings.home / "logs" / "jvm.log", place)
         for name in _ECHOES:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
         return _open.spark
 
 
 def close_session(timeout: timedelta = STOP_TIMEOUT) -> None:
-    """Stop the session, if one is open, and return when its JVM is gone."""
+    """Stop the session, if one is open, and return when its JVM is gone or left to others."""
     global _open
     with _lock:
         if _open is None:
@@ -114,13 +124,26 @@ def close_session(timeout: timedelta = STOP_TIMEOUT) -> None:
         opened, _open = _open, None
         context = opened.spark.sparkContext
         _stop_accumulators(context)
-        if opened.is_alive:
-            _stopped(opened.spark, timeout)
+        is_idle = opened.is_alive and _stopped(opened.spark, timeout)
         # Else PySpark would ask the JVM; this way only what runs in this process is stopped.
         setattr(context, "_jsc", None)  # noqa: B010 - PySpark's types have it as never None
         context.stop()
-        _stop_jvm(opened.gateway, timeout)
-        opened.scratch.remove()
+        if not (is_idle and _left(opened)):
+            _stop_jvm(opened.gateway, timeout)
+            opened.scratch.remove()
+
+
+def _left(opened: _Open) -> bool:
+    """Leave the JVM for the next command, where it is to be left and that can be done."""
+    if opened.place is None:
+        return False
+    try:
+        forget(opened.gateway)
+        opened.place.leave(opened.gateway, opened.scratch)
+    except (Py4JError, OSError):
+        return False
+    _forget_jvm()
+    return True
 
 
 def _at_exit() -> None:
@@ -155,19 +178,31 @@ def _stop_accumulators(context: SparkContext) -> None:
     ).start()
 
 
-def _stopped(spark: SparkSession, timeout: timedelta) -> None:
-    """Stop Spark, but wait no longer for a JVM that does not answer."""
-    stop = threading.Thread(target=spark.stop, name="headrace-spark-stop", daemon=True)
-    stop.start()
-    stop.join(timeout.total_seconds())
+def _stopped(spark: SparkSession, timeout: timedelta) -> bool:
+    """Stop Spark, but wait no longer for a JVM that does not answer.
+
+    Returns:
+        Whether it stopped, and without a job that was cut off: its tasks may still go on.
+    """
+    done: list[bool] = []
+
+    def stop() -> None:
+        jobs = spark.sparkContext.statusTracker().getActiveJobsIds()
+        spark.stop()
+        done.append(not jobs)
+
+    stopping = threading.Thread(target=stop, name="headrace-spark-stop", daemon=True)
+    stopping.start()
+    stopping.join(timeout.total_seconds())
+    return done == [True]
 
 
-def _start(conf: Mapping[str, str], log: Path) -> _Open:
-    scratch = Scratch.make()
+def _start(conf: Mapping[str, str], log: Path, place: Place | None) -> _Open:
+    taken, scratch = (place and place.take()) or (None, Scratch.make())
     # Executors elsewhere have folders of their own.
     local = _folders(scratch.folder) if is_local(conf["spark.master"]) else {}
     all_conf = {**local, **conf}
-    gateway = open_gateway(all_conf, log=log)
+    gateway = taken or open_gateway(all_conf, log=log)
     try:
         context_conf = SparkConf(loadDefaults=False).setAll(list(all_conf.items()))
         context = SparkContext(conf=context_conf, gateway=gateway)
@@ -179,7 +214,7 @@ def _start(conf: Mapping[str, str], log: Path) -> _Open:
         _stop_jvm(gateway)
         scratch.remove()
         raise
-    return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch)
+    return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch, place=place)
 
 
 def _folders(scratch: Path) -> dict[str, str]:
@@ -205,6 +240,10 @@ def _forget_functions(context: SparkContext) -> None:
 
 def _stop_jvm(gateway: JavaGateway, timeout: timedelta = STOP_TIMEOUT) -> None:
     close_gateway(gateway, timeout)
+    _forget_jvm()
+
+
+def _forget_jvm() -> None:
     # PySpark keeps these for the next session, which gets a JVM of its own here.
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001

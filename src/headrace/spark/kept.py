@@ -1,0 +1,183 @@
+"""A JVM that a short command leaves for the next one, which starts in a second then.
+
+A JVM ends when nobody holds the other end of its input. A command that ends well gives that
+end to a keeper, a small process that hands it over to the next command by a socket, and is
+gone. So a JVM has one owner at a time, and one whose command is killed ends at once, as ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from py4j.protocol import Py4JError
+
+from headrace.spark import keeper
+from headrace.spark.jvm import Scratch, attach_gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+    from py4j.java_gateway import JavaGateway
+
+IS_POSSIBLE = hasattr(os, "pidfd_open")
+"""Only Linux has processes by descriptors: a number may be another process's meanwhile."""
+_PATIENCE = 5.0
+_MOST_BYTES = 65536
+_OF_A_CONTEXT = {"spark.app.name"}
+"""Settings that differ from command to command, and that no JVM is started with."""
+_OF_A_SHELL = {"_", "OLDPWD", "SHLVL", "COLUMNS", "LINES"}
+"""Variables that shells change by themselves."""
+
+
+@dataclass(frozen=True)
+class TakenProcess:
+    """The process of a JVM that another command started, with what is used of `Popen`."""
+
+    pid: int
+    stdin: IO[bytes]
+    descriptor: int
+
+    def poll(self) -> int | None:
+        """Return None while it lives."""
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return when it has ended. Raises TimeoutExpired if it has not by then."""
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        return code
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
+
+    def _ended(self, seconds: float | None) -> int | None:
+        waiting = select.poll()
+        waiting.register(self.descriptor, select.POLLIN)
+        return 1 if waiting.poll(None if seconds is None else seconds * 1000) else None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a JVM waits for a command with the same settings and the same environment."""
+
+    path: Path
+    idle: timedelta
+
+    @classmethod
+    def of(cls, folder: Path, conf: Mapping[str, str], idle: timedelta) -> Self:
+        """Return the place of a JVM that this process would start with `conf`.
+
+        All that its Python workers inherit is in the name: any variable may be one that a
+        connector reads.
+        """
+        settings = {name: value for name, value in conf.items() if name not in _OF_A_CONTEXT}
+        environment = os.environ  # noqa: TID251 (compared, and not read)
+        variables = {k: v for k, v in environment.items() if k not in _OF_A_SHELL}
+        parts = [settings, variables, str(Path.cwd()), sys.executable]
+        name = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        return cls(folder / f"java-{name}.socket", idle)
+
+    def take(self) -> tuple[JavaGateway, Scratch] | None:
+        """Return the JVM that waits here and its folder; None if there is none."""
+        found = _taken(self.path)
+        if found is None:
+            return None
+        told, process, lock = found
+        try:
+            gateway = attach_gateway(told["port"], told["secret"], process)
+        except (Py4JError, OSError):
+            process.kill()
+            return None
+        return gateway, Scratch.held(Path(told["scratch"]), lock)
+
+    def leave(self, gateway: JavaGateway, scratch: Scratch) -> None:
+        """Have a JVM wait here in which no context runs. Nothing is to use it afterwards.
+
+        Of those that wait, it is the only one then: each takes memory.
+        """
+        for other in self.path.parent.glob("java-*.socket"):
+            _end(other)
+        jvm, parameters = gateway.proc, gateway.java_parameters
+        told = {
+            "pid": jvm.pid,
+            "port": parameters.port,
+            "secret": parameters.auth_token,
+            "scratch": str(scratch.folder),
+        }
+        beginning = self.path.with_suffix(f".{os.getpid()}")
+        beginning.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(beginning))
+            listener.listen()
+            ours = isinstance(jvm, subprocess.Popen)
+            process = os.pidfd_open(jvm.pid) if ours else jvm.descriptor
+            kept = (listener.fileno(), jvm.stdin.fileno(), scratch.lock, process)
+            arguments = (self.path, self.idle.total_seconds(), scratch.folder, *kept)
+            keeping = subprocess.Popen(  # noqa: S603 (our own interpreter and script)
+                [sys.executable, "-I", "-S", keeper.__file__, *map(str, arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                pass_fds=kept,
+            )
+            if keeping.stdin is not None:
+                keeping.stdin.write(json.dumps(told).encode())
+                keeping.stdin.close()
+        beginning.rename(self.path)
+        # This process may go on, and is not to keep the JVM alive.
+        jvm.stdin.close()
+        os.close(process)
+
+
+def _taken(path: Path) -> tuple[dict[str, Any], TakenProcess, int] | None:
+    """Return what a keeper hands over; None where none waits, or its JVM has ended."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(_PATIENCE)
+        try:
+            asking.connect(str(path))
+            answer, descriptors, _, _ = socket.recv_fds(asking, _MOST_BYTES, 3)
+        except OSError:  # nobody waits, or somebody else was sooner
+            path.unlink(missing_ok=True)
+            return None
+    if not descriptors:
+        return None
+    life, lock, descriptor = descriptors
+    told = json.loads(answer)
+    process = TakenProcess(told["pid"], os.fdopen(life, "wb"), descriptor)
+    if process.poll() is not None:
+        os.close(lock)
+        return None
+    return told, process, lock
+
+
+def _end(path: Path) -> None:
+    found = _taken(path)
+    if found is not None:
+        _, process, lock = found
+        process.stdin.close()
+        os.close(lock)
+
+
+def forget(gateway: JavaGateway) -> None:
+    """Take from a JVM without a context what a command leaves in it and the next would meet."""
+    jvm = gateway.jvm
+    jvm.SparkSession.clearActiveSession()
+    jvm.SparkSession.clearDefaultSession()
+    with suppress(TypeError):  # py4j's word for a class that is not there
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    jvm.org.apache.hadoop.fs.FileSystem.closeAll()

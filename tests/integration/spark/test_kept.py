@@ -1,0 +1,202 @@
+"""A JVM that a command leaves: the next one's alone, and gone with whoever owns it."""
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+import pytest
+
+from headrace.spark.kept import IS_POSSIBLE
+
+pytestmark = pytest.mark.skipif(
+    not IS_POSSIBLE, reason="only Linux has descriptors of processes"
+)
+
+COMMAND = """
+import sys, time
+from datetime import timedelta
+from headrace.settings import load_settings
+from headrace.spark.session import close_session, open_session
+
+idle = timedelta(seconds=float(sys.argv[1]))
+spark = open_session(load_settings(master="local[1]"), short_lived=True, idle=idle)
+print(spark.sparkContext._gateway.proc.pid, flush=True)
+"""
+END = "close_session()\n"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose name is short enough for sockets; what still waits there is ended."""
+    with TemporaryDirectory(prefix="kept-") as found:
+        yield Path(found)
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("TMPDIR") == found:
+                    process.kill()
+                    process.wait(20)
+
+
+def command(
+    folder: Path, code: str = "", idle: float = 60, **variables: str
+) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND + code + END, str(idle)],
+        cwd=folder,
+        env=os.environ
+        | {"TMPDIR": str(folder), "HEADRACE_HOME": str(folder / "home")}
+        | variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def java_of(begun: "subprocess.Popen[str]") -> psutil.Process:
+    assert begun.stdout is not None
+    return psutil.Process(int(begun.stdout.readline()))
+
+
+def ended(begun: "subprocess.Popen[str]") -> list[str]:
+    """What else a command prints, when it has ended well."""
+    out, error = begun.communicate(timeout=120)
+    assert begun.returncode == 0, error
+    assert error == ""
+    return out.splitlines()
+
+
+def gone(processes: list[psutil.Process], seconds: float = 20) -> bool:
+    return not psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+def of_us(folder: Path) -> list[Path]:
+    return sorted((folder / f"headrace-{os.getuid()}").iterdir())
+
+
+def test_a_command_uses_the_java_that_another_has_left_and_meets_nothing_of_it(
+    folder: Path,
+) -> None:
+    first = command(
+        folder,
+        'spark.range(1).write.format("delta").save("table")\n'
+        'spark.read.format("delta").load("table").createOrReplaceTempView("seen")\n'
+        'spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")\n',
+    )
+    java = java_of(first)
+    ended(first)
+    shutil.rmtree(folder / "table")
+    second = command(
+        folder,
+        'spark.range(2).write.format("delta").save("table")\n'
+        'print(spark.read.format("delta").load("table").count(), spark.catalog.listTables())\n'
+        'print(spark.conf.get("spark.sql.session.timeZone"))\n'
+        'print(spark.catalog.functionExists("java_method"))\n',
+    )
+    assert java_of(second) == java
+    assert ended(second) == ["2 []", "UTC", "False"]
+    assert java.is_running()
+    root = folder / f"headrace-{os.getuid()}"
+    assert root.stat().st_mode & 0o777 == 0o700
+
+    other = command(folder, PGPASSWORD="of a connector")
+    assert java_of(other) != java
+    ended(other)
+    assert gone([java]), "of those that wait one is enough"
+
+
+def test_it_ends_with_a_command_that_is_killed(folder: Path) -> None:
+    first = command(folder)
+    java = java_of(first)
+    ended(first)
+    killed = command(folder, "time.sleep(100)\n")
+    assert java_of(killed) == java
+    killed.kill()
+    killed.communicate()
+    assert gone([java])
+    third = command(folder)
+    assert java_of(third) != java
+    ended(third)
+
+
+def test_only_one_of_two_commands_gets_it(folder: Path) -> None:
+    first = command(folder)
+    java = java_of(first)
+    ended(first)
+    both = [command(folder, "sys.stdin.readline()\n") for _ in range(2)]
+    found = [java_of(each) for each in both]
+    assert java in found
+    assert len(set(found)) == 2
+    for each in both:
+        ended(each)
+    assert len(psutil.wait_procs(found, timeout=2)[1]) == 1
+
+
+def test_it_ends_when_no_command_comes_and_leaves_no_file(folder: Path) -> None:
+    begun = command(folder, idle=0.5)
+    java = java_of(begun)
+    ended(begun)
+    keepers = [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if "keeper.py" in str(p.info) and str(folder) in str(p.info)
+    ]
+    assert gone([java, *keepers])
+    assert of_us(folder) == []
+
+
+def test_one_that_died_meanwhile_is_not_handed_over(folder: Path) -> None:
+    first = command(folder)
+    java = java_of(first)
+    ended(first)
+    java.kill()
+    second = command(folder)
+    assert java_of(second) != java
+    ended(second)
+
+
+def test_one_that_still_works_is_not_left(folder: Path) -> None:
+    begun = command(
+        folder,
+        "import threading\n"
+        'slow = spark.range(1).selectExpr("id").mapInPandas(\n'
+        "    lambda batches: (time.sleep(100), batches)[1], 'id long')\n"
+        "threading.Thread(target=slow.collect, daemon=True).start()\n"
+        "while not spark.sparkContext.statusTracker().getActiveJobsIds(): time.sleep(0.05)\n",
+    )
+    java = java_of(begun)
+    begun.communicate(timeout=120)
+    assert gone([java])
+
+
+@pytest.mark.parametrize(("idle", "is_left"), [(None, True), ("0", False)])
+def test_a_command_leaves_it_for_who_types_the_next(
+    folder: Path, idle: str | None, is_left: bool
+) -> None:
+    (folder / "few.csv").write_text("id\n1\n")
+    (folder / "few.yaml").write_text(
+        "name: few\nsource: {connector: file, path: few.csv}\nsinks: [{connector: console}]\n"
+    )
+    ours, terminal = pty.openpty()
+    subprocess.run(
+        [Path(sys.executable).with_name("headrace"), "preview", "few.yaml"],
+        cwd=folder,
+        env=os.environ
+        | {"TMPDIR": str(folder), "HEADRACE_HOME": str(folder / "home")}
+        | ({} if idle is None else {"HEADRACE_JAVA_IDLE": idle}),
+        stdin=terminal,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        check=True,
+        timeout=120,
+    )
+    os.close(terminal)
+    os.close(ours)
+    assert any(each.suffix == ".socket" for each in of_us(folder)) is is_left
