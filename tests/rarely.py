@@ -21,6 +21,7 @@ RARELY = {
     "contract/test_acceptance_datagen.py": _WHOLE,
     "contract/test_acceptance_delta.py": _KILLS,
     "contract/test_acceptance_delta_source.py": (*_STEPS, "TestChanges"),
+    "contract/test_acceptance_file.py": ("TestJsonFiles", "TestJsonFolder", "[2]", "[7]"),
     "contract/test_acceptance_jdbc.py": _WHOLE,
     "contract/test_acceptance_mysql.py": _WHOLE,
     "contract/test_acceptance_mysql_source.py": _WHOLE,
@@ -31,6 +32,7 @@ RARELY = {
     "contract/test_store_silence.py": _WHOLE,
     "contract/test_table_commands.py": ("changes_are_replayed",),
     "contract/test_v1_callbacks.py": (
+        "[tokens",
         "no_other_token",
         "who_waits",
     ),
@@ -63,6 +65,7 @@ RARELY = {
     "e2e/test_change_kills.py": _WHOLE,
     "e2e/test_cli_run.py": (
         "source_is_away",
+        "named_with_its_key",
         "of_a_growing_file",
         "on_a_screen",
     ),
@@ -108,6 +111,7 @@ RARELY = {
         "[delta tables]",
         "[lines]",
         "[sqlite]",
+        "[folder]",
     ),
     "faults/test_two_schedulers.py": (
         "[postgresql",
@@ -139,6 +143,7 @@ RARELY = {
         "[spread-4",
         "[batch-6",
     ),
+    "integration/capture/test_two_owners.py": ("[4-batch]",),
     "integration/changes/test_binlog.py": (
         "[newest_mysql",
         "no_more_memory",
@@ -183,6 +188,9 @@ RARELY = {
         "slot_was_lost",
         "another_server",
         "log_was_removed",
+        "reset_offsets",
+        "walsender",
+        "does_not_move_at_once",
     ),
     "integration/changes/test_snapshots.py": (
         "[1-True]",
@@ -249,6 +257,7 @@ RARELY = {
         "that_are_gone",
         "every_range_gives",
         "outside_of_the_table",
+        "those_of_the_commits",
     ),
     "integration/plugins/connectors/test_delta_tables.py": ("TestSparkTables",),
     "integration/plugins/connectors/test_delta_upsert.py": (
@@ -257,6 +266,11 @@ RARELY = {
     ),
     "integration/spark/test_drivers.py": _WHOLE,
     "integration/spark/test_jars.py": _WHOLE,
+    "integration/spark/test_kept.py": (
+        "only_one_of_two",
+        "died_meanwhile",
+        "[0-False]",
+    ),
     "integration/spark/test_session.py": (
         "go_with_it",
         "daemon_of_the_user",
@@ -267,7 +281,9 @@ RARELY = {
     ),
     "integration/test_boundaries.py": (
         "[h2-",
+        "[mariadb-",
         "[postgresql-",
+        "-parquet-spark]",
     ),
     "integration/test_dead_letters.py": (
         "claimed_without_spark",
@@ -291,6 +307,11 @@ RARELY = {
         "[derby-",
         "[mariadb-",
         "-outside-",
+        "side_by_side_do_not_touch_each_other[sqlite]",
+        "side_by_side_do_not_touch_each_other[postgresql]",
+        "side_by_side_do_not_touch_each_other[file parquet]",
+        "-rows-DATE]",
+        "is_told[delta plain]",
     ),
     "integration/test_restored_backup.py": ("[json]",),
     "integration/test_verification.py": (

@@ -22,6 +22,8 @@ import pytest
 from tests.postgresql_server import PostgresqlServer
 from tests.quick_java import QUICK_JAVA
 
+from headrace.spark.kept import end
+
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
@@ -87,6 +89,18 @@ class Reader:
         path = os.pathsep.join(str(each) for each in folders if each is not None)
         home = str(self.folder / ".home")
         return os.environ | self.variables | {"PATH": path, "HEADRACE_HOME": home}
+
+    def type(self) -> None:
+        """Have a command leave its Java to the next one, as at a terminal."""
+        waiting = self.folder / ".tmp"
+        waiting.mkdir()
+        self.variables |= {"HEADRACE_JAVA_IDLE": "60", "TMPDIR": str(waiting)}
+        self.running.callback(self._end_what_waits, waiting)
+
+    @staticmethod
+    def _end_what_waits(folder: Path) -> None:
+        for each in folder.glob("*/java-*.socket"):
+            end(each)
 
     def follow(self, block: Block) -> None:
         if (name := block.options.get("title")) is not None:
@@ -165,7 +179,9 @@ def test_what_a_page_shows_is_what_happens(
     text = page.read_text()
     cold = page.stem in COLD
     reader = Reader(folder)
-    if not cold:
+    if cold:
+        reader.type()
+    else:
         reader = Reader(folder, request.getfixturevalue("warm_programs"), dict(QUICK_JAVA))
     if "createdb" in text:
         server = request.getfixturevalue("postgresql")
@@ -174,6 +190,7 @@ def test_what_a_page_shows_is_what_happens(
             "PGPORT": str(server.port),
             "PGUSER": "postgres",
         }
+        reader.type()  # with such variables no other Java is shared
         # What has begun last ends first: the page's programs, then its databases.
         reader.running.callback(drop_databases, server, re.findall("createdb (.+)", text))
     with reader.running:

@@ -110,7 +110,7 @@ class Place:
         Of those that wait, it is the only one then: each takes memory.
         """
         for other in self.path.parent.glob("java-*.socket"):
-            _end(other)
+            end(other)
         jvm, parameters = gateway.proc, gateway.java_parameters
         told = {
             "pid": jvm.pid,
@@ -165,7 +165,8 @@ def _taken(path: Path) -> tuple[dict[str, Any], TakenProcess, int] | None:
     return told, process, lock
 
 
-def _end(path: Path) -> None:
+def end(path: Path) -> None:
+    """End the JVM that waits at a socket, if one does."""
     found = _taken(path)
     if found is not None:
         _, process, lock = found

@@ -175,7 +175,7 @@ class TopicMachine(RuleBasedStateMachine):
 
 TestTopic = TopicMachine.TestCase
 TestTopic.settings = settings(
-    max_examples=30,
+    max_examples=15,
     stateful_step_count=50,
     deadline=None,
     # A step takes milliseconds, so shrinking a failure would take many minutes.
