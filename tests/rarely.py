@@ -269,6 +269,8 @@ RARELY = {
     "integration/spark/test_kept.py": (
         "only_one_of_two",
         "died_meanwhile",
+        "does_not_answer",
+        "[driver]",
         "[0-False]",
     ),
     "integration/spark/test_session.py": (

@@ -7,19 +7,24 @@ gone. So a JVM has one owner at a time, and one whose command is killed ends at 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import re
 import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
+import pyspark
 from py4j.protocol import Py4JError
 
 from headrace.spark import keeper
@@ -33,12 +38,17 @@ if TYPE_CHECKING:
 
 IS_POSSIBLE = hasattr(os, "pidfd_open")
 """Only Linux has processes by descriptors: a number may be another process's meanwhile."""
+MOST_USES = 20
+"""Each context leaves two threads and a megabyte in its JVM."""
 _PATIENCE = 5.0
 _MOST_BYTES = 65536
 _OF_A_CONTEXT = {"spark.app.name"}
 """Settings that differ from command to command, and that no JVM is started with."""
 _OF_A_SHELL = {"_", "OLDPWD", "SHLVL", "COLUMNS", "LINES"}
 """Variables that shells change by themselves."""
+_TASK = "Executor task launch worker for task"
+_TO_REST = 0.5
+_RIGHTS = re.compile(r"^(?:Umask|Uid|Gid|Groups|CapEff):.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ class TakenProcess:
     pid: int
     stdin: IO[bytes]
     descriptor: int
+    uses: int
+    """How many commands had it before."""
 
     def poll(self) -> int | None:
         """Return None while it lives."""
@@ -81,14 +93,15 @@ class Place:
     def of(cls, folder: Path, conf: Mapping[str, str], idle: timedelta) -> Self:
         """Return the place of a JVM that this process would start with `conf`.
 
-        All that its Python workers inherit is in the name: any variable may be one that a
-        connector reads.
+        All that it and its Python workers inherit is in the name, since any variable may be
+        one that a connector reads, and so is which jars there are.
         """
         settings = {name: value for name, value in conf.items() if name not in _OF_A_CONTEXT}
         environment = os.environ  # noqa: TID251 (compared, and not read)
         variables = {k: v for k, v in environment.items() if k not in _OF_A_SHELL}
-        parts = [settings, variables, str(Path.cwd()), sys.executable]
-        name = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        parts = [settings, variables, str(Path.cwd()), sys.executable, pyspark.__version__]
+        text = json.dumps([*parts, *_jars(conf), *_inherited()], sort_keys=True)
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
         return cls(folder / f"java-{name}.socket", idle)
 
     def take(self) -> tuple[JavaGateway, Scratch] | None:
@@ -97,36 +110,58 @@ class Place:
         if found is None:
             return None
         told, process, lock = found
-        try:
-            gateway = attach_gateway(told["port"], told["secret"], process)
-        except (Py4JError, OSError):
+        gateways: list[JavaGateway] = []
+
+        def attach() -> None:
+            with suppress(Py4JError, OSError):
+                gateways.append(attach_gateway(told["port"], told["secret"], process))
+
+        attaching = threading.Thread(target=attach, name="headrace-attach", daemon=True)
+        attaching.start()
+        attaching.join(_PATIENCE)
+        if not gateways:  # it does not answer, and would not to anyone
             process.kill()
+            attaching.join()
+            os.close(lock)
             return None
-        return gateway, Scratch.held(Path(told["scratch"]), lock)
+        return gateways[0], Scratch.held(Path(told["scratch"]), lock)
 
-    def leave(self, gateway: JavaGateway, scratch: Scratch) -> None:
-        """Have a JVM wait here in which no context runs. Nothing is to use it afterwards.
+    def leave(self, gateway: JavaGateway, scratch: Scratch) -> bool:
+        """Have a JVM wait here in which nothing goes on; nothing is to use it afterwards.
 
-        Of those that wait, it is the only one then: each takes memory.
+        Of those that wait, it is the only one then: each takes memory. Returns False, and the
+        JVM is still the caller's, where it has been used often enough or another is just left.
         """
-        for other in self.path.parent.glob("java-*.socket"):
-            end(other)
         jvm, parameters = gateway.proc, gateway.java_parameters
+        uses = jvm.uses + 1 if isinstance(jvm, TakenProcess) else 1
+        if uses >= MOST_USES:
+            return False
         told = {
             "pid": jvm.pid,
             "port": parameters.port,
             "secret": parameters.auth_token,
             "scratch": str(scratch.folder),
+            "uses": uses,
         }
-        beginning = self.path.with_suffix(f".{os.getpid()}")
-        beginning.unlink(missing_ok=True)
+        with (self.path.parent / "java.leaving").open("w") as leaving:
+            try:
+                fcntl.flock(leaving, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            for other in self.path.parent.glob("java-*.socket"):
+                end(other)
+            self._keep(jvm, scratch, told)
+        return True
+
+    def _keep(self, jvm: Any, scratch: Scratch, told: Mapping[str, Any]) -> None:
+        ours = isinstance(jvm, subprocess.Popen)
+        process = os.pidfd_open(jvm.pid) if ours else jvm.descriptor
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(beginning))
+            listener.bind(str(self.path))
             listener.listen()
-            ours = isinstance(jvm, subprocess.Popen)
-            process = os.pidfd_open(jvm.pid) if ours else jvm.descriptor
             kept = (listener.fileno(), jvm.stdin.fileno(), scratch.lock, process)
-            arguments = (self.path, self.idle.total_seconds(), scratch.folder, *kept)
+            inode, seconds = self.path.stat().st_ino, self.idle.total_seconds()
+            arguments = (self.path, inode, seconds, scratch.folder, *kept)
             keeping = subprocess.Popen(  # noqa: S603 (our own interpreter and script)
                 [sys.executable, "-I", "-S", keeper.__file__, *map(str, arguments)],
                 stdin=subprocess.PIPE,
@@ -138,10 +173,24 @@ class Place:
             if keeping.stdin is not None:
                 keeping.stdin.write(json.dumps(told).encode())
                 keeping.stdin.close()
-        beginning.rename(self.path)
         # This process may go on, and is not to keep the JVM alive.
         jvm.stdin.close()
         os.close(process)
+
+
+def _jars(conf: Mapping[str, str]) -> list[list[object]]:
+    """Return what tells whether a jar was replaced, of those that the JVM is started with."""
+    paths = conf.get("spark.driver.extraClassPath", "").split(os.pathsep)
+    states = {Path(path): Path(path).stat() for path in paths if Path(path).is_file()}
+    return [[str(path), state.st_mtime_ns, state.st_size] for path, state in states.items()]
+
+
+def _inherited() -> list[object]:
+    """Return what a process hands on to its children beside variables and its folder."""
+    process = Path("/proc/self")
+    rights = _RIGHTS.findall((process / "status").read_text())
+    limits = [(process / name).read_text() for name in ("limits", "cgroup")]
+    return [rights, *limits, os.nice(0)]
 
 
 def _taken(path: Path) -> tuple[dict[str, Any], TakenProcess, int] | None:
@@ -158,7 +207,7 @@ def _taken(path: Path) -> tuple[dict[str, Any], TakenProcess, int] | None:
         return None
     life, lock, descriptor = descriptors
     told = json.loads(answer)
-    process = TakenProcess(told["pid"], os.fdopen(life, "wb"), descriptor)
+    process = TakenProcess(told["pid"], os.fdopen(life, "wb"), descriptor, told["uses"])
     if process.poll() is not None:
         os.close(lock)
         return None
@@ -172,6 +221,20 @@ def end(path: Path) -> None:
         _, process, lock = found
         process.stdin.close()
         os.close(lock)
+
+
+def is_quiet(gateway: JavaGateway) -> bool:
+    """Return whether no task goes on in a JVM without a context.
+
+    Those of a job that failed or was cut off may go on for as long as they like.
+    """
+    threads = gateway.jvm.java.lang.Thread
+    latest = time.monotonic() + _TO_REST
+    while _TASK in str(threads.getAllStackTraces().keySet().toString()):
+        if time.monotonic() > latest:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def forget(gateway: JavaGateway) -> None:

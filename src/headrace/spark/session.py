@@ -5,7 +5,7 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ from headrace.spark.jvm import (
     scratch_root,
     spark_environment,
 )
-from headrace.spark.kept import IS_POSSIBLE, Place, forget
+from headrace.spark.kept import IS_POSSIBLE, Place, forget, is_quiet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,26 +124,21 @@ def close_session(timeout: timedelta = STOP_TIMEOUT) -> None:
         opened, _open = _open, None
         context = opened.spark.sparkContext
         _stop_accumulators(context)
-        is_idle = opened.is_alive and _stopped(opened.spark, timeout)
+        is_clean = opened.is_alive and _stopped(opened, timeout)
         # Else PySpark would ask the JVM; this way only what runs in this process is stopped.
         setattr(context, "_jsc", None)  # noqa: B010 - PySpark's types have it as never None
         context.stop()
-        if not (is_idle and _left(opened)):
-            _stop_jvm(opened.gateway, timeout)
-            opened.scratch.remove()
-
-
-def _left(opened: _Open) -> bool:
-    """Leave the JVM for the next command, where it is to be left and that can be done."""
-    if opened.place is None:
-        return False
-    try:
-        forget(opened.gateway)
-        opened.place.leave(opened.gateway, opened.scratch)
-    except (Py4JError, OSError):
-        return False
-    _forget_jvm()
-    return True
+        is_left = False
+        try:
+            if opened.place is not None and is_clean:
+                with suppress(OSError):
+                    is_left = opened.place.leave(opened.gateway, opened.scratch)
+        finally:
+            if is_left:
+                _forget_jvm()
+            else:
+                _stop_jvm(opened.gateway, timeout)
+                opened.scratch.remove()
 
 
 def _at_exit() -> None:
@@ -178,31 +173,47 @@ def _stop_accumulators(context: SparkContext) -> None:
     ).start()
 
 
-def _stopped(spark: SparkSession, timeout: timedelta) -> bool:
+def _stopped(opened: _Open, timeout: timedelta) -> bool:
     """Stop Spark, but wait no longer for a JVM that does not answer.
 
     Returns:
-        Whether it stopped, and without a job that was cut off: its tasks may still go on.
+        Whether another command could use the JVM: nothing goes on in it, and it has no
+        driver, of which it could have one version only, and which may hold databases open.
     """
     done: list[bool] = []
 
     def stop() -> None:
-        jobs = spark.sparkContext.statusTracker().getActiveJobsIds()
-        spark.stop()
-        done.append(not jobs)
+        may_wait = opened.place is not None and not _has_drivers(opened.spark.sparkContext)
+        opened.spark.stop()
+        if may_wait and is_quiet(opened.gateway):
+            forget(opened.gateway)
+            done.append(True)
 
     stopping = threading.Thread(target=stop, name="headrace-spark-stop", daemon=True)
     stopping.start()
     stopping.join(timeout.total_seconds())
-    return done == [True]
+    return bool(done)
+
+
+def _has_drivers(context: SparkContext) -> bool:
+    jars = context._jsc.sc().listJars()  # noqa: SLF001 - PySpark does not list them
+    return not jars.isEmpty()
 
 
 def _start(conf: Mapping[str, str], log: Path, place: Place | None) -> _Open:
-    taken, scratch = (place and place.take()) or (None, Scratch.make())
-    # Executors elsewhere have folders of their own.
-    local = _folders(scratch.folder) if is_local(conf["spark.master"]) else {}
-    all_conf = {**local, **conf}
-    gateway = taken or open_gateway(all_conf, log=log)
+    taken = None if place is None else place.take()
+    if taken is not None:
+        with suppress(Py4JError, OSError):  # one of our own will tell
+            return _begun(conf, *taken, place)
+    scratch = Scratch.make()
+    gateway = open_gateway({**_folders(conf, scratch.folder), **conf}, log=log)
+    return _begun(conf, gateway, scratch, place)
+
+
+def _begun(
+    conf: Mapping[str, str], gateway: JavaGateway, scratch: Scratch, place: Place | None
+) -> _Open:
+    all_conf = {**_folders(conf, scratch.folder), **conf}
     try:
         context_conf = SparkConf(loadDefaults=False).setAll(list(all_conf.items()))
         context = SparkContext(conf=context_conf, gateway=gateway)
@@ -217,7 +228,9 @@ def _start(conf: Mapping[str, str], log: Path, place: Place | None) -> _Open:
     return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch, place=place)
 
 
-def _folders(scratch: Path) -> dict[str, str]:
+def _folders(conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    if not is_local(conf["spark.master"]):
+        return {}  # executors elsewhere have folders of their own
     folders = {"spark.local.dir": str(scratch)}
     if len(bytes(scratch)) <= _LONGEST_FOLDER:
         # Spark and its Python workers talk in small pieces: by TCP, which waits for more of

@@ -1,5 +1,6 @@
 """A JVM that a command leaves: the next one's alone, and gone with whoever owns it."""
 
+import io
 import os
 import pty
 import shutil
@@ -7,13 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from headrace.spark.kept import IS_POSSIBLE
+from headrace.spark.jvm import Scratch
+from headrace.spark.kept import IS_POSSIBLE, MOST_USES, Place, TakenProcess
 
 pytestmark = pytest.mark.skipif(
     not IS_POSSIBLE, reason="only Linux has descriptors of processes"
@@ -26,7 +30,7 @@ from headrace.settings import load_settings
 from headrace.spark.session import close_session, open_session
 
 idle = timedelta(seconds=float(sys.argv[1]))
-spark = open_session(load_settings(master="local[1]"), short_lived=True, idle=idle)
+spark = open_session(load_settings(), short_lived=True, idle=idle)
 print(spark.sparkContext._gateway.proc.pid, flush=True)
 """
 END = "close_session()\n"
@@ -45,13 +49,17 @@ def folder() -> Iterator[Path]:
 
 
 def command(
-    folder: Path, code: str = "", idle: float = 60, **variables: str
+    folder: Path, code: str = "", idle: float = 60, master: str = "local[1]", **variables: str
 ) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND + code + END, str(idle)],
         cwd=folder,
         env=os.environ
-        | {"TMPDIR": str(folder), "HEADRACE_HOME": str(folder / "home")}
+        | {
+            "TMPDIR": str(folder),
+            "HEADRACE_HOME": str(folder / "home"),
+            "HEADRACE_MASTER": master,
+        }
         | variables,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -149,7 +157,7 @@ def test_it_ends_when_no_command_comes_and_leaves_no_file(folder: Path) -> None:
         if "keeper.py" in str(p.info) and str(folder) in str(p.info)
     ]
     assert gone([java, *keepers])
-    assert of_us(folder) == []
+    assert [each.name for each in of_us(folder)] == ["java.leaving"]
 
 
 def test_one_that_died_meanwhile_is_not_handed_over(folder: Path) -> None:
@@ -162,18 +170,75 @@ def test_one_that_died_meanwhile_is_not_handed_over(folder: Path) -> None:
     ended(second)
 
 
-def test_one_that_still_works_is_not_left(folder: Path) -> None:
-    begun = command(
-        folder,
-        "import threading\n"
-        'slow = spark.range(1).selectExpr("id").mapInPandas(\n'
-        "    lambda batches: (time.sleep(100), batches)[1], 'id long')\n"
-        "threading.Thread(target=slow.collect, daemon=True).start()\n"
-        "while not spark.sparkContext.statusTracker().getActiveJobsIds(): time.sleep(0.05)\n",
-    )
+def test_one_that_does_not_answer_is_replaced(folder: Path) -> None:
+    first = command(folder)
+    java = java_of(first)
+    ended(first)
+    java.suspend()
+    second = command(folder)
+    assert java_of(second) != java
+    ended(second)
+    assert gone([java])
+
+
+FAILED = """
+from contextlib import suppress
+slow = "aggregate(sequence(1, 2000000000), 0L, (a, b) -> a + b)"
+sql = f"CASE WHEN id = 0 THEN raise_error('a') ELSE {slow} END"
+with suppress(Exception):
+    spark.range(0, 2, 1, 2).selectExpr(sql).write.format("noop").mode("append").save()
+"""
+LOADED = """
+spark.sparkContext._jsc.addJar(spark.conf.get("spark.driver.extraClassPath").split(":")[0])
+"""
+
+
+@pytest.mark.parametrize("code", [FAILED, LOADED], ids=["tasks", "driver"])
+def test_one_in_which_something_stays_is_not_left(folder: Path, code: str) -> None:
+    begun = command(folder, code, master="local[2]")
     java = java_of(begun)
     begun.communicate(timeout=120)
     assert gone([java])
+
+
+def test_only_a_command_that_would_start_the_same_java_has_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    conf = {"spark.driver.extraClassPath": str(jar), "spark.app.name": "a"}
+
+    def place() -> Path:
+        return Place.of(tmp_path, conf, timedelta(seconds=1)).path
+
+    places = [place()]
+    conf["spark.app.name"] = "b"
+    monkeypatch.setenv("OLDPWD", "/elsewhere")
+    assert place() == places[0]
+    os.utime(jar, (1, 1))
+    places.append(place())
+    monkeypatch.setenv("PGPASSWORD", "of a connector")
+    places.append(place())
+    monkeypatch.chdir(tmp_path)
+    places.append(place())
+    before = os.umask(0o077)
+    try:
+        places.append(place())
+    finally:
+        os.umask(before)
+    conf["spark.driver.memory"] = "2g"
+    places.append(place())
+    assert len(set(places)) == len(places)
+
+
+def test_one_that_was_used_often_is_left_no_more(tmp_path: Path) -> None:
+    gateway = SimpleNamespace(
+        proc=TakenProcess(1, io.BytesIO(), 0, MOST_USES - 1), java_parameters=None
+    )
+    place = Place(tmp_path / "java-a.socket", timedelta(seconds=1))
+    scratch = Scratch.make(tmp_path)
+    assert not place.leave(gateway, scratch)
+    scratch.remove()
 
 
 @pytest.mark.parametrize(("idle", "is_left"), [(None, True), ("0", False)])
