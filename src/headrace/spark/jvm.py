@@ -223,13 +223,15 @@ def _collectors(values: Mapping[str, Any], what: str) -> dict[str, int]:
 _LOCK = ".lock"
 
 
-def scratch_root() -> Path:
-    """Make and return the folder of a user's processes, which only that user can enter."""
-    root = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if root.is_symlink() or root.stat().st_uid != os.getuid():
-        root = Path(tempfile.mkdtemp(prefix="headrace-"))  # somebody else made it
-    return root
+def own_folder() -> Path | None:
+    """Make and return the folder of a user's processes, which only that user can enter.
+
+    None if somebody else has made it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    is_ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+    return folder if is_ours else None
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ class Scratch:
     @classmethod
     def make(cls, root: Path | None = None) -> Self:
         """Make a folder, and remove those whose processes are gone."""
-        root = root or scratch_root()
+        root = root or own_folder() or Path(tempfile.mkdtemp(prefix="headrace-"))
         _remove_dead(root)
         name = f"spark-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         beginning = root / f".{name}"

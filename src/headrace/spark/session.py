@@ -28,7 +28,7 @@ from headrace.spark.jvm import (
     Scratch,
     close_gateway,
     open_gateway,
-    scratch_root,
+    own_folder,
     spark_environment,
 )
 from headrace.spark.kept import IS_POSSIBLE, Place, forget, is_quiet
@@ -105,9 +105,9 @@ def open_session(
                 problem="This process has a Spark session that Headrace did not start.",
                 fix="Stop it first, or run Headrace in a process of its own.",
             )
-        place = None
-        if idle and short_lived and is_local(settings.master) and IS_POSSIBLE:
-            place = Place.of(scratch_root(), conf, idle)
+        may_wait = IS_POSSIBLE and short_lived and is_local(settings.master)
+        folder = own_folder() if may_wait else None
+        place = Place.of(folder, conf, idle) if folder and idle else None
         with spark_environment(java), _interrupts_unchanged():
             _open = _start(conf, settings.home / "logs" / "jvm.log", place)
         for name in _ECHOES:
