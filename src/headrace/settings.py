@@ -120,7 +120,7 @@ class Settings(BaseSettings):
         default=None,
         description="How long Spark's JVM waits for the next command when a short one ends "
         "(`run --once`, `preview`, `dlq replay` and the like, with a local master, on Linux): "
-        "one with the same settings, variables and folder starts in a second then. "
+        "one with the same settings, variables and folder has Spark at once then. "
         "0: it ends with its command. Without it, 300 at a terminal, else 0.",
     )
     durability: Durability = Field(

@@ -1,4 +1,4 @@
-"""A JVM that a short command leaves for the next one, which starts in a second then.
+"""A JVM that a short command leaves for the next one, which has Spark at once then.
 
 A JVM ends when nobody holds the other end of its input. A command that ends well gives that
 end to a keeper, a small process that hands it over to the next command by a socket, and is
