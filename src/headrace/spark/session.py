@@ -203,29 +203,29 @@ def _has_drivers(context: SparkContext) -> bool:
 def _start(conf: Mapping[str, str], log: Path, place: Place | None) -> _Open:
     taken = None if place is None else place.take()
     if taken is not None:
+        gateway, scratch = taken
         with suppress(Py4JError, OSError):  # one of our own will tell
-            return _begun(conf, *taken, place)
+            spark = _begun({**_folders(conf, scratch.folder), **conf}, gateway, scratch)
+            return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch, place=place)
     scratch = Scratch.make()
-    gateway = open_gateway({**_folders(conf, scratch.folder), **conf}, log=log)
-    return _begun(conf, gateway, scratch, place)
-
-
-def _begun(
-    conf: Mapping[str, str], gateway: JavaGateway, scratch: Scratch, place: Place | None
-) -> _Open:
     all_conf = {**_folders(conf, scratch.folder), **conf}
+    gateway = open_gateway(all_conf, log=log)
+    spark = _begun(all_conf, gateway, scratch)
+    return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch, place=place)
+
+
+def _begun(conf: Mapping[str, str], gateway: JavaGateway, scratch: Scratch) -> SparkSession:
     try:
-        context_conf = SparkConf(loadDefaults=False).setAll(list(all_conf.items()))
+        context_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
         context = SparkContext(conf=context_conf, gateway=gateway)
         # When the JVM hangs up, this server of PySpark would print a traceback.
         setattr(context._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010, SLF001
         _forget_functions(context)
-        spark = SparkSession.builder.getOrCreate()
+        return SparkSession.builder.getOrCreate()
     except BaseException:
         _stop_jvm(gateway)
         scratch.remove()
         raise
-    return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch, place=place)
 
 
 def _folders(conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
