@@ -81,6 +81,14 @@ def ended(begun: "subprocess.Popen[str]") -> list[str]:
     return out.splitlines()
 
 
+def left(folder: Path) -> psutil.Process:
+    """Run a command, and return the Java that it has left."""
+    begun = command(folder)
+    java = java_of(begun)
+    ended(begun)
+    return java
+
+
 def gone(processes: list[psutil.Process], seconds: float = 20) -> bool:
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
@@ -121,23 +129,17 @@ def test_a_command_uses_the_java_that_another_has_left_and_meets_nothing_of_it(
 
 
 def test_it_ends_with_a_command_that_is_killed(folder: Path) -> None:
-    first = command(folder)
-    java = java_of(first)
-    ended(first)
+    java = left(folder)
     killed = command(folder, "time.sleep(100)\n")
     assert java_of(killed) == java
     killed.kill()
     killed.communicate()
     assert gone([java])
-    third = command(folder)
-    assert java_of(third) != java
-    ended(third)
+    assert left(folder) != java
 
 
 def test_only_one_of_two_commands_gets_it(folder: Path) -> None:
-    first = command(folder)
-    java = java_of(first)
-    ended(first)
+    java = left(folder)
     both = [command(folder, "sys.stdin.readline()\n") for _ in range(2)]
     found = [java_of(each) for each in both]
     assert java in found
@@ -161,23 +163,15 @@ def test_it_ends_when_no_command_comes_and_leaves_no_file(folder: Path) -> None:
 
 
 def test_one_that_died_meanwhile_is_not_handed_over(folder: Path) -> None:
-    first = command(folder)
-    java = java_of(first)
-    ended(first)
+    java = left(folder)
     java.kill()
-    second = command(folder)
-    assert java_of(second) != java
-    ended(second)
+    assert left(folder) != java
 
 
 def test_one_that_does_not_answer_is_replaced(folder: Path) -> None:
-    first = command(folder)
-    java = java_of(first)
-    ended(first)
+    java = left(folder)
     java.suspend()
-    second = command(folder)
-    assert java_of(second) != java
-    ended(second)
+    assert left(folder) != java
     assert gone([java])
 
 
