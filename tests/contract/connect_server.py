@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tests.unit.worker.reconciled import Reconciled
-from tests.unit.worker.scripts import now, until
+from tests.unit.worker.scripts import now
+from tests.waiting import until
 
 from headrace.control import Connectors
 from headrace.plugins import Registry

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.test_job_store import ANN, create, hour, take, taken
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 from typing_extensions import override
 
 from headrace.model import Counts, DeliveryState, RunState, Trigger

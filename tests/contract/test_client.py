@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from pytest_httpserver import HTTPServer
 from tests.contract.connect_server import CONFIG, SINKING, SOURCE, Server
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 from typing_extensions import override
 
 from headrace.client import (

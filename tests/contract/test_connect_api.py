@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.contract.connect_server import CONFIG, SINK, SINKING, SOURCE, Server, serving
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 
 from headrace.model import TaskId
 from headrace.sdk import Position, SourceError

@@ -12,7 +12,7 @@ from kafka_connect_api.errors import ConnectGenericException
 from kafka_connect_api.kafka_connect_api import Api, Cluster
 from requests import HTTPError
 from tests.contract.connect_server import SINK, SOURCE, Server
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 
 from headrace.sdk import SourceError
 

@@ -20,7 +20,7 @@ from kafka_connect import KafkaConnect
 from kafka_connect.cli import cli
 from kafka_connect_api.errors import ConnectGenericException, GenericNotFound
 from tests.contract.connect_server import SOURCE, Server
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
 CONFIG = {"connector.class": SOURCE, "file": "/in", "topic": "lines", "tasks.max": "2"}

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.contract.connect_server import Server, rocketmq_serving
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 
 from headrace.rest import Role
 from headrace.rest.rocketmq import needed_role

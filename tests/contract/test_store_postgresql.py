@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import Engine, make_url, text
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 
 from headrace.model import TaskId
 from headrace.sdk import Schema, StateError

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import make_url
 from tests.black_hole import black_hole
 from tests.postgresql_server import PostgresqlServer
-from tests.unit.worker.scripts import Told, now, until
+from tests.unit.worker.scripts import Told, now
+from tests.waiting import until
 
 from headrace.model import Backoff, Counts, TaskId, TaskState
 from headrace.sdk import Lag, Position, ReadLimit

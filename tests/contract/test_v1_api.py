@@ -13,7 +13,8 @@ import pytest
 from pydantic import SecretStr
 from tests.contract.connect_server import Server, serving
 from tests.contract.v1_client import CONFIG, SINK, SINKING, V1
-from tests.unit.worker.scripts import Told, now, until
+from tests.unit.worker.scripts import Told, now
+from tests.waiting import until
 
 from headrace.control import Bulk, BulkAction, ConnectorFilter
 from headrace.model import Counts

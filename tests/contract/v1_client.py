@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 from tests.contract.connect_server import CONFIG, SINK, SINKING, SOURCE, Server, serving
-from tests.unit.worker.scripts import Told, now, until
+from tests.unit.worker.scripts import Told, now
+from tests.waiting import until
 
 from headrace.model import TargetState
 from headrace.rest import Listener, Workbench, server_app

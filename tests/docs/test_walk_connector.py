@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 from tests.docs.walks import Walk
-from tests.integration.test_reconfiguration import until
+from tests.waiting import until
 from typing_extensions import override
 
 from headrace.model import TaskId, TaskState

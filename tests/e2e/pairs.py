@@ -4,9 +4,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,18 +13,12 @@ from typing import Any
 
 import httpx2
 import psutil
+from tests.waiting import until
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 SOURCE = "headrace_plugins.connectors.file.source.FileSource"
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 SECONDS = 300
-
-
-def until(condition: Callable[[], object], why: Callable[[], object] = lambda: None) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, why()
-        time.sleep(0.05)
 
 
 def jvms(process: subprocess.Popen[str]) -> list[psutil.Process]:

@@ -14,9 +14,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.e2e.pairs import HEADRACE, until
+from tests.e2e.pairs import HEADRACE
 from tests.e2e.test_job_kills import SEED, Killing
 from tests.postgresql_server import PostgresqlServer
+from tests.waiting import until
 
 from headrace.demo.folder import copy_tables
 

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.pairs import Pairs, until
+from tests.e2e.pairs import Pairs
 from tests.faults.volumes import may_mount, volume
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.usefixtures("quick_java"),

@@ -9,8 +9,9 @@ import httpx2
 import psutil
 import pytest
 from pytest_httpserver import HTTPServer
-from tests.e2e.pairs import Pairs, until
+from tests.e2e.pairs import Pairs
 from tests.e2e.test_job_kills import START, document
+from tests.waiting import until
 from werkzeug import Request, Response
 
 WINDOWS = 3

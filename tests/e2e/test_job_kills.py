@@ -14,7 +14,8 @@ import httpx2
 import psutil
 import pytest
 from deltalake import DeltaTable
-from tests.e2e.pairs import Pairs, until
+from tests.e2e.pairs import Pairs
+from tests.waiting import until
 
 SEED = int(os.environ.get("HEADRACE_KILLS_SEED", "7"))
 START = datetime(2013, 1, 1, tzinfo=UTC)

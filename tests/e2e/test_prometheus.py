@@ -4,8 +4,7 @@ import json
 import shutil
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.free_port import free_port
 from tests.unit.metrics.test_dashboard import EXPRESSIONS
 from tests.unit.metrics.test_sampling import Jvm, sampler
 from tests.unit.metrics.told import batch, connector, told
+from tests.waiting import until
 
 from headrace.metrics import Exposition, WorkerMetrics
 from headrace.model import ConnectorState, TaskId
@@ -29,14 +29,6 @@ SECONDS = 120
 def program(name: str) -> str:
     found = shutil.which(name) or shutil.which(name, path=str(TOOLS))
     assert found, "`make test-long` fetches it"
-    return found
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.2)
     return found
 
 

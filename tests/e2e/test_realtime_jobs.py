@@ -8,9 +8,10 @@ from typing import Any
 
 import httpx2
 from deltalake import DeltaTable
-from tests.e2e.pairs import Pairs, until
+from tests.e2e.pairs import Pairs
 from tests.e2e.test_postgres_changes import execute
 from tests.postgresql_server import PostgresqlServer
+from tests.waiting import until
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from tests.waiting import until
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 SECONDS = 120
@@ -42,13 +42,6 @@ def served(home: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
                 assert process.wait(SECONDS) == 0, log.read_text()
         finally:
             process.kill()
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def asked(url: str, method: str, path: str, body: Any = None) -> Any:

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,16 +16,10 @@ import pytest
 from deltalake import DeltaTable
 from tests.e2e.churning import LINES, Client, Feeder
 from tests.e2e.killed_store import KilledStore
+from tests.waiting import until
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 SECONDS = 240
-
-
-def until(condition: Callable[[], object], why: Callable[[], object] = lambda: None) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, why()
-        time.sleep(0.2)
 
 
 @dataclass

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.e2e.test_server import append, asked, configs, lines_of, until
+from tests.e2e.test_server import append, asked, configs, lines_of
 from tests.e2e.test_two_servers import Machine, address
 from tests.postgresql_server import STORE, PostgresqlServer
+from tests.waiting import until
 
 ANSWER_SECONDS = 10
 END_SECONDS = 60

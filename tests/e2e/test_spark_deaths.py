@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.pairs import HEADRACE, SECONDS, SINK, Pairs, kill, until
+from tests.e2e.pairs import HEADRACE, SECONDS, SINK, Pairs, kill
+from tests.waiting import until
 
 SPARK_LOST = 4
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.usefixtures("quick_java")]

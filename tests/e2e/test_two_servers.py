@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_server import append, asked, configs, lines_of, until
+from tests.e2e.test_server import append, asked, configs, lines_of
 from tests.postgresql_server import STORE, PostgresqlServer
+from tests.waiting import until
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 SECONDS = 240

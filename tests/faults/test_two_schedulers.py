@@ -5,13 +5,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from tests.postgresql_server import STORE, PostgresqlServer
+from tests.waiting import until
 
 from headrace.control import read_job
 from headrace.model import Job, JobState, RunState, Stamp
@@ -19,7 +20,6 @@ from headrace.store import JobStore, Place
 
 SCRIPT = Path(__file__).with_name("job_server.py")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-PATIENCE = 900  # seconds
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -90,13 +90,6 @@ class Servers:
         return [file.read_text().splitlines() for file in files]
 
 
-def until(condition: Callable[[], object], why: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, why()
-        time.sleep(0.2)
-
-
 def opened(place: str) -> JobStore:
     where: Place = place if "://" in place else Path(place)
     return JobStore(where)
@@ -115,6 +108,7 @@ def test_each_window_of_two_servers_is_run_once(
         until(
             lambda: store.job("seconds").state is JobState.FINISHED,
             lambda: store.counts("seconds"),
+            seconds=900,
         )
     assert store.counts("seconds") == {RunState.SUCCEEDED: windows}
     first, second = servers.ran()

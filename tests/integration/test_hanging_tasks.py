@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.integration import hanging_source
 from tests.integration.hanging_source import ROWS
-from tests.integration.test_reconfiguration import until
+from tests.waiting import until
 
 from headrace.control import Connectors
 from headrace.model import TargetState, TaskId

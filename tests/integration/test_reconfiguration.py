@@ -1,12 +1,11 @@
 """Connectors that get new tasks while their others run on, on a real server."""
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.integration import tables_source
+from tests.waiting import until
 
 from headrace.control import Connectors
 from headrace.plugins import Registry
@@ -16,13 +15,6 @@ from headrace.worker.events import LoggedEvents
 TABLES = f"{tables_source.__name__}.Tables"
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 pytestmark = pytest.mark.timeout(240)
-
-
-def until(condition: Callable[[], object], why: Callable[[], object]) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, why()
-        time.sleep(0.05)
 
 
 def watches() -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration import failing_source
-from tests.integration.test_reconfiguration import until
+from tests.waiting import until
 
 from headrace.model import TaskId
 from headrace.runtime.app import Runtime

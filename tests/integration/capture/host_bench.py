@@ -1,14 +1,13 @@
 """A worker's side of plugin hosts, over a real store, with real processes."""
 
 import os
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from tests.waiting import until
 
 import headrace
 from headrace.capture import CaptureSpec, HostSupervisor, Pace, Targets
@@ -102,11 +101,3 @@ class Bench:
         assert sorted(found) == list(range(limit))
         totals = self.store.totals(task.id)
         assert (totals.read, totals.written) == (limit, limit)
-
-
-def until(true: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until something is true."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not become true in time"
-        time.sleep(0.005)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.integration.capture.host_bench import SOURCES, Bench, now, until
+from tests.integration.capture.host_bench import SOURCES, Bench, now
 from tests.integration.capture.host_sources import PARTITION
+from tests.waiting import until
 
 from headrace.capture import Pace
 from headrace.model import (

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.integration.capture import host_sources
-from tests.integration.capture.host_bench import SOURCES, VARIABLES, Bench, until
+from tests.integration.capture.host_bench import SOURCES, VARIABLES, Bench
+from tests.waiting import until
 
 from headrace.capture import CaptureSpec, Targets
 from headrace.capture.capture import Gathering
@@ -51,7 +52,7 @@ def test_nothing_is_lost_or_doubled_when_the_host_is_killed(
         time.sleep(chance.random() / 25)
         for pid in bench.hosts.pids:
             os.kill(pid, signal.SIGKILL)
-    until(lambda: task.completed or task.failure is not None, 120)
+    until(lambda: task.completed or task.failure is not None)
     task.stop()
     assert task.failure is None
     bench.check_moved_once(task, kind, limit)
@@ -192,7 +193,7 @@ def test_the_host_dies_with_its_worker(tmp_path: Path) -> None:
         pid = int(worker.stdout.readline())
         assert psutil.pid_exists(pid)
         worker.kill()
-    until(lambda: not psutil.pid_exists(pid) or _dead(pid), 10)
+    until(lambda: not psutil.pid_exists(pid) or _dead(pid))
 
 
 def _dead(pid: int) -> bool:

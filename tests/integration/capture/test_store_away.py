@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.integration.capture.host_bench import VARIABLES, Bench, until
+from tests.integration.capture.host_bench import VARIABLES, Bench
+from tests.waiting import until
 
 from headrace.capture import HostSupervisor
 from headrace.model import Batch
@@ -73,7 +74,7 @@ def test_a_capture_waits_for_its_store_and_moves_each_record_once(
     limit, seen = 400, list[Exception]()
     config = {"kind": kind, "limit": limit, "rows": 20, "pause": 0.01}
     task = bench.start(bench.spec(config=config), once=True)
-    until(lambda: is_done(task, seen), 120)
+    until(lambda: is_done(task, seen))
     task.stop()
     assert len(seen) >= 5
     bench.check_moved_once(task, kind, limit)

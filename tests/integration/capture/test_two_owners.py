@@ -6,7 +6,8 @@ from contextlib import ExitStack
 
 import psutil
 import pytest
-from tests.integration.capture.host_bench import VARIABLES, Bench, until
+from tests.integration.capture.host_bench import VARIABLES, Bench
+from tests.waiting import until
 
 from headrace.capture import HostSupervisor
 from headrace.sdk.errors import StaleEpochError
@@ -44,7 +45,7 @@ def test_a_host_that_wakes_when_another_owner_has_moved_on_appends_nothing(
             assert isinstance(task.failure, StaleEpochError)
             task.stop()
             owner, task = following, its_task
-        until(lambda: task.completed or task.failure is not None, 120)
+        until(lambda: task.completed or task.failure is not None)
         task.stop()
     assert task.failure is None
     bench.check_moved_once(task, kind, limit)

@@ -1,12 +1,12 @@
 """Reporters get what is measured, each alone, and whoever fails or hangs harms nobody."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from tests.unit.metrics.told import AT, empty, told
+from tests.waiting import until
 
 from headrace.metrics import Reporter, Reporting, WorkerMetrics
 from headrace.sdk import MetricsReporter
@@ -49,13 +49,6 @@ def reporting(book: WorkerMetrics, **plugins: Kept) -> Reporting:
         clock=lambda: AT,
         interval=timedelta(milliseconds=2),
     )
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def failures(book: WorkerMetrics, name: str) -> float:

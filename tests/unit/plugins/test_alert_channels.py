@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from tests.black_hole import black_hole
 from tests.self_signed import write_certificate
 from tests.smtp_server import SmtpServer
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 from werkzeug import Request, Response
 
 from headrace.plugins import Registry

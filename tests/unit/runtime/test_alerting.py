@@ -9,7 +9,8 @@ from typing import ClassVar
 import pytest
 from pytest_httpserver import HTTPServer
 from tests.unit.control.test_alerts import document
-from tests.unit.worker.scripts import now, until
+from tests.unit.worker.scripts import now
+from tests.waiting import until
 from typing_extensions import override
 
 from headrace.metrics import WorkerMetrics

@@ -99,13 +99,6 @@ IDLE = Step()
 END = Step(ended=True)
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
 def worker(told: Told, *tasks: Script, **values) -> Worker:
     made = Worker(store=Store(), owner="me", events=told, clock=now, **values)
     made.add(tasks)

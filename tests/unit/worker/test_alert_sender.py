@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 from typing_extensions import override
 
 from headrace.plugins import Secrets

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from tests.unit.worker.reconciled import ANN, Reconciled
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 
 from headrace.model import TargetState
 

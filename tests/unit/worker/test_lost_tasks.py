@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 from tests.unit.worker.reconciled import ANN, Reconciled
-from tests.unit.worker.scripts import now, until
+from tests.unit.worker.scripts import now
+from tests.waiting import until
 
 from headrace.model import TaskId, TaskState, TaskStatus
 from headrace.sdk.errors import StaleEpochError

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.statements import statements
 from tests.unit.worker.reconciled import Reconciled
-from tests.unit.worker.scripts import IDLE, Script, Told, now, until, working
+from tests.unit.worker.scripts import IDLE, Script, Told, now, working
+from tests.waiting import until
 
 from headrace.model import Batch, ConnectorKind, Counts, Lease, Stamp, TargetState, TaskId
 from headrace.sdk import Lag, Position, ReadLimit

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from tests.unit.worker.reconciled import ANN, Reconciled
-from tests.unit.worker.scripts import until, working
+from tests.unit.worker.scripts import working
+from tests.waiting import until
 
 from headrace.model import (
     Connector,

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 from tests.unit.worker.reconciled import Opened, Reconciled
-from tests.unit.worker.scripts import SOON, until
+from tests.unit.worker.scripts import SOON
+from tests.waiting import until
 
 from headrace.model import (
     ConnectorKind,

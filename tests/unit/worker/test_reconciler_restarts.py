@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.unit.worker.reconciled import ANN, Numbered, Reconciled
-from tests.unit.worker.scripts import until, working
+from tests.unit.worker.scripts import working
+from tests.waiting import until
 
 from headrace.model import (
     ConnectorState,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.unit.worker.scripts import until
+from tests.waiting import until
 
 from headrace.model import (
     Counts,

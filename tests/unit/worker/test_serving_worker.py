@@ -6,18 +6,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from tests.unit.worker.scripts import (
-    END,
-    IDLE,
-    SOON,
-    Script,
-    Told,
-    moved,
-    now,
-    until,
-    worker,
-    working,
-)
+from tests.unit.worker.scripts import END, IDLE, SOON, Script, Told, moved, now, worker, working
+from tests.waiting import until
 
 from headrace.model import Backoff, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, RetriableError, SourceError

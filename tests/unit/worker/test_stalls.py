@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.worker.scripts import IDLE, Script, Told, until, worker, working
+from tests.unit.worker.scripts import IDLE, Script, Told, worker, working
+from tests.waiting import until
 
 from headrace.model import Backoff, TaskState, TaskStatus
 from headrace.sdk import HeadraceError, RetriableError

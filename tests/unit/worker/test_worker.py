@@ -7,18 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
-from tests.unit.worker.scripts import (
-    END,
-    IDLE,
-    SOON,
-    Script,
-    Told,
-    moved,
-    now,
-    until,
-    worker,
-    working,
-)
+from tests.unit.worker.scripts import END, IDLE, SOON, Script, Told, moved, now, worker, working
+from tests.waiting import until
 from typing_extensions import override
 
 from headrace.model import Backoff, Lease, SparkUnavailableError, TaskId, TaskState, TaskStatus

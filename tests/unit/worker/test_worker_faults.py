@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.unit.worker.scripts import IDLE, SOON, Script, Told, moved, now, until, worker
+from tests.unit.worker.scripts import IDLE, SOON, Script, Told, moved, now, worker
+from tests.waiting import until
 
 from headrace.model import (
     Backoff,
