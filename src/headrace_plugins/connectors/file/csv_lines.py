@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -24,7 +27,7 @@ from headrace_plugins.connectors.file.text_blocks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from headrace.sdk import Schema
     from headrace_plugins.connectors.file.formats import Dialect
@@ -35,6 +38,18 @@ _ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
 _HEX = re.compile(rb"0[xX]")
 _NUMBER = r"^\s*[+-]?[0-9.]"
 _BLANK = re.compile(r"In CSV column #(\d+): .*invalid value ''$")
+_DAY = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_SHAPES = (
+    (pa.types.is_integer, r"^\s*[+-]?[0-9]{1,20}\s*$"),
+    (pa.types.is_floating, r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"),
+    (pa.types.is_boolean, r"(?i)^(true|false|[01])$"),
+    (pa.types.is_date, f"^{_DAY}$"),
+    (
+        pa.types.is_timestamp,
+        rf"^{_DAY}([ T][0-9]{{2}}(:?[0-9]{{2}}){{0,2}}(\.[0-9]{{1,6}})?(Z|[+-][0-9:]+)?)?$",
+    ),
+)
+"""What most valid values of a type look like."""
 _RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
 _MISFIT = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)"
@@ -61,7 +76,11 @@ class CsvLines:
         """Return the rows of whole records, none of which is a header."""
         target = to_arrow(self.schema)
         return salvaged(
-            block, lambda records: self._parse(records, target), target, self._ends.records
+            block,
+            lambda records: self._parse(records, target),
+            target,
+            self._ends.records,
+            suspects=lambda records: self._suspects(records, target),
         )
 
     @property
@@ -71,7 +90,7 @@ class CsvLines:
     def _parse(self, records: bytes, target: pa.Schema) -> Parsed:
         if not records.strip(b"\r\n"):
             return Parsed(no_rows(target))
-        if self.quoting is not None and self.quoting.has_text_behind_quotes(records):
+        if self.quoting is not None and len(self.quoting.text_after_quotes(records)):
             message = "Text stands behind a closing quote"
             raise pa.ArrowInvalid(message)
         records = self._ends.doubled(records)
@@ -83,6 +102,54 @@ class CsvLines:
             except pa.ArrowInvalid as error:
                 if not self._learns(str(error), tried):
                     raise self._named(error) from None
+
+    def _suspects(self, records: Sequence[bytes], target: pa.Schema) -> set[int]:
+        """Return the indices of records that are probably invalid.
+
+        They are found for all columns and records at once. A guess may be wrong either way: a
+        suspect is parsed alone, and what is missed is found by dividing the block.
+        """
+        block = b"".join(records)
+        faults = [*_not_utf8(block)]
+        if self.quoting is not None:
+            faults += self.quoting.text_after_quotes(block).tolist()
+        ends = list(accumulate(map(len, records)))
+        found = {bisect_right(ends, place) for place in faults}
+        asked = [n for n, r in enumerate(records) if n not in found and r.strip(b"\r\n")]
+        ragged: list[int] = []
+
+        def skip(row: pa_csv.InvalidRow) -> str:
+            ragged.append(row.number - 1)
+            return "skip"
+
+        shapes = {
+            column.name: shape for column in target if (shape := self._shape(column.type))
+        }
+        names = list(shapes) or self.names[:1]
+        texts = pa.schema([pa.field(name, pa.string()) for name in names])
+        part = self._ends.doubled(b"".join(records[number] for number in asked))
+        try:
+            table = self._columns(part, texts, names, blank=True, invalid_row_handler=skip)
+        except pa.ArrowInvalid:
+            return found
+        if table.num_rows + len(ragged) == len(asked):
+            found.update(asked[number] for number in ragged)
+            numbers = np.delete(asked, ragged)
+            for name, shape in shapes.items():
+                fits = pc.match_substring_regex(table.column(name), shape)
+                found.update(numbers[pc.indices_nonzero(pc.invert(fits))].tolist())
+        return found
+
+    def _shape(self, arrow: pa.DataType) -> str | None:
+        """Return a pattern of valid values of a type; None where there is none."""
+        if pa.types.is_binary(arrow):
+            return r"^[A-Za-z0-9+/]*={0,2}$"
+        if self._is_text_first(arrow):
+            return None
+        if pa.types.is_decimal(arrow):
+            whole = arrow.precision - arrow.scale
+            return rf"^\s*[+-]?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{arrow.scale}}}0*)?\s*$"
+        return next((shape for test, shape in _SHAPES if test(arrow)), None)
 
     def _learns(self, error: str, tried: set[str]) -> bool:
         """Return whether what an error says of a column lets it be read another way."""
@@ -144,7 +211,13 @@ class CsvLines:
         return table.select(target.names)
 
     def _columns(
-        self, records: bytes, target: pa.Schema, names: Sequence[str], *, blank: bool
+        self,
+        records: bytes,
+        target: pa.Schema,
+        names: Sequence[str],
+        *,
+        blank: bool,
+        **parsing: Any,
     ) -> pa.Table:
         types = {name: self._type(target.field(name)) for name in names}
         return pa_csv.read_csv(
@@ -152,7 +225,7 @@ class CsvLines:
             pa_csv.ReadOptions(
                 column_names=list(self.names), block_size=len(records) + 1, use_threads=False
             ),
-            self.dialect.arrow_parse(breaks=self.quoting is not None),
+            self.dialect.arrow_parse(breaks=self.quoting is not None, **parsing),
             self.dialect.arrow_convert(
                 column_types=types,
                 include_columns=names,
@@ -220,3 +293,16 @@ class CsvLines:
             zoned = column.name in self._zoned and not from_arrow(column).is_local
             return pa.timestamp("us", "UTC" if zoned else None)
         return column.type
+
+
+def _not_utf8(block: bytes) -> Iterator[int]:
+    """Yield where a block has bytes that are not UTF-8."""
+    start = 0
+    while start < len(block):
+        try:
+            str(memoryview(block)[start:], "utf-8")
+        except UnicodeDecodeError as error:
+            yield start + error.start
+            start += error.end
+        else:
+            return

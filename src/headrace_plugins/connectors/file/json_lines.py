@@ -80,7 +80,11 @@ class JsonLines:
         target = to_arrow(Schema.struct({"value": self.schema}) if is_one else self.schema)
         parse = partial(self._parse, target) if self._is_arrows(target) else _refuse
         return salvaged(
-            block, parse, target, LineEnds().records, partial(self._one_by_one, target)
+            block,
+            parse,
+            target,
+            LineEnds().records,
+            one_by_one=partial(self._one_by_one, target),
         )
 
     def _is_arrows(self, target: pa.Schema) -> bool:

@@ -118,16 +118,17 @@ class CsvQuoting:
         """Return whether a block that begins with a record ends inside of quotes."""
         return bool(len(self._quotes(block, None, inside=False)) & 1)
 
-    def has_text_behind_quotes(self, block: bytes) -> bool:
-        """Return whether a quoted value of a block of records goes on behind its quote."""
+    def text_after_quotes(self, block: bytes) -> NDArray[np.int64]:
+        """Return where a block of records has text after the closing quote of a value."""
         if self.quote not in block:
-            return False
+            return np.empty(0, np.int64)
         closers = self._quotes(block, None, inside=False)[1::2] + 1
         if len(closers) and closers[-1] == len(block):
             closers = closers[:-1]
         behind = np.frombuffer(block, np.uint8)[closers]
         ends = (behind == self.delimiter) | (behind == _LF) | (behind == _CR)
-        return not (ends | (behind == self.quote)).all()
+        is_text: NDArray[np.bool_] = ~(ends | (behind == self.quote))
+        return closers[is_text]
 
     def doubled(self, block: bytes) -> bytes:
         """Return a block of records whose escaped quotes are doubled ones, as parsers know."""

@@ -13,7 +13,7 @@ from headrace.sdk.arrow import conform, from_arrow
 from headrace_plugins.connectors.file.record_ends import LineEnds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headrace_plugins.connectors.file.formats import Dialect
     from headrace_plugins.connectors.file.record_ends import RecordEnds
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
 """What parsers raise for a block that has a record which is not a row."""
-_FEW = 256
+_FEW = 64
 """How many records are parsed one by one where a parser can do that."""
 _MANY = 4096
 _FAN = 16
@@ -53,51 +53,68 @@ def salvaged(
     parse: Callable[[bytes], Parsed],
     schema: pa.Schema,
     split: Callable[[bytes], list[bytes]],
+    *,
+    suspects: Callable[[list[bytes]], Iterable[int]] | None = None,
     one_by_one: Callable[[list[bytes]], Parsed] | None = None,
 ) -> Parsed:
-    """Parse a block; if it fails, divide it until the records at fault stand alone.
+    """Parse a block; if that fails, divide it until the invalid records stand alone.
 
-    ``one_by_one`` parses records where only few are left, and raises nothing.
+    ``suspects`` returns the indices of records that are probably invalid. Those that are leave
+    a part before it is divided, so that the rest of it is parsed at once. ``one_by_one`` parses
+    a few records, and raises nothing.
     """
+    fault: Exception | None = None
     try:
         return parse(block)
     except FAULTS as error:
-        pending = [split(block)]
-        if one_by_one is None and len(pending[0]) == 1:
-            return Parsed(no_rows(schema), [_bad(block, 0, error)])
-    parts: list[Parsed] = []
-    line = 0
+        fault = error
+    records = split(block)
+    parts: list[pa.RecordBatch] = []
+    bad: dict[int, str] = {}
+    pending: list[tuple[Sequence[int], bool]] = [(range(len(records)), suspects is None)]
     while pending:
-        records = pending.pop()
-        part = b"".join(records)
-        try:
-            parts.append(parse(part))
-        except FAULTS as error:
-            if one_by_one is not None and len(records) <= _FEW:
-                parts.append(_moved(one_by_one(records), line))
-            elif len(records) == 1:
-                parts.append(Parsed(no_rows(schema), [_bad(part, line, error)]))
-            else:
-                fan = _FAN if len(records) > _MANY else 2
-                size = -(-len(records) // fan)
-                starts = range(0, len(records), size)
-                pending += [records[start : start + size] for start in reversed(starts)]
+        numbers, is_examined = pending.pop()
+        some = [records[number] for number in numbers]
+        if fault is None:  # the first part is the whole block, which has failed
+            try:
+                parts.append(parse(b"".join(some)).rows)
                 continue
-        line += part.count(b"\n")
-    table = pa.Table.from_batches([part.rows for part in parts], schema).combine_chunks()
+            except FAULTS as error:
+                fault = error
+        if one_by_one is not None and len(some) <= _FEW:
+            parsed = one_by_one(some)
+            parts.append(parsed.rows)
+            bad.update((numbers[each.line], each.reason) for each in parsed.rejected)
+        elif len(some) == 1:
+            bad[numbers[0]] = _reason(fault)
+        elif suspects is not None and not is_examined and len(some) <= _MANY:
+            for index in suspects(some):
+                try:
+                    parse(some[index])
+                except FAULTS as error:
+                    bad[numbers[index]] = _reason(error)
+            pending.append(([number for number in numbers if number not in bad], True))
+        else:
+            size = -(-len(some) // (_FAN if len(some) > _MANY else 2))
+            starts = reversed(range(0, len(some), size))
+            pending += [(numbers[start : start + size], is_examined) for start in starts]
+        fault = None
+    table = pa.Table.from_batches(parts, schema).combine_chunks()
     rows = next(iter(table.to_batches()), no_rows(schema))
-    return Parsed(rows, [bad for part in parts for bad in part.rejected])
+    return Parsed(rows, [*_bad_records(records, bad)])
 
 
-def _bad(record: bytes, line: int, error: Exception) -> BadRecord:
+def _reason(error: Exception) -> str:
     text = error.problem if isinstance(error, RecordError) else str(error).splitlines()[0]
-    text = text.removeprefix("In chunk 0: Invalid: ")
-    return BadRecord(line, record.rstrip(b"\r\n"), text)
+    return text.removeprefix("In chunk 0: Invalid: ")
 
 
-def _moved(part: Parsed, line: int) -> Parsed:
-    bad = [BadRecord(line + each.line, each.raw, each.reason) for each in part.rejected]
-    return Parsed(part.rows, bad)
+def _bad_records(records: Sequence[bytes], reasons: Mapping[int, str]) -> Iterator[BadRecord]:
+    line = before = 0
+    for number in sorted(reasons):
+        line += b"".join(records[before:number]).count(b"\n")
+        yield BadRecord(line, records[number].rstrip(b"\r\n"), reasons[number])
+        before = number
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

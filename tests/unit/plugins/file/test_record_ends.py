@@ -55,7 +55,7 @@ def test_text_behind_a_closing_quote_is_found(block: bytes) -> None:
             list(csv.reader(io.StringIO(record, newline=""), strict=True))
         except csv.Error:
             found = True
-    assert QUOTING.has_text_behind_quotes("".join(whole).encode()) == found
+    assert bool(len(QUOTING.text_after_quotes("".join(whole).encode()))) == found
 
 
 @given(texts.map(lambda text: text + b"\n"), st.lists(st.integers(1, 20), max_size=8))

@@ -1,0 +1,103 @@
+"""Invalid records of a block cost a parse each, and not the speed of the valid ones."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pytest
+
+from headrace.sdk.sparktypes import parse_ddl
+from headrace_plugins.connectors.file.csv_lines import CsvLines
+from headrace_plugins.connectors.file.formats import Dialect
+from headrace_plugins.connectors.file.json_lines import JsonLines
+from headrace_plugins.connectors.file.record_ends import CsvQuoting
+from headrace_plugins.connectors.file.text_blocks import Parsed
+
+SCHEMA = parse_ddl(
+    "a BIGINT, b STRING, c DOUBLE, d DATE, e TIMESTAMP, f BOOLEAN, g DECIMAL(6,2), h BINARY",
+    field="schema",
+)
+GOOD = ["1", '"x\ny"', "1.5", "2024-01-31", "2024-01-31 10:00:00", "true", "12.50", "eA=="]
+FAULTS: dict[str, Callable[[list[str]], list[str]]] = {
+    "no integer": lambda row: ["x", *row[1:]],
+    "text after a quote": lambda row: [row[0], '"b"b', *row[2:]],
+    "too many fields": lambda row: [*row[:2], "1,5", *row[3:]],
+    "no date": lambda row: [*row[:3], "2024-01-32", *row[4:]],
+    "no timestamp": lambda row: [*row[:4], "noon", *row[5:]],
+    "no boolean": lambda row: [*row[:5], "yes", *row[6:]],
+    "too many digits": lambda row: [*row[:6], "1.234", *row[7:]],
+    "no Base64": lambda row: [*row[:7], "?"],
+    "too few fields": lambda row: row[:-1],
+    "no UTF-8": lambda row: [row[0], "\udcff", *row[2:]],
+}
+
+
+def csv(records: list[list[str]]) -> bytes:
+    return "".join(f"{','.join(row)}\n" for row in records).encode(errors="surrogateescape")
+
+
+def read(block: bytes) -> Parsed:
+    return CsvLines(
+        SCHEMA, [each.name for each in SCHEMA.fields], Dialect(), CsvQuoting(44, 34)
+    ).read(block)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what Arrow has parsed."""
+    sizes: list[int] = []
+
+    def counted(original: Callable[..., Any], size: Callable[[Any], int]) -> Any:
+        def parse(data: Any, *args: Any) -> Any:
+            sizes.append(size(data))
+            return original(data, *args)
+
+        return parse
+
+    of_csv = counted(pa_csv.read_csv, lambda data: len(data.getbuffer()))
+    monkeypatch.setattr(pa_csv, "read_csv", of_csv)
+    monkeypatch.setattr(pa_json, "read_json", counted(pa_json.read_json, lambda d: d.size()))
+    return sizes
+
+
+def test_what_is_read_with_invalid_records_is_what_each_record_gives_alone() -> None:
+    chance = random.Random(3)  # noqa: S311 - no secret
+    records = [
+        chance.choice([*FAULTS.values()])(GOOD)
+        if chance.random() < 0.1
+        else [str(n), *GOOD[1:]]
+        for n in range(5_000)
+    ]
+    found = read(csv(records))
+    rows, rejected, line = [], [], 0
+    for record in records:
+        alone = read(csv([record]))
+        rows += alone.rows.to_pylist()
+        rejected += [(line, bad.raw, bad.reason) for bad in alone.rejected]
+        line += csv([record]).count(b"\n")
+    assert found.rows.to_pylist() == rows
+    assert [(bad.line, bad.raw, bad.reason) for bad in found.rejected] == rejected
+    assert len({bad.reason for bad in found.rejected}) == len(FAULTS)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_csv_is_parsed_few_times_beside_once_for_each_invalid_record(
+    fault: str, calls: list[int]
+) -> None:
+    records = [FAULTS[fault](GOOD) if n % 100 == 7 else GOOD for n in range(20_000)]
+    block = csv(records)
+    assert len(read(block).rejected) == 200
+    singles = len(csv([GOOD])) + 20
+    assert len([size for size in calls if size <= singles]) <= 2 * 200
+    assert sum(size for size in calls if size > singles) < 8 * len(block)
+
+
+def test_json_lines_without_a_fault_near_them_are_not_read_one_by_one(
+    calls: list[int],
+) -> None:
+    lines = [b'{"a":"x"}\n' if n == 5_000 else b'{"a":1}\n' for n in range(50_000)]
+    parsed = JsonLines(parse_ddl("a BIGINT", field="schema"), Dialect()).read(b"".join(lines))
+    assert parsed.rows.num_rows == 49_999
+    assert len(calls) < 50
