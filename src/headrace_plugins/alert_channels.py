@@ -1,4 +1,4 @@
-"""The built-in channels of alerts: the log, a web service, e-mail."""
+"""The built-in alert channels: the log, a webhook, and e-mail."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ log = structlog.get_logger(__name__)
 
 
 class AlertNotSentError(HeadraceError):
-    """A channel did not take an alert."""
+    """A channel did not accept an alert."""
 
     code = "alert.not_sent"
 
 
 class Level(StrEnum):
-    """As which level of the log an alert is written."""
+    """The log level of an alert."""
 
     INFO = "info"
     WARNING = "warning"
@@ -53,7 +53,7 @@ class Level(StrEnum):
 class LogChannelSettings(Settings):
     """The settings of ``LogChannel``."""
 
-    level: Level = setting("The level of the lines.", default=Level.WARNING)
+    level: Level = setting("The log level of the alerts.", default=Level.WARNING)
 
 
 class LogChannel(AlertChannel):
@@ -76,21 +76,22 @@ class WebhookChannelSettings(Settings):
     """The settings of ``WebhookChannel``."""
 
     url: Password = setting(
-        "The address that alerts are posted to, http or https. It is treated as a secret, as "
-        "addresses of web hooks often hold one.",
+        "The http or https URL that alerts are posted to. It is treated as a secret, as "
+        "webhook URLs often contain one.",
         importance=Importance.HIGH,
     )
     header_name: str = setting(
-        "The name of a header that is sent along.",
+        "The name of an additional header.",
         default="Authorization",
         validator=NonEmptyString(),
     )
     header_value: Password | None = setting(
-        "Its value, such as `Bearer ${env:ALERTS_TOKEN}`; without one it is not sent.",
+        "The value of the additional header, such as `Bearer ${env:ALERTS_TOKEN}`. By default "
+        "the header is not sent.",
         default=None,
     )
     timeout_ms: int = setting(
-        "How long to wait for a connection, and for each part of an answer, in milliseconds.",
+        "The timeout to connect, and for each part of a response, in milliseconds.",
         default=10_000,
         validator=Range(1, 120_000),
     )
@@ -99,15 +100,15 @@ class WebhookChannelSettings(Settings):
 class WebhookChannel(AlertChannel):
     """Posts each alert as a JSON object to a web service.
 
-    The object has `id`, `kind`, `at`, `job`, `run`, `subject`, `text` and `details`. An answer
-    of the classes 2xx says that it was taken; after any other, redirects included, it is
-    posted again later. The header `Idempotency-Key` has the `id`.
+    The object has `id`, `kind`, `at`, `job`, `run`, `subject`, `text` and `details`. A 2xx
+    response means that the alert was accepted; after any other, including redirects, it is
+    posted again later. The header `Idempotency-Key` contains the `id`.
     """
 
     settings: WebhookChannelSettings
 
     def __init__(self) -> None:
-        """Begin without a connection."""
+        """Start without a connection."""
         self._client: httpx2.Client | None = None
 
     @override
@@ -116,7 +117,7 @@ class WebhookChannel(AlertChannel):
         url = urlsplit(settings.url.value)
         if url.scheme not in {"http", "https"} or not url.hostname:
             problem = "Invalid URL; expected one such as https://hooks.example.com/alerts."
-            raise ConfigError(problem, field="url")  # without its value, which may be a secret
+            raise ConfigError(problem, field="url")  # without the URL, which may be a secret
         self._host = url.hostname
         headers = {}
         if settings.header_value is not None:
@@ -124,7 +125,7 @@ class WebhookChannel(AlertChannel):
         try:
             self._client = httpx2.Client(headers=headers, timeout=settings.timeout_ms / 1000)
         except (UnicodeError, ValueError):
-            problem = "The header cannot be sent: it has characters that headers have not."
+            problem = "The header has characters that are not allowed in headers."
             raise ConfigError(problem, field="header.value") from None
 
     @override
@@ -132,18 +133,18 @@ class WebhookChannel(AlertChannel):
         assert self._client is not None
         key = {"Idempotency-Key": alert.id}
         try:
-            # Only the status counts; an answer without an end would be read for ever.
+            # Read the status only: an endless response body would block.
             with self._client.stream(
                 "POST", self.settings.url.value, json=alert.to_json(), headers=key
             ) as answer:
                 taken, status = answer.is_success, answer.status_code
         except (httpx2.InvalidURL, httpx2.TransportError) as error:
-            # The errors of the library may show the whole address.
+            # The library's errors may contain the whole URL.
             problem = f"{self._host} cannot be reached: {type(error).__name__}."
             raise RetriableError(problem) from None
         if not taken:
-            problem = f"{self._host} answered with {status}."
-            raise AlertNotSentError(problem, fix="Look at the log of that service.")
+            problem = f"{self._host} returned status {status}."
+            raise AlertNotSentError(problem, fix="Check the log of that service.")
 
     @override
     def close(self) -> None:
@@ -152,7 +153,7 @@ class WebhookChannel(AlertChannel):
 
 
 class MailSecurity(StrEnum):
-    """How the connection to a mail server is kept from others."""
+    """The encryption of the connection to a mail server."""
 
     STARTTLS = "starttls"
     TLS = "tls"
@@ -169,47 +170,47 @@ class EmailChannelSettings(Settings):
         "The mail server.", validator=NonEmptyString(), importance=Importance.HIGH
     )
     port: int | None = setting(
-        "Its port; by default 587 with starttls, 465 with tls and 25 with none.",
+        "The port; by default 587 with starttls, 465 with tls and 25 with none.",
         default=None,
         validator=NullOr(Range(1, 65_535)),
     )
     security: MailSecurity = setting(
-        "How the connection is encrypted: after STARTTLS, from its begin (tls), or not at all "
-        "(none). The server's certificate is verified.",
+        "The encryption of the connection: with STARTTLS (starttls), from the start (tls), or "
+        "none. The server's certificate is verified.",
         default=MailSecurity.STARTTLS,
     )
     ca: str | None = setting(
-        "A PEM file of certificates that may sign the server's; else the system's.",
+        "A PEM file of trusted CA certificates; by default the system's.",
         default=None,
         meaning=Meaning.PATH,
     )
-    user: str | None = setting("Who logs in; without one nobody does.", default=None)
+    user: str | None = setting("The user to log in with. By default no login.", default=None)
     password: Password | None = setting(
-        "Their password, such as `${env:SMTP_PASSWORD}`.", default=None
+        "The user's password, such as `${env:SMTP_PASSWORD}`.", default=None
     )
     sender: str = setting(
-        "The address that mails are from.",
+        "The sender's address.",
         key="from",
         validator=NonEmptyString(),
         importance=Importance.HIGH,
     )
     recipients: tuple[str, ...] = setting(
-        "The addresses that they go to, with commas between them.",
+        "The recipients' addresses, separated by commas.",
         key="to",
         validator=NonEmptyList(),
         importance=Importance.HIGH,
     )
     timeout_ms: int = setting(
-        "How long to wait for each answer of the server, in milliseconds.",
+        "The timeout for each response of the server, in milliseconds.",
         default=30_000,
         validator=Range(1, 120_000),
     )
 
 
 class EmailChannel(AlertChannel):
-    """Sends each alert as a mail, by SMTP.
+    """Sends each alert as an e-mail, by SMTP.
 
-    Its `Message-ID` is made of the alert's id, so that one that comes twice is known.
+    The `Message-ID` contains the alert's id, so that duplicates can be recognized.
     """
 
     settings: EmailChannelSettings
@@ -218,16 +219,16 @@ class EmailChannel(AlertChannel):
     def configure(self, config: Config) -> None:
         self.settings = settings = EmailChannelSettings.from_config(config)
         if (settings.user is None) != (settings.password is None):
-            problem = "A user and a password belong together."
-            raise ConfigError(problem, field="user", fix="Set both, or none of them.")
+            problem = "user and password must be set together."
+            raise ConfigError(problem, field="user", fix="Set both, or neither.")
         if settings.password is not None and settings.security is MailSecurity.NONE:
-            problem = "The password would go over the network in plain text."
+            problem = "The password would be sent in plain text."
             raise ConfigError(problem, field="security", fix="Set it to starttls or tls.")
         try:
             self._tls = ssl.create_default_context(cafile=settings.ca)
         except OSError as error:  # ssl.SSLError is one
-            problem = f"{settings.ca} has no certificates that can be read: {error.strerror}."
-            raise ConfigError(problem, field="ca", fix="Name a PEM file.") from None
+            problem = f"{settings.ca} has no readable certificates: {error.strerror}."
+            raise ConfigError(problem, field="ca", fix="Set the path of a PEM file.") from None
 
     @override
     def send(self, alert: Alert) -> None:
@@ -238,13 +239,13 @@ class EmailChannel(AlertChannel):
             try:
                 refused = server.send_message(message, self.settings.sender, recipients)
             finally:
-                with suppress(OSError, smtplib.SMTPException):  # it is sent by then, or not
+                with suppress(OSError, smtplib.SMTPException):  # the result is known by now
                     server.quit()
         except (OSError, smtplib.SMTPException, ValueError) as error:
             problem = f"{self.settings.host}: {_said(error)}"
             raise RetriableError(problem) from None
-        if refused:  # some others have it: it is not sent again
-            log.warning("mail was refused for some", refused=sorted(refused), alert=alert.id)
+        if refused:  # other recipients received it, so do not send it again
+            log.warning("alert mail refused", refused=sorted(refused), alert=alert.id)
 
     def _connected(self) -> smtplib.SMTP:
         """Return a connection to the mail server, encrypted and logged in."""
@@ -267,7 +268,7 @@ class EmailChannel(AlertChannel):
 
     def _message(self, alert: Alert) -> EmailMessage:
         message = EmailMessage()
-        # A job's name may hold a line break, which would begin another header.
+        # A job's name may contain a line break, which would start another header.
         message["Subject"] = " ".join(f"[Headrace] {alert.subject}".split())
         message["From"] = self.settings.sender
         message["To"] = ", ".join(self.settings.recipients)
@@ -279,9 +280,9 @@ class EmailChannel(AlertChannel):
 
 
 def _said(error: Exception) -> str:
-    """Return what a mail server has said."""
+    """Return the error message of a mail server, or of the connection to it."""
     if isinstance(error, smtplib.SMTPResponseException):
         said = error.smtp_error
         text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-        return f"it answered with {error.smtp_code} {text}"
+        return f"the server returned {error.smtp_code} {text}"
     return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What Arrow's parser of JSON does not say: what a line is, and which numbers are none."""
+"""Checks that Arrow's JSON parser lacks: one object per line, and no NaN or infinity."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ _OPEN, _CLOSE, _CR = b"{}\r"
 
 
 def objects(lines: bytes) -> int:
-    """Return how many lines are not blank; each is one object or several.
+    """Return the number of lines that are not blank; each contains one or more objects.
 
-    Raises ArrowInvalid for other lines: Arrow reads values wherever they end, and crashes
-    where the first is null. A brace at the end of a line and another at the beginning of the
-    next one close and open a record, as neither text nor array can hold that.
+    Raises ArrowInvalid for other lines: Arrow accepts values that span lines, and crashes if
+    the first value is null. A closing brace at the end of a line and an opening brace at the
+    start of the next one always separate records, as neither a string nor an array can contain
+    that sequence.
     """
-    # All of what is common looks like this, and need not be copied to be stripped.
+    # The common case, which does not need a stripped copy.
     is_plain = lines.startswith(b"{") and lines.endswith(b"}\n")
     body = lines if is_plain else lines.strip(b" \t\r\n")
     if not body:
@@ -33,7 +34,7 @@ def objects(lines: bytes) -> int:
     found = [line for line in map(bytes.strip, body.split(b"\n")) if line]
     if all(line.startswith(b"{") and line.endswith(b"}") for line in found):
         return len(found)
-    message = "A line is not an object."
+    message = "A line is not a JSON object."
     raise pa.ArrowInvalid(message)
 
 
@@ -42,7 +43,7 @@ def _require_utf8(data: bytes) -> None:
 
 
 def is_finite(values: pa.Array | pa.ChunkedArray) -> bool:
-    """Return whether no number, at any depth, is NaN or infinite: Arrow takes such words."""
+    """Return whether no number, at any depth, is NaN or infinite, which Arrow accepts."""
     kind = values.type
     if isinstance(values, pa.ChunkedArray):
         return all(map(is_finite, values.chunks))
@@ -50,5 +51,5 @@ def is_finite(values: pa.Array | pa.ChunkedArray) -> bool:
         return all(is_finite(values.field(number)) for number in range(kind.num_fields))
     if pa.types.is_list(kind):
         return is_finite(values.flatten())
-    # Nulls are passed over.
+    # Nulls are skipped.
     return not pa.types.is_floating(kind) or pc.all(pc.is_finite(values)).as_py() is not False

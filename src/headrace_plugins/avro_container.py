@@ -1,4 +1,4 @@
-"""The header of an Avro object container file, read without Avro's library.
+"""Reads the header of an Avro object container file, without Avro's library.
 
 avro.apache.org/docs/1.12.0/specification/#object-container-files
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 
 CONTAINER = b"Obj\x01"
-"""What each such file begins with."""
+"""The first bytes of each file."""
 
 
 def container_metadata(head: bytes) -> dict[str, bytes]:
@@ -17,7 +17,7 @@ def container_metadata(head: bytes) -> dict[str, bytes]:
     pairs: dict[str, bytes] = {}
     try:
         if file.read(len(CONTAINER)) == CONTAINER:
-            # A map is blocks of pairs, the last of which is empty.
+            # A map is a sequence of blocks of pairs; an empty block ends it.
             while (count := _long(file)) != 0:
                 if count < 0:
                     _long(file)  # the size of the block
@@ -38,6 +38,6 @@ def _long(file: io.BytesIO) -> int:
     while True:
         byte = file.read(1)[0]
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+        if byte < 0x80:  # noqa: PLR2004 - the high bit means that more bytes follow
             return (value >> 1) ^ -(value & 1)
         shift += 7

@@ -1,4 +1,4 @@
-"""The types that columns of JSON values have, where nothing but the values says so."""
+"""Infers the Arrow types of columns from JSON values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ TEXT = pa.string()
 
 
 EXACT = pa.decimal128(19, 0)
-"""Whole numbers of 64 bits that a float would round."""
+"""The type of 64-bit integers that a float would round."""
 LARGE = pa.decimal128(38, 0)
-"""Whole numbers beyond 64 bits."""
+"""The type of integers of more than 64 bits."""
 
 
 DEEPEST = 32
-"""How deeply types are nested: Arrow sends none of 64 levels, and Spark's JVM dies of 200."""
+"""The maximum nesting of types: Arrow cannot send 64 levels, and 200 crash Spark's JVM."""
 
 _FLOAT_EXACT = 2**53
 
@@ -27,9 +27,9 @@ def type_of(
 ) -> pa.DataType:
     """Return the type of a parsed value; see ``merged_type`` for ``conflict``.
 
-    What is nested more than DEEPEST levels below the ``depth`` of 0 is ``conflict`` too. If it
-    is to be ``exact``, whole numbers that a float would round are EXACT or LARGE, or
-    texts if they have more than 38 digits.
+    Values nested more than DEEPEST levels deep also get the type ``conflict``. With ``exact``,
+    integers that a float would round are EXACT or LARGE, or strings if they have more than 38
+    digits.
     """
     match value:
         case None:
@@ -64,7 +64,7 @@ def _whole(value: int, *, exact: bool) -> pa.DataType:
 def merged_type(
     old: pa.DataType, new: pa.DataType, conflict: pa.DataType = TEXT
 ) -> pa.DataType:
-    """Return a type for the values of both; ``conflict`` when they share no shape."""
+    """Return a common type for the values of both types; ``conflict`` if there is none."""
     if old.equals(new) or pa.types.is_null(new):
         return old
     if pa.types.is_null(old):
@@ -88,7 +88,7 @@ def merged_type(
 
 
 def without_times(kind: pa.DataType) -> pa.DataType:
-    """Return the type with texts for times: JSON says what is what, and Arrow guesses."""
+    """Replace the times in a type by strings: Arrow guesses times, which JSON does not have."""
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, without_times(field.type)) for field in kind])
     if pa.types.is_list(kind):

@@ -25,7 +25,7 @@ class HasHeaderKeySettings(Settings):
 
 
 class HasHeaderKey(Predicate):
-    """Is true for records that have at least one header of a name."""
+    """Is true for records with at least one header of the given name."""
 
     aliases = ("org.apache.kafka.connect.transforms.predicates.HasHeaderKey",)
 
@@ -83,9 +83,9 @@ class ConditionSettings(Settings):
     """The settings of ``Condition``."""
 
     condition: str = setting(
-        "A Spark SQL condition. Fields of the value go by their names, the rest of "
-        "the record is record.topic, record.key, record.timestamp and record.headers. "
-        "Unknown (null) counts as false.",
+        "A Spark SQL condition. Refer to fields of the value by name, and to the rest of the "
+        "record as record.topic, record.key, record.timestamp and record.headers. Null counts "
+        "as false.",
         validator=NonEmptyString(),
         importance=Importance.HIGH,
     )
@@ -94,7 +94,7 @@ class ConditionSettings(Settings):
 
 
 class Condition(Predicate):
-    """Is true for the records for which an SQL condition over the value's fields is true."""
+    """Is true for records that meet an SQL condition on the value's fields."""
 
     uses_names = True
 

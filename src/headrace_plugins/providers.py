@@ -25,15 +25,15 @@ class _FilesSettings(Settings):
     """The settings of providers that read files."""
 
     allowed_paths: tuple[str, ...] = setting(
-        "The paths at or below which files may be read, with commas between them. "
-        "Without any, a server reads what is below `secrets` in its home folder and "
-        "/run/secrets, and other commands read what their user may read.",
+        "The files and folders that may be read, separated by commas. By default, a server "
+        "may read files below `secrets` in its home folder and below /run/secrets, and other "
+        "commands may read all files that their user may read.",
         default=(),
     )
 
 
 class _Files(ConfigProvider):
-    """Reads files of the folders that it is allowed to."""
+    """A provider that reads files in the allowed folders."""
 
     settings: _FilesSettings
 
@@ -42,7 +42,7 @@ class _Files(ConfigProvider):
 
 
 class FileProvider(_Files):
-    """A key of a file in Java's form of properties: `${file:/path/to/file.properties:key}`."""
+    """Reads a key from a Java properties file: `${file:/path/to/file.properties:key}`."""
 
     aliases = (
         "FileConfigProvider",
@@ -55,15 +55,15 @@ class FileProvider(_Files):
         try:
             found = javaproperties.loads(_read(file))
         except javaproperties.InvalidUEscapeError:
-            problem = f"{path} holds an escape that Java's form of properties does not have."
-            raise ConfigError(problem, fix="Write \\u with four digits.") from None
+            problem = f"{path} contains an invalid escape sequence for Java properties."
+            raise ConfigError(problem, fix="Write \\u with four hexadecimal digits.") from None
         return {key: found[key] for key in keys if key in found}
 
 
 class DirectoryProvider(_Files):
-    """A whole file of a folder: `${dir:/path/to/folder:file}`, the form of mounted secrets.
+    """Reads a whole file in a folder: `${dir:/path/to/folder:file}`, for mounted secrets.
 
-    The line break at the end of a file does not belong to its value.
+    A line break at the end of the file is removed.
     """
 
     aliases = (
@@ -89,34 +89,34 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except OSError as error:
         problem = f"{file} cannot be read: {error.strerror}."
-        raise ConfigError(problem, fix="Correct the path, or who may read it.") from None
+        raise ConfigError(problem, fix="Check the path and the permissions.") from None
     except UnicodeDecodeError:
         problem = f"{file} is not UTF-8 text."
-        raise ConfigError(problem, fix="Write it as UTF-8.") from None
+        raise ConfigError(problem, fix="Save the file as UTF-8.") from None
 
 
 _PATTERN = "allowlist.pattern"
 _OWN = ("HEADRACE_", "PGPASS", "AWS_", "AZURE_", "GOOGLE_", "VAULT_", "GITHUB_", "SSH_")
-"""What begins so is meant for the process itself, such as the store's password."""
+"""Prefixes of variables for the process itself, such as the store's password."""
 _MEANT = "CONNECT_"
-"""What begins so is meant for configurations, also where others write them."""
+"""The prefix of variables for configurations, also of those that other users write."""
 
 
 class EnvironmentProviderSettings(Settings):
     """The settings of ``EnvironmentProvider``."""
 
     allowlist_pattern: str | None = setting(
-        "A regular expression for the whole names of the variables that may be read. "
-        "Without one, a server that asks for tokens, or that others can reach, reads "
-        f"those that begin with {_MEANT}; other servers all but those that begin with "
-        f"{', '.join(_OWN)}; other commands all but those that begin with {_OWN[0]}.",
+        "A regular expression that must match the whole name of a variable. By default, a "
+        "server that requires tokens or accepts remote connections allows variables that begin "
+        f"with {_MEANT}; other servers allow all except those that begin with "
+        f"{', '.join(_OWN)}; other commands allow all except those that begin with {_OWN[0]}.",
         default=None,
         validator=NullOr(Regex()),
     )
 
 
 class EnvironmentProvider(ConfigProvider):
-    """A variable of the environment: `${env:NAME}`."""
+    """Reads an environment variable: `${env:NAME}`."""
 
     aliases = (
         "EnvVarConfigProvider",
@@ -128,17 +128,17 @@ class EnvironmentProvider(ConfigProvider):
     @override
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
         if path:
-            problem = f"Environment variables take no path, got {path!r}."
+            problem = f"Environment variables do not have a path, got {path!r}."
             raise ConfigError(problem, fix="Write ${env:NAME}.")
         for key in keys:
             if not self._may_read(key):
-                problem = f"{key} is not among the variables that references may read."
+                problem = f"The environment variable {key} is not allowed in references."
                 fix = (
-                    f"Name it {_MEANT}..., or allow it: the key {_PATTERN} of the setting "
-                    "config_providers.env says which are read."
+                    f"Rename it to {_MEANT}..., or allow it with the key {_PATTERN} of the "
+                    "setting config_providers.env."
                 )
                 raise ConfigError(problem, fix=fix)
-        there = os.environ  # noqa: TID251 - it is what this provider is for
+        there = os.environ  # noqa: TID251 - the purpose of this provider
         return {key: there[key] for key in keys if key in there}
 
     def _may_read(self, key: str) -> bool:
@@ -154,33 +154,32 @@ class VaultProviderSettings(Settings):
     """The settings of ``VaultProvider``."""
 
     address: str | None = setting(
-        "Where it is, as https://vault.example.com:8200; else VAULT_ADDR says so.", default=None
+        "Vault's URL, such as https://vault.example.com:8200; by default VAULT_ADDR.",
+        default=None,
     )
     token_file: str | None = setting(
-        "A file with the token to show; it is read each time.", default=None
+        "A file with the token; it is read for each request.", default=None
     )
-    token: Password | None = setting(
-        "The token itself; else VAULT_TOKEN says so.", default=None
-    )
+    token: Password | None = setting("The token; by default VAULT_TOKEN.", default=None)
     approle_role_id: str | None = setting(
         "The id of an AppRole to log in with, instead of a token.", default=None
     )
     approle_secret_id_file: str | None = setting(
-        "A file with that role's secret id.", default=None
+        "A file with the AppRole's secret id.", default=None
     )
     namespace: str | None = setting("The namespace of the secrets.", default=None)
     ca_file: str | None = setting(
-        "A PEM file of the certificates to trust; else the system's.", default=None
+        "A PEM file of trusted CA certificates; by default the system's.", default=None
     )
     timeout_seconds: int = setting(
-        "How long to wait for an answer, in seconds.", default=10, validator=Range(at_least=1)
+        "The timeout of a request, in seconds.", default=10, validator=Range(at_least=1)
     )
 
 
 class VaultProvider(ConfigProvider):
-    """A key of a secret of Vault's KV engine, version 2: `${vault:mount/path:key}`.
+    """Reads a key of a secret in Vault's KV engine, version 2: `${vault:mount/path:key}`.
 
-    The newest version of the secret counts. It needs the package's extra `vault`.
+    Uses the latest version of the secret. Needs the package's extra `vault`.
     """
 
     settings: VaultProviderSettings
@@ -189,31 +188,31 @@ class VaultProvider(ConfigProvider):
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
         mount, _, inner = path.strip("/").partition("/")
         if not mount or not inner:
-            problem = f"Invalid path of a secret {path!r}."
+            problem = f"Invalid path of a secret: {path!r}."
             raise ConfigError(problem, fix="Write ${vault:mount/path:key}.")
-        # As people copy it from Vault's own HTTP API.
+        # Paths copied from Vault's HTTP API have this prefix.
         inner = inner.removeprefix("data/")
         held = self._secret(mount, inner)
         return {key: str(held[key]) for key in keys if held.get(key) is not None}
 
     def _secret(self, mount: str, inner: str) -> Mapping[str, Any]:
         wrong = self._hvac.exceptions
-        where = f"The secret {inner} of {mount}"
+        where = f"The secret {inner} in {mount}"
         try:
             answer = self._client().secrets.kv.v2.read_secret_version(
                 inner, mount_point=mount, raise_on_deleted_version=True
             )
         except wrong.InvalidPath:
-            problem = f"{where} is not there."
+            problem = f"{where} does not exist."
             raise ConfigError(problem, fix="Correct the path.") from None
         except (wrong.Forbidden, wrong.Unauthorized, wrong.InvalidRequest):
-            problem = f"{where} may not be read."
-            fix = "Correct the token, or the policy that is attached to it."
+            problem = f"{where} cannot be read: permission denied."
+            fix = "Check the token and its policy."
             raise ConfigError(problem, fix=fix) from None
-        except (wrong.VaultError, OSError) as error:  # requests' errors are of the latter
-            # What it says might hold what was sent.
-            problem = f"Vault does not answer: {type(error).__name__}."
-            raise RetriableError(problem, fix="See that it runs and is unsealed.") from None
+        except (wrong.VaultError, OSError) as error:  # errors of requests are OSErrors
+            # Without the error's text, which may contain what was sent.
+            problem = f"Vault is not available: {type(error).__name__}."
+            raise RetriableError(problem, fix="Check that it runs and is unsealed.") from None
         held: Mapping[str, Any] = answer["data"]["data"]
         return held
 
@@ -241,7 +240,7 @@ class VaultProvider(ConfigProvider):
         try:
             return importlib.import_module("hvac")
         except ImportError:
-            problem = "The package hvac, which speaks to Vault, is not installed."
+            problem = "The package hvac, Vault's client, is not installed."
             raise SetupError(problem, fix="pip install 'headrace[vault]'") from None
 
 
@@ -250,4 +249,4 @@ def _text(file: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         problem = f"{file} cannot be read."
-        raise ConfigError(problem, fix="Correct the provider's settings.") from None
+        raise ConfigError(problem, fix="Check the provider's settings.") from None

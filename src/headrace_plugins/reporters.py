@@ -1,4 +1,4 @@
-"""The reporter that writes metrics to a file, as lines of JSON."""
+"""The reporter that writes metrics to a file as JSON lines."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ class JsonLinesSettings(Settings):
     """The settings of ``JsonLines``."""
 
     path: str = setting(
-        "The file; its folder is made if it is not there.",
+        "The path of the file. Its folder is created if it does not exist.",
         validator=NonEmptyString(),
         importance=Importance.HIGH,
     )
     include: tuple[str, ...] = setting(
-        "How the names of the metrics begin that are written; all if it is empty.", default=()
+        "The prefixes of the names of the metrics to write; all metrics if empty.", default=()
     )
     buckets: bool = setting(
-        "Whether the buckets of histograms are written, beside sum and count.", default=False
+        "Whether to write the buckets of histograms, besides sum and count.", default=False
     )
     max_bytes: int = setting(
-        "The size at which the file is put aside and a new one begun; 0 for never.",
+        "The size, in bytes, at which the file is rotated; 0 for never.",
         default=10_000_000,
         type=ConfigType.LONG,
         validator=Range(at_least=0),
     )
     kept_files: int = setting(
-        "How many files that were put aside are kept, as `<path>.1` and so on.",
+        "How many rotated files are kept, as `<path>.1` and so on.",
         default=5,
         validator=Range(at_least=1),
     )
 
 
 class JsonLines(MetricsReporter):
-    """Writes metrics to a file: a line of JSON for each connector, each task and the worker.
+    """Writes metrics to a file: a JSON line for each connector, each task and the worker.
 
-    A line has `at`, the `connector` and the `task` that it is about, and `metrics`: each value
-    by its name, with the labels that are left as Prometheus writes them.
+    A line has `at`, the `connector` and the `task` of the metrics, and `metrics`: the values
+    by name, with the other labels in Prometheus notation.
     """
 
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -63,7 +63,7 @@ class JsonLines(MetricsReporter):
     settings: JsonLinesSettings
 
     def __init__(self) -> None:
-        """Begin without a file."""
+        """Start without a file."""
         self._file: _File | None = None
 
     @override
@@ -80,7 +80,7 @@ class JsonLines(MetricsReporter):
             )
         except OSError as error:
             problem = f"Cannot write to {path}: {error.strerror}."
-            raise ConfigError(problem, field="path", fix="Name another file.") from error
+            raise ConfigError(problem, field="path", fix="Choose another file.") from error
 
     @override
     def report(self, at: datetime, samples: Sequence[MetricSample]) -> None:
@@ -108,19 +108,19 @@ class JsonLines(MetricsReporter):
 
 
 class _File(RotatingFileHandler):
-    """A file that rotates, and says what goes wrong with it."""
+    """A rotating file that raises its errors."""
 
     def write(self, line: str) -> None:
-        """Write a line, which is in the file on return. Raises OSError."""
+        """Write a line and flush it. Raises OSError."""
         self.handle(logging.makeLogRecord({"msg": line}))
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
-        raise  # noqa: PLE0704 - the library calls it where it handles the error
+        raise  # noqa: PLE0704 - the library calls it in its except block
 
 
 def _name(sample: MetricSample) -> str:
-    """Return a sample's name with the labels that do not say whose it is."""
+    """Return a sample's name with its labels except connector and task."""
     left = {key: value for key, value in sample.labels.items() if key not in _OWNERS}
     text = ",".join(f"{key}={json.dumps(value)}" for key, value in sorted(left.items()))
     return f"{sample.name}{{{text}}}" if text else sample.name

@@ -217,7 +217,7 @@ def _told_at_the_start(difference: Difference) -> bool:
 
 def _weeks_are_not_read(difference: Difference) -> bool:
     message = difference.ours.get("error", {}).get("message", "")
-    reads = "Timestamps cannot be read by" in message
+    reads = "Timestamps cannot be parsed with" in message
     return _transform(difference) == "TimestampConverter" and reads
 
 

@@ -216,7 +216,7 @@ def test_values_that_no_message_can_hold_are_faults(
     assert "LOST" in rows[1].message
     assert "at state" in rows[1].message
     lacking = each.converter.encode("c", "m", Schema.struct({"x": Schema.int32()}))
-    assert "lacks the field x" in lacking.faults[0].message
+    assert "does not have the field x" in lacking.faults[0].message
 
 
 @pytest.mark.parametrize("name", ["JsonSchemaConverter", "ProtobufConverter"])

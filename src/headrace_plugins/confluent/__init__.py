@@ -1,6 +1,6 @@
-"""Converters whose schemas are in a schema registry, and what asks one.
+"""Converters with schemas in a schema registry, and the registry client.
 
-In it: Avro, JSON Schema and Protobuf, Confluent's wire form, the client. Never: the server of a
-registry. It imports nothing by itself, so that the registry's nouns can be had without a
+In it: Avro, JSON Schema and Protobuf, Confluent's wire format, the client. Never: the server of
+a registry. This package imports nothing, so the registry's types can be imported without a
 converter.
 """

@@ -1,4 +1,4 @@
-"""Rows to Avro as SQL expressions, and back from arrays of bytes."""
+"""SQL expressions that convert values to Avro and back."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _SAME = {
 
 
 class AvroShaper:
-    """Shapes values for ``to_avro``; if ``enhanced``, union branches have their full names."""
+    """Converts values to the input of ``to_avro``; see `connect_of` for ``enhanced``."""
 
     def __init__(self, *, enhanced: bool) -> None:
         self._enhanced = enhanced
 
     def shaped(self, sql: str, schema: Schema, type_: AvroType, depth: int = 0) -> str:
-        """Return SQL for a value as Spark writes it by ``engine_tree(type_)``.
+        """Return SQL for a value in the form that ``engine_tree(type_)`` requires.
 
-        Raises RecordError where values of the schema cannot be written as the type.
+        Raises RecordError if values of the schema cannot be written as the type.
         """
         one = type_.optional_part or type_.only_part
         if one is not None:
@@ -96,7 +96,9 @@ class AvroShaper:
         extra = {field.name for field in schema.fields} - {f.name for f in type_.fields}
         if extra:
             names = ", ".join(sorted(extra))
-            raise RecordError(problem=f"The Avro schema {type_.name} lacks the fields {names}.")
+            raise RecordError(
+                problem=f"The Avro schema {type_.name} does not have the fields {names}."
+            )
         for field in type_.fields:
             own = schema.field(field.name)
             member = f"{sql}.{quote(field.name)}"
@@ -112,7 +114,9 @@ class AvroShaper:
     def _lacking(self, field: AvroField, around: AvroType, depth: int) -> str:
         """Return SQL for a field of the Avro schema that the values do not have."""
         if not field.has_default and not field.type.is_nullable:
-            raise RecordError(problem=f"The records lack {field.name}, which has no default.")
+            raise RecordError(
+                problem=f"The records do not have the field {field.name}, which has no default."
+            )
         known = connect_of(around, enhanced=self._enhanced).field(field.name)
         assert known is not None
         value = sql_value(known.schema, known.schema.default)
@@ -145,7 +149,7 @@ def _of_logical(sql: str, schema: Schema, type_: AvroType) -> str:
 def inexact(
     sql: str, schema: Schema, type_: AvroType, *, enhanced: bool, path: str = "", depth: int = 0
 ) -> Conditions:
-    """Yield what would be another value in Avro, such as microseconds in timestamp-millis."""
+    """Yield conditions for values that Avro cannot represent exactly, such as microseconds."""
 
     def parts(
         own: str, part: Schema, kind: AvroType, where: str, deeper: int = 0
@@ -200,13 +204,13 @@ def _misfit(schema: Schema, type_: AvroType) -> RecordError:
 
 
 Conditions: TypeAlias = "Iterator[tuple[str, str]]"
-"""Where something is wrong with a value, and the SQL condition under which it is."""
+"""Pairs of the path of a faulty part of a value, and the SQL condition for the fault."""
 
 
 def unwritable(sql: str, type_: AvroType) -> Conditions:
-    """Yield what must not be true of a shaped value, and where: Spark would fail at it.
+    """Yield the conditions for shaped values that would make ``to_avro`` fail.
 
-    The value itself may be null, as null is written by no converter.
+    The value itself may be null, as no converter writes nulls.
     """
     return _inside(sql, type_, _refused, nulls=True)
 
@@ -259,22 +263,22 @@ def _inside(
             yield where, f"coalesce(exists({items}, {item} -> {condition}), false)"
 
 
-_LOOKED_AT = 16  # so many fields are asked for one that is not null
+_LOOKED_AT = 16  # the maximum number of fields that are searched for one that is not null
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How values of one schema, which can be read, are read into a column.
+    """Builds SQL that reads values of one valid schema into a column.
 
-    Most are read as they are. To have each in a field of a record makes ``from_avro`` take
-    three times as long; so is read what would be null for a good value and a bad one.
+    Most types are read directly. Types for which a good value and a bad one could both be
+    null are wrapped in a record, which makes ``from_avro`` take three times as long.
     """
 
     written: Written
 
     @property
     def sql(self) -> str:
-        """What reads the values whose condition is true."""
+        """SQL that reads the values for which ``written.condition`` is true."""
         if self._is_within:
             return self._within()
         return _from_avro(self.written.body, engine_tree(self._type))
@@ -284,7 +288,7 @@ class Reading:
         return f"{column}.v" if self._is_within else column
 
     def ok(self, column: str) -> str:
-        """Return the condition under which the column has a value; it is never null."""
+        """Return the condition, never null, for columns with a valid value."""
         if self._is_within:
             return f"({column}.ok IS NOT NULL)"
         for field in self._type.fields:
@@ -292,8 +296,8 @@ class Reading:
                 return f"({column}.{quote(field.name)} IS NOT NULL)"
         if self._type.kind != "record":
             return f"({column} IS NOT NULL)"
-        # All fields of a good value may be null. Only such are read again: Spark evaluates
-        # what comes later in a coalesce when it has to.
+        # All fields of a good value may be null. Only such values are read again: Spark
+        # evaluates the later arguments of coalesce only if needed.
         names = [quote(field.name) for field in self._type.fields[:_LOOKED_AT]]
         present = ", ".join(f"IF({column}.{name} IS NULL, NULL, true)" for name in names)
         return (
@@ -307,14 +311,15 @@ class Reading:
 
     @property
     def _is_within(self) -> bool:
-        # A union may hold null, and Spark cannot read one of records that has none around.
+        # A union may contain null, and Spark cannot read a top-level union of records.
         is_empty = self._type.kind == "record" and not self._type.fields
         return any(self.written.around) or self._type.kind == "union" or is_empty
 
     def _within(self) -> str:
         """Return SQL for a struct of ``v`` and ``ok``, which is null for bad values.
 
-        A record around the value is read as another, which has a field more, with a default.
+        The writer schema wraps the value in a record. The reader schema adds the field ``ok``
+        with a default, so ``ok`` is set if the value could be read.
         """
         value = {"name": "v", "type": engine_tree(self._type)}
         before, after = self.written.around
@@ -337,10 +342,10 @@ _TIMES = {"time-millis": "CAST({} AS BIGINT) * 1000"}
 
 
 def connected(sql: str, type_: AvroType, schema: Schema, depth: int = 0) -> str:
-    """Return SQL for a value as its schema has it; the same SQL where it has it already.
+    """Return SQL that converts a value to its schema; the same SQL if no change is needed.
 
-    The value is as Spark reads it by ``engine_tree(type_)``, the schema what
-    ``connect_of(type_)`` gives; ``depth`` lambdas are around it.
+    The value was read with ``engine_tree(type_)``; the schema is ``connect_of(type_)``.
+    ``depth`` is the number of enclosing lambdas.
     """
     one = type_.optional_part or type_.only_part
     if one is not None:
@@ -362,16 +367,16 @@ def connected(sql: str, type_: AvroType, schema: Schema, depth: int = 0) -> str:
 
 
 def _small(type_: AvroType) -> str | None:
-    """Return which small type, that Avro does not have, a number is of."""
+    """Return int8 or int16, which Avro does not have, if a number has that type."""
     small = type_.facts.get("connect.type")
     is_plain = type_.kind == "int" and type_.logical is None
     return small if is_plain and small in _SMALL else None
 
 
 def overflowing(sql: str, type_: AvroType) -> Conditions:
-    """Yield when a number is more than its small type holds: where, and never null SQL.
+    """Yield paths and conditions, never null, of numbers out of the range of int8 or int16.
 
-    The arguments are those of `connected`, which makes null of such a number.
+    The arguments are those of `connected`, which returns null for such a number.
     """
 
     def wrong(own: str, part: AvroType) -> str | None:
@@ -410,7 +415,7 @@ def _items(sql: str, type_: AvroType, schema: Schema, depth: int) -> str:
 
 
 def _entries(sql: str, type_: AvroType, schema: Schema, depth: int) -> str:
-    """Return a map of its entries, the last of those with one key."""
+    """Return SQL for a map from its entries; of entries with equal keys, the last one wins."""
     item, place = f"x{depth}", f"i{depth}"
     assert schema.key_schema is not None
     assert schema.value_schema is not None
@@ -428,9 +433,9 @@ def _entries(sql: str, type_: AvroType, schema: Schema, depth: int) -> str:
 
 
 def fitted(sql: str, source: Schema, target: Schema, depth: int = 0) -> str:
-    """Return SQL for a value of one schema as another has it, which holds more.
+    """Return SQL that converts a value to a wider schema.
 
-    Fields that the value lacks have their default, as in Avro, or are null.
+    Missing fields get their default, as in Avro, or null.
     """
     if sql_type(source) == sql_type(target):
         return sql
@@ -467,7 +472,7 @@ def _fitted_map(sql: str, source: Schema, target: Schema, depth: int) -> str:
 
 
 def absent(schema: Schema) -> str:
-    """Return SQL for a field that a value lacks."""
+    """Return SQL for a field that is missing in a value: its default, or null."""
     if schema.default is None:
         return sql_null(schema)
     return sql_value(schema, schema.default)

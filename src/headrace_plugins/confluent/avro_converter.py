@@ -1,4 +1,4 @@
-"""Avro, as Confluent's converter reads and writes it."""
+"""The Avro converter, compatible with Confluent's AvroConverter."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ _SYNC = "SYNC"
 
 @dataclass(frozen=True)
 class Written:
-    """What some values of a batch were written with.
+    """The writer schema of some values of a batch.
 
     Args:
-        type: The schema; or what is wrong with it: the values are bad.
-        condition: SQL that is true for their bytes.
+        type: The schema; or, if the values are bad, the error message.
+        condition: SQL that is true for the bytes of these values.
         body: SQL for the Avro bytes in them.
-        around: Fields before and after the value in the body, by a name that sorts so.
+        around: The Avro fields before and after the value in the body.
     """
 
     type: AvroType | str
@@ -74,37 +74,37 @@ class Written:
 
 
 Framed: TypeAlias = "Callable[[str], str]"
-"""Gives the SQL of a whole value, of that of its Avro bytes."""
+"""Returns SQL for the framed bytes of a value; the argument is SQL for its Avro bytes."""
 
 
 class Framing(ABC):
-    """How bytes name the schema of a value."""
+    """The way in which the bytes of a value identify its schema."""
 
     @abstractmethod
     def framed(self, tree: Any, name: str | None) -> tuple[AvroType, Framed]:
-        """Return the schema to write values of a schema with, and what frames their bytes.
+        """Return the writer schema for a schema, and a function that frames the Avro bytes.
 
         ``name`` is the full name of the schema, if it has one.
         """
 
     @abstractmethod
     def tokens(self, raw: str) -> str:
-        """Return SQL for what names the schema of a column of bytes; null if nothing does."""
+        """Return SQL for the bytes that identify a value's schema; null if there are none."""
 
     @abstractmethod
     def written(self, raw: str, tokens: Sequence[bytes]) -> list[Written]:
-        """Return what the values of a batch were written with."""
+        """Return the writer schemas of the values of a batch."""
 
     @abstractmethod
     def fault(self, raw: str) -> Fault:
-        """Return which bytes name no schema."""
+        """Return the fault of bytes that do not identify a schema."""
 
 
 class RemoteFraming(Framing):
-    """The schema is in a registry, its id before the value."""
+    """The schema is in a registry; its id precedes the value."""
 
     def __init__(self, remote: RemoteSchemas) -> None:
-        """Ask ``remote``."""
+        """Use the schemas of ``remote``."""
         self._remote = remote
 
     @override
@@ -114,7 +114,7 @@ class RemoteFraming(Framing):
         type_ = parse_avro(writer.schema.text, writer.references)
         if type_.kind != "bytes":
             return type_, lambda body: framed_sql(writer.id, body)
-        # Confluent's serializers write bytes as they are, without their length.
+        # Confluent's serializers write bytes without their length.
         return type_, lambda body: framed_sql(writer.id, f"from_avro({body}, '\"bytes\"')")
 
     @override
@@ -147,7 +147,7 @@ class RemoteFraming(Framing):
 
 
 class LocalFraming(Framing):
-    """The schema is before each value: each is an Avro object container file of one object.
+    """The schema precedes each value: each is an Avro object container file of one object.
 
     avro.apache.org/docs/1.12.0/specification/#object-container-files
     """
@@ -160,15 +160,15 @@ class LocalFraming(Framing):
         pairs = b"".join(_counted(k.encode()) + _counted(v) for k, v in meta.items())
         header = CONTAINER + _long(len(meta)) + pairs + b"\x00" + sync + _long(1)
         start, end = f"X'{header.hex()}'", f"X'{sync.hex()}'"
-        # A block's size and content are written as bytes are.
+        # The size and content of a block have the encoding of Avro bytes.
         return parse_avro(
             text
         ), lambda body: f"concat({start}, to_avro({body}, '\"bytes\"'), {end})"
 
     @override
     def tokens(self, raw: str) -> str:
-        # What comes before the first of the marks that also end it, of which each file has
-        # its own.
+        # The bytes before the first sync marker. Each file has its own marker, which is also
+        # its last 16 bytes.
         mark = f"hex(substring({raw}, -{_SYNC_BYTES}))"
         header = f"unhex(substring_index(hex({raw}), {mark}, 1))"
         return f"IF({self.fault(raw).condition}, NULL, {header})"
@@ -201,12 +201,12 @@ class LocalFraming(Framing):
 
 
 def _type_in(header: bytes) -> AvroType | str:
-    """Return the schema in a file's header, or what is wrong with it."""
+    """Return the schema in a file's header, or the error message."""
     try:
         meta = container_metadata(header)
         codec = meta.get("avro.codec", b"null").decode()
         if codec != "null":
-            return f"The Avro value is compressed with {codec}, which is not read here."
+            return f"The Avro value is compressed with {codec}, which is not supported."
         return parse_avro(meta["avro.schema"].decode())
     except RecordError as error:
         return str(error.problem)
@@ -215,7 +215,7 @@ def _type_in(header: bytes) -> AvroType | str:
 
 
 def _long(number: int) -> bytes:
-    """Write a number that is not negative as Avro does."""
+    """Encode a non-negative number as an Avro long."""
     rest, written = number << 1, bytearray()
     while rest > 0x7F:  # noqa: PLR2004 - seven bits a byte
         written.append(rest & 0x7F | 0x80)
@@ -233,34 +233,35 @@ _UNFIT = "The schema does not fit the other records of its topic: "
 
 
 class AvroSettings(RemoteSettings, ConverterSettings, group="Schemas"):
-    """Where Avro's schemas are, and what they tell."""
+    """The settings of ``AvroConverter``."""
 
     schema_mode: str = setting(
-        "Where the schema of a value is: remote, in a schema registry; or local, before each "
-        "value, which is then an Avro object container file.",
+        "Where the schema of a value is stored: remote, in a schema registry; or local, before "
+        "each value, which is then an Avro object container file.",
         default=_REMOTE,
         validator=ValidString(_REMOTE, _LOCAL),
         importance=Importance.HIGH,
     )
     connect_meta_data: bool = setting(
-        "Whether Avro schemas keep, in properties, what only Kafka Connect's schemas have.",
+        "Whether Avro schemas store the metadata of Kafka Connect's schemas in additional "
+        "properties.",
         default=True,
         importance=Importance.LOW,
     )
     enhanced_avro_schema_support: bool = setting(
-        "Whether texts that were read from an enum are written as one, and the branches of a "
-        "union are called by their full names.",
+        "Whether strings that were read from an enum are written as an enum, and the branches "
+        "of a union have their full names.",
         default=False,
     )
     schemas_cache_config: int = unused_cache("Confluent")
 
 
 class AvroConverter(Converter):
-    """Converts Avro, whose schema is in a schema registry or before each value.
+    """Converts Avro, with the schema in a schema registry or before each value.
 
-    A schema of Kafka Connect's and one of Avro's become each other as in Confluent's
-    converter. All records of a batch get one schema, which holds what theirs hold; it is
-    kept, so a batch of older records has the columns of newer ones.
+    Kafka Connect schemas and Avro schemas are converted as in Confluent's converter. All
+    records of a batch get one schema that includes the fields of all their schemas. This
+    schema is stored, so a batch of older records also has the columns of newer ones.
     """
 
     aliases = ("io.confluent.connect.avro.AvroConverter",)
@@ -288,7 +289,8 @@ class AvroConverter(Converter):
         written = f"to_avro({made}, {literal(json.dumps(engine_tree(type_)))})"
         faults = tuple(
             Fault(
-                condition, literal(f"Invalid value for the Avro schema at {path or 'the top'}")
+                condition,
+                literal(f"Invalid value for the Avro schema at {path or 'the top level'}"),
             )
             for path, condition in unwritable(made, type_)
         )
@@ -296,8 +298,9 @@ class AvroConverter(Converter):
             Fault(
                 condition,
                 literal(
-                    f"The Avro schema does not hold the value at {path or 'the top'} exactly: "
-                    "round it in a transform, as times to milliseconds by date_trunc"
+                    "The Avro schema cannot represent the value at "
+                    f"{path or 'the top level'} exactly: round it in a transform, for example "
+                    "times to milliseconds with date_trunc"
                 ),
             )
             for path, condition in inexact(column, schema, type_, enhanced=enhanced)
@@ -317,7 +320,7 @@ class AvroConverter(Converter):
 
     @property
     def enhanced(self) -> bool:
-        """Whether branches of unions are called by their full names."""
+        """Whether branches of unions have their full names."""
         return self.settings.enhanced_avro_schema_support
 
     @cached_property
@@ -339,7 +342,7 @@ def _name(tree: Any) -> str | None:
 
 
 class _AvroDecoder(ExpressionDecoder):
-    """Reads the values of each schema by itself, and gives all of them one schema."""
+    """Reads the values of each writer schema separately, and converts all to one schema."""
 
     def __init__(self, converter: AvroConverter, framing: Framing) -> None:
         self._converter = converter
@@ -370,8 +373,8 @@ class _AvroDecoder(ExpressionDecoder):
         if not good:
             return Converted(sql_null(target), target, None, tuple(faults))
         self._remember(target)
-        # With an IF around it: Spark would take a bare struct apart, and decode once for each
-        # use of its fields.
+        # The IF keeps Spark from splitting the struct, which would decode the value again for
+        # each use of a field.
         whole = good[0].read()
         if len(good) > 1:
             read = ", ".join(f"'{one.name}', {one.read()}" for one in good)
@@ -398,7 +401,7 @@ class _AvroDecoder(ExpressionDecoder):
 
 @dataclass(frozen=True)
 class _Good:
-    """Values of one schema, read into a column."""
+    """Values of one writer schema, read into a column."""
 
     name: str
     written: Written
@@ -414,7 +417,7 @@ class _Good:
 
     def faults(self, text: str) -> Iterator[Fault]:
         for path, condition in self._overflowing():
-            where = path or "the top"
+            where = path or "the top level"
             message = f"{text}: The number at {where} is out of the range of its type."
             yield Fault(f"({self.ok} AND {condition})", literal(message))
 

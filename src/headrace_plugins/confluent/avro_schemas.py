@@ -1,4 +1,4 @@
-"""Schemas of records as Avro schemas, and back, as Confluent's converter does."""
+"""Converts record schemas to Avro schemas and back, as Confluent's converter does."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 SIMPLE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED = frozenset({"record", "error", "enum", "fixed"})
 MAX_DIGITS = 38
-"""Spark's decimals have no more."""
+"""The maximum precision of Spark's decimals."""
 _DEEP = 60
 
 
 @dataclass(frozen=True)
 class AvroField:
-    """A field of a record; null may be its default."""
+    """A field of a record; ``has_default`` distinguishes a null default from none."""
 
     name: str
     type: AvroType
@@ -52,11 +52,11 @@ class AvroType:
     """An Avro schema.
 
     Args:
-        kind: Avro's word for the type.
+        kind: Avro's name of the type.
         name: The full name of a record, an enum or a fixed.
-        facts: The JSON object that it was given as, with all its properties.
-        fields: A record's.
-        parts: The items of an array, the values of a map, the branches of a union.
+        facts: The JSON object of the schema, with all its properties.
+        fields: The fields of a record.
+        parts: The type of an array's items or a map's values; the branches of a union.
     """
 
     kind: str
@@ -67,13 +67,13 @@ class AvroType:
 
     @property
     def logical(self) -> str | None:
-        """The logical type, if it goes with the type; Avro ignores any other."""
+        """The logical type, if it is valid for the type; Avro ignores others."""
         name = self.facts.get("logicalType")
         return name if name in _LOGICAL_KINDS.get(self.kind, ()) else None
 
     @property
     def optional_part(self) -> AvroType | None:
-        """What a union of null and one other type is, when it is not null."""
+        """The other type of a union of null and one other type, else None."""
         if self.kind != "union" or len(self.parts) != 2:  # noqa: PLR2004 - null and another
             return None
         others = self.branches
@@ -81,22 +81,22 @@ class AvroType:
 
     @property
     def branches(self) -> tuple[AvroType, ...]:
-        """The branches of a union but null."""
+        """The branches of a union except null."""
         return tuple(part for part in self.parts if part.kind != "null")
 
     @property
     def only_part(self) -> AvroType | None:
-        """What a union of one type is."""
+        """The type of a union of only one type, else None."""
         return self.parts[0] if self.kind == "union" and len(self.parts) == 1 else None
 
     @property
     def is_nullable(self) -> bool:
-        """Whether null is a value."""
+        """Whether null is a valid value."""
         return self.kind == "null" or any(part.kind == "null" for part in self.parts)
 
     @property
     def is_entry(self) -> bool:
-        """Whether it is an array that stands for a map whose keys are not texts."""
+        """Whether it is an array that represents a map with keys other than strings."""
         if self.kind != "array" or self.parts[0].kind != "record":
             return False
         entry = self.parts[0]
@@ -106,7 +106,7 @@ class AvroType:
 
     @property
     def digits(self) -> tuple[int, int]:
-        """The precision and the scale of a decimal; precision 38 where it is more."""
+        """The precision, at most 38, and the scale of a decimal."""
         precision = self.facts.get("precision")
         scale = self.facts.get("scale", 0)
         known = precision if isinstance(precision, int) else MAX_DIGITS
@@ -122,9 +122,9 @@ _LOGICAL_KINDS = {
 
 
 def parse_avro(text: str, references: Mapping[str, str] | None = None) -> AvroType:
-    """Parse a schema in JSON, with the texts that it refers to, dependencies first.
+    """Parse a schema in JSON. ``references`` are the schemas it uses, dependencies first.
 
-    Raises RecordError if it is not a schema, or a recursive one, which has no columns.
+    Raises RecordError if the schema is invalid, or recursive, which columns do not support.
     """
     parser = _Parser()
     try:
@@ -141,7 +141,7 @@ class _Parser:
 
     def type(self, tree: Any, space: str, depth: int) -> AvroType:
         if depth > _DEEP:
-            raise RecordError(problem="The Avro schema is too deep.")
+            raise RecordError(problem="The Avro schema is nested too deeply.")
         if isinstance(tree, list):
             parts = tuple(self.type(part, space, depth + 1) for part in tree)
             return AvroType("union", parts=parts)
@@ -164,7 +164,7 @@ class _Parser:
                 if found is None:
                     raise RecordError(problem=f"The Avro schema {full} contains itself.")
                 return found
-        raise RecordError(problem=f"The Avro schema does not say what {name} is.")
+        raise RecordError(problem=f"The Avro schema does not define {name}.")
 
     def _definition(
         self, tree: Mapping[str, Any], kind: str, space: str, depth: int
@@ -178,7 +178,7 @@ class _Parser:
             fields = [self._field(each, inner, depth) for each in tree["fields"]]
             folded = {each.name.lower() for each in fields}
             if len(folded) != len(fields):
-                raise RecordError(problem=f"Fields of {name} differ in nothing but case.")
+                raise RecordError(problem=f"Field names of {name} differ only in case.")
         elif kind == "fixed":
             int(tree["size"])
         else:
@@ -203,11 +203,11 @@ def _full(name: str, space: str) -> str:
 
 
 def engine_tree(type_: AvroType, names: Iterator[int] | None = None) -> Any:
-    """Return a schema with the same bytes, in words that Spark has exact columns for.
+    """Return a schema with the same encoding that Spark maps to exact column types.
 
-    Names are replaced, as Spark needs none; the branches of a union of several types become
-    records of one field ``x``, as Spark would merge some of them; and what is not a
-    logical type to Spark loses that property.
+    Names are replaced, as Spark does not need them. The branches of a union of several types
+    become records with one field ``x``, as Spark would merge some of them. Logical types that
+    Spark does not know are removed.
     """
     names = count() if names is None else names
     own = f"t{next(names)}"
@@ -259,7 +259,7 @@ ENUM = "io.confluent.connect.avro.Enum"
 UNNAMED = "io.confluent.connect.avro.ConnectDefault"
 FIXED_SIZE = "connect.fixed.size"
 LEGACY_PRECISION = 64
-"""What Confluent's converter writes for a Decimal whose precision is not known."""
+"""The precision that Confluent's converter writes for a Decimal of unknown precision."""
 
 _TYPES = {
     "boolean": "boolean",
@@ -284,10 +284,10 @@ _SMALL = frozenset({"int8", "int16"})
 
 
 def connect_of(type_: AvroType, *, enhanced: bool = False) -> Schema:
-    """Return the schema of an Avro type's values.
+    """Return the record schema of an Avro type.
 
-    If ``enhanced``, branches of unions are called by their full names. Raises RecordError where
-    there are no such values, or a default does not fit.
+    If ``enhanced``, the fields of unions are named by the full names of the branches. Raises
+    RecordError if the type is not supported or a default does not fit.
     """
     schema = connect_schema(_Reading(enhanced=enhanced).tree(type_))
     assert schema is not None
@@ -295,7 +295,7 @@ def connect_of(type_: AvroType, *, enhanced: bool = False) -> Schema:
 
 
 def member_name(type_: AvroType, *, enhanced: bool) -> str:
-    """Return what the field for a branch of a union is called."""
+    """Return the name of the field for a branch of a union."""
     if type_.name is None:
         return type_.kind
     return type_.name if enhanced else type_.name.rpartition(".")[2]
@@ -318,7 +318,7 @@ class _Reading:
             return {**self.tree(part), "optional": True}
         names = [member_name(part, enhanced=self._enhanced) for part in type_.branches]
         if not names or len(set(names)) != len(names):
-            raise RecordError(problem=f"A union has branches of one name: {names}.")
+            raise RecordError(problem=f"The branches of a union need different names: {names}.")
         fields = [
             {**self.tree(part), "optional": True, "field": name}
             for name, part in zip(names, type_.branches, strict=True)
@@ -393,7 +393,7 @@ class _Reading:
         return tree
 
     def _default(self, type_: AvroType, value: Any) -> Any:
-        """Return a default as Kafka Connect's JSON has it."""
+        """Return a default in Kafka Connect's JSON form."""
         if value is None:
             return None
         if type_.kind in {"bytes", "fixed"} and isinstance(value, str):
@@ -419,7 +419,7 @@ class _Reading:
         one = type_.only_part or type_.optional_part
         if one is not None:
             return self._default(one, value)
-        # A default is one of the first branch.
+        # The default of a union belongs to its first branch.
         names = [member_name(part, enhanced=self._enhanced) for part in type_.branches]
         first = {names[0]: self._default(type_.branches[0], value)}
         return dict.fromkeys(names) | first
@@ -450,10 +450,11 @@ _LOGICAL_NAMES = {DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-milli
 
 
 def avro_of(schema: Schema, *, enhanced: bool = False, facts: bool = True) -> Any:
-    """Return an Avro schema, as a JSON tree, for values of a schema that are not null.
+    """Return an Avro schema, as a JSON tree, for the non-null values of a schema.
 
-    If ``enhanced``, texts that came from an enum become one again; ``facts`` are properties for
-    what Avro cannot say. Raises RecordError for a name that Avro does not allow.
+    With ``enhanced``, strings that came from an enum become an enum again. With ``facts``,
+    additional properties store what Avro has no syntax for. Raises RecordError for a name that
+    Avro does not allow.
     """
     return _Writing(enhanced=enhanced, facts=facts).base(schema)
 
@@ -468,13 +469,13 @@ class _Writing:
         self._defined: set[str] = set()
 
     def type(self, schema: Schema) -> Any:
-        """Return the type, which allows null where the schema does."""
+        """Return the type, a union with null if the schema is optional."""
         if schema.name == UNION and schema.type is Type.STRUCT:
             return self._union(schema)
         base = self.base(schema)
         if not schema.optional:
             return base
-        # A default is one of the first branch.
+        # The default of a union belongs to its first branch.
         return ["null", base] if schema.default is None else [base, "null"]
 
     def base(self, schema: Schema) -> Any:
@@ -513,10 +514,10 @@ class _Writing:
         return self._with_facts(tree, schema)
 
     def _is_defined(self, name: str, schema: Schema) -> bool:
-        """Return whether a name is defined already; a definition may not come twice."""
+        """Return whether a name is already defined; Avro allows one definition per name."""
         known = self._known.setdefault(name, schema.bare())
         if known != schema.bare():
-            raise RecordError(problem=f"Two different schemas are called {name}.")
+            raise RecordError(problem=f"Two different schemas have the name {name}.")
         defined = name in self._defined
         self._defined.add(name)
         return defined
@@ -569,7 +570,7 @@ class _Writing:
 
     def _with_facts(self, tree: dict[str, Any], schema: Schema) -> dict[str, Any]:
         if self._facts:
-            # A name stands for all that its first use says, which had a default of its own.
+            # Later uses of a name repeat its definition, whose default would not fit them.
             default = None if "name" in tree else _default(schema, schema.default)
             facts: Mapping[str, Any] = {
                 "connect.doc": schema.doc,
@@ -591,7 +592,9 @@ def _logical(schema: Schema) -> dict[str, Any]:
     scale, precision = scale_of(schema.parameters) or 0, precision_of(schema.parameters)
     digits = LEGACY_PRECISION if precision is None else precision
     if not 0 <= scale <= digits:
-        raise RecordError(problem=f"Avro has no decimal of scale {scale} with {digits} digits.")
+        raise RecordError(
+            problem=f"Avro does not support decimals of precision {digits} and scale {scale}."
+        )
     return {"logicalType": "decimal", "precision": digits, "scale": scale}
 
 
@@ -601,7 +604,7 @@ def _check(name: str) -> None:
 
 
 def _default(schema: Schema, value: Any) -> Any:
-    """Return a default as Avro's JSON has it."""
+    """Return a default in Avro's JSON form."""
     if schema.is_logical and schema.name in _LOGICAL_DEFAULTS:
         return None if value is None else _LOGICAL_DEFAULTS[str(schema.name)](schema, value)
     match value:

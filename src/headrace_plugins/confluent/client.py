@@ -1,4 +1,4 @@
-"""Schema registries over HTTP, asked through Confluent's own client, and its keys."""
+"""The client of schema registries over HTTP, based on Confluent's client, and its settings."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 
 
 EMBEDDED = "embedded"
-"""In place of a URL: the registry in this installation's own store."""
+"""Instead of a URL: the registry in this installation's own store."""
 URL_KEY = "schema.registry.url"
 
 
 class RegistrySettings(Settings, group="Schema Registry"):
-    """Where the schema registry is and how to speak to it: by Confluent's names and values."""
+    """The connection to the schema registry, with Confluent's setting names and values."""
 
     schema_registry_url: str = setting(
-        "The schema registry's URLs, with commas between them, tried in order; or embedded, "
+        "The URLs of the schema registry, separated by commas, tried in order; or embedded, "
         "for the registry in this installation's own store.",
         default=EMBEDDED,
         importance=Importance.HIGH,
@@ -60,51 +60,51 @@ class RegistrySettings(Settings, group="Schema Registry"):
         display_name="Schema registry URL",
     )
     schema_registry_request_timeout_ms: int = setting(
-        "How long one request may take, in milliseconds.",
+        "The timeout of a request, in milliseconds.",
         default=30000,
         validator=Range(at_least=1),
         importance=Importance.LOW,
         display_name="Request time-out",
     )
     basic_auth_credentials_source: str = setting(
-        "Where user and password come from: the URL, or basic.auth.user.info.",
+        "The source of user and password: URL, or USER_INFO for basic.auth.user.info.",
         default="URL",
         validator=ValidString("URL", "USER_INFO"),
         display_name="Source of user and password",
     )
     basic_auth_user_info: Password | None = setting(
-        "User and password, with a colon between them; used if basic.auth.credentials.source "
-        "is USER_INFO.",
+        "User and password as user:password. Used if basic.auth.credentials.source is "
+        "USER_INFO.",
         default=None,
         display_name="User and password",
     )
     bearer_auth_credentials_source: str | None = setting(
-        "STATIC_TOKEN to send bearer.auth.token; no token is sent if null.",
+        "STATIC_TOKEN to send bearer.auth.token. By default no token is sent.",
         default=None,
         validator=NullOr(ValidString("STATIC_TOKEN")),
         display_name="Source of the token",
     )
     bearer_auth_token: Password | None = setting(
-        "The token; used if bearer.auth.credentials.source is STATIC_TOKEN.",
+        "The token. Used if bearer.auth.credentials.source is STATIC_TOKEN.",
         default=None,
         display_name="Token",
     )
     schema_registry_ssl_ca_location: str | None = setting(
-        "A PEM file of the certificates to trust; Mozilla's if null.",
+        "A PEM file of trusted certificates; by default Mozilla's.",
         default=None,
         importance=Importance.LOW,
         display_name="Ca location",
         meaning=Meaning.PATH,
     )
     schema_registry_ssl_certificate_location: str | None = setting(
-        "A PEM file of the client's certificate.",
+        "A PEM file with the client's certificate.",
         default=None,
         importance=Importance.LOW,
         display_name="Certificate location",
         meaning=Meaning.PATH,
     )
     schema_registry_ssl_key_location: str | None = setting(
-        "A PEM file of the client's key; the certificate's file if null.",
+        "A PEM file with the client's key; by default the certificate's file.",
         default=None,
         importance=Importance.LOW,
         display_name="Key location",
@@ -117,28 +117,29 @@ class RegistrySettings(Settings, group="Schema Registry"):
         display_name="Key password",
     )
     max_retries: int = setting(
-        "How often each of the URLs is tried again.",
+        "How many times a request to each URL is retried.",
         default=3,
         validator=Range(at_least=0),
         importance=Importance.LOW,
         display_name="Max retries",
     )
     retries_wait_ms: int = setting(
-        "The longest first wait before trying again; it doubles.",
+        "The maximum backoff before the first retry, in milliseconds; it doubles with each "
+        "retry.",
         default=1000,
         validator=Range(at_least=0),
         importance=Importance.LOW,
         display_name="Retries wait ms",
     )
     retries_max_wait_ms: int = setting(
-        "The longest wait before trying again.",
+        "The maximum backoff before any retry, in milliseconds.",
         default=20000,
         validator=Range(at_least=0),
         importance=Importance.LOW,
         display_name="Retries max wait ms",
     )
     latest_cache_ttl_sec: int = setting(
-        "How long a subject's newest version is remembered.",
+        "How long a subject's latest version is cached, in seconds.",
         default=60,
         validator=Range(at_least=0),
         importance=Importance.LOW,
@@ -151,7 +152,7 @@ def client_settings(registry: RegistrySettings) -> dict[str, str | int | float |
     urls = [url.strip() for url in registry.schema_registry_url.split(",") if url.strip()]
     if not urls:
         problem = "No URL is set."
-        raise ConfigError(problem, field=URL_KEY, fix="Give one, or embedded.")
+        raise ConfigError(problem, field=URL_KEY, fix="Set a URL, or embedded.")
     parts = [_split(url) for url in urls]
     settings: dict[str, str | int | float | Password | None] = {
         "url": ",".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" for p in parts),
@@ -173,13 +174,13 @@ def client_settings(registry: RegistrySettings) -> dict[str, str | int | float |
 def _split(url: str) -> SplitResult:
     try:
         found = urlsplit(url)
-        _ = found.port  # which raises when it is no number
+        _ = found.port  # raises if it is not a number
     except ValueError:
         found = SplitResult("", "", "", "", "")
     if found.scheme not in {"http", "https"} or not found.hostname:
-        # The text is not shown: it may hold a password.
-        problem = "A schema registry's URL begins with http:// or https:// and names a host."
-        fix = "Correct it, as in http://registry.example.com:8081."
+        # Without the text, which may contain a password.
+        problem = "A schema registry's URL must begin with http:// or https:// and have a host."
+        fix = "Use a URL such as http://registry.example.com:8081."
         raise ConfigError(problem, field=URL_KEY, fix=fix)
     return found
 
@@ -191,8 +192,8 @@ def _credentials(
     if source is not None:
         token = registry.bearer_auth_token
         if token is None or not token.value.isascii() or not token.value.isprintable():
-            problem = "The token is missing, or is not one line of plain characters."
-            fix = "Give it, or take bearer.auth.credentials.source out."
+            problem = "The token is missing, or is not one line of printable ASCII characters."
+            fix = "Set the token, or remove bearer.auth.credentials.source."
             raise ConfigError(problem, field="bearer.auth.token", fix=fix)
         return {
             "bearer.auth.credentials.source": source,
@@ -203,8 +204,8 @@ def _credentials(
     if registry.basic_auth_credentials_source == "USER_INFO":
         info = registry.basic_auth_user_info
         if info is None or ":" not in info.value:
-            problem = "User and password are missing, or have no colon between them."
-            raise ConfigError(problem, field=user, fix="Write it as user:password.")
+            problem = "User and password are missing, or not separated by a colon."
+            raise ConfigError(problem, field=user, fix="Write user:password.")
         return {user: info}
     for part in parts:
         if part.username is not None:
@@ -214,16 +215,15 @@ def _credentials(
 
 _T = TypeVar("_T")
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
-_DENIED = {401: "does not know this user", 403: "does not let this user do that"}
+_DENIED = {401: "does not accept this user", 403: "does not allow this request by the user"}
 _NO_SUBJECT, _NO_VERSION, _NO_LEVEL = 40401, 40402, 40408
 
 
 class HttpSchemaRegistry:
-    """A SchemaRegistryAdmin over HTTP. See `SchemaRegistry` for what each method does.
+    """A SchemaRegistryAdmin over HTTP. See `SchemaRegistry` for the methods.
 
-    Pickled, it opens new connections where it arrives. What a subject answered to a text is
-    remembered, whatever `normalize` was. An address that cannot be one raises ConfigError,
-    with no secret in it.
+    When unpickled, it opens new connections. The response for a subject and a schema text is
+    cached, regardless of `normalize`. An invalid URL raises ConfigError, without secrets.
     """
 
     def __init__(self, settings: RegistrySettings) -> None:
@@ -231,7 +231,7 @@ class HttpSchemaRegistry:
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Leave connections, locks and answers behind."""
+        """Exclude connections, locks and cached responses."""
         return self._settings
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
@@ -280,7 +280,7 @@ class HttpSchemaRegistry:
         path = f"compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
 
         def check(client: SchemaRegistryClient) -> dict[str, Any]:
-            # The public method does not give the reasons.
+            # The public method does not return the reasons.
             return dict(client._rest_client.post(path, _sent(schema).to_dict()))  # noqa: SLF001
 
         try:
@@ -338,13 +338,13 @@ class HttpSchemaRegistry:
         try:
             return call(client)
         except httpx2.TransportError as error:
-            # Not the error's text: a protocol error shows the headers, and so the token.
-            why = f"{urls} gave {type(error).__name__}"
+            # Without the error's text: a protocol error contains the headers, with the token.
+            why = f"the request to {urls} failed with {type(error).__name__}"
             raise _unavailable(why) from None
         except ConfluentError as error:
             raise _error(error, urls) from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            problem = f"{urls} answered, and not as a schema registry does."
+            problem = f"{urls} does not respond like a schema registry."
             raise SchemaRegistryError(problem, fix=f"Check {URL_KEY}.") from None
 
     def _connected(self) -> SchemaRegistryClient:
@@ -353,7 +353,9 @@ class HttpSchemaRegistry:
                 SchemaRegistryClient,
             )
         except ImportError:
-            problem = "Schema registries at a URL need Confluent's client, which is missing."
+            problem = (
+                "Schema registries at a URL need Confluent's client, which is not installed."
+            )
             raise SetupError(problem, fix="Install headrace[confluent].") from None
         with self._lock:
             if self._opened is None:
@@ -364,7 +366,7 @@ class HttpSchemaRegistry:
                 try:
                     self._opened = SchemaRegistryClient(shown)
                 except (OSError, ValueError) as error:  # SSLError is an OSError
-                    problem = f"The certificates cannot be used: {type(error).__name__}."
+                    problem = f"The certificates are not usable: {type(error).__name__}."
                     fix = "Check the files and the key's password."
                     raise ConfigError(problem, field="schema.registry.ssl", fix=fix) from None
             return self._opened
@@ -373,23 +375,24 @@ class HttpSchemaRegistry:
 def open_registry(
     settings: RegistrySettings, embedded: RuntimeRegistry | None
 ) -> SchemaRegistry:
-    """Return the registry that settings name; nothing is sent yet.
+    """Return the registry that the settings specify, without connecting to it.
 
-    The embedded one, as the context has it, serves the Python workers of one machine; on a
-    cluster use a URL. Raises ConfigError for a value that does not fit, or where there is none.
+    The embedded registry, from the context, can be used by Python workers of the same machine;
+    on a cluster use a URL. Raises ConfigError for an invalid setting, or if the settings
+    specify the embedded registry and there is none.
     """
     if settings.schema_registry_url.strip().lower() != EMBEDDED:
         return HttpSchemaRegistry(settings)
     if not isinstance(embedded, SchemaRegistry):
         problem = "No embedded schema registry is available here."
-        fix = "Give the URL of a schema registry."
+        fix = "Set the URL of a schema registry."
         raise ConfigError(problem, field=URL_KEY, fix=fix)
     return embedded
 
 
 def _unavailable(why: str) -> RetriableError:
-    problem = f"The schema registry cannot serve: {why}."
-    fix = "Check that it runs and can be reached from here."
+    problem = f"The schema registry is not available: {why}."
+    fix = "Check that it runs and that this machine can reach it."
     return RetriableError(problem, fix=fix, field=URL_KEY)
 
 
@@ -397,18 +400,20 @@ def _error(error: ConfluentError, urls: str) -> SchemaRegistryError | RetriableE
     status, text = error.http_status_code, error.error_message
     code = error.error_code if error.error_code and error.error_code > 0 else status
     if status in _BUSY:
-        return _unavailable(f"{urls} answered {status}")
+        return _unavailable(f"{urls} returned status {status}")
     if status in _DENIED:
         problem = f"{urls} {_DENIED[status]}."
         fix = "Check the user, password or token."
         return RegistryRefusedError(problem, error_code=code, fix=fix)
     if status == 409:  # noqa: PLR2004 - Conflict
-        return IncompatibleSchemaError(text, fix="Change the schema, or the level.")
-    if str(code).startswith("404") and code != status:  # or the URL leads elsewhere
+        return IncompatibleSchemaError(
+            text, fix="Change the schema or the compatibility level."
+        )
+    if str(code).startswith("404") and code != status:  # a plain 404 means a wrong URL
         return SchemaNotFoundError(text, error_code=code)
     if code == InvalidSchemaError.usual_error_code:
         return InvalidSchemaError(text, error_code=code)
-    return RegistryRefusedError(text or f"{urls} answered {status}.", error_code=code)
+    return RegistryRefusedError(text or f"{urls} returned status {status}.", error_code=code)
 
 
 def _sent(schema: SchemaText) -> Schema:

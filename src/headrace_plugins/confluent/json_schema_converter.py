@@ -1,4 +1,4 @@
-"""JSON whose JSON Schema is in a registry, as Confluent's converter reads and writes it."""
+"""The converter of JSON with a JSON Schema, compatible with Confluent's JsonSchemaConverter."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ _NULL = {"type": "null"}
 
 
 def json_schema_text(schema: Schema, *, additional: bool) -> str:
-    """Return the JSON Schema of values, which are never null.
+    """Return the JSON Schema of the non-null values of a schema.
 
-    If ``additional``, objects may have properties that are not named.
+    If ``additional``, objects may have additional properties.
     """
     return compact(_Writing(additional).whole(schema.replaced(optional=False)))
 
@@ -134,7 +134,7 @@ class _Writing:
 
 @dataclass(frozen=True)
 class SchemaJsonWriter(JsonWriter):
-    """Writes values as the JSON that a JSON Schema is about."""
+    """Writes values in the form that their JSON Schema describes."""
 
     @override
     def _struct(self, sql: str, schema: Schema, depth: int) -> str:
@@ -161,28 +161,28 @@ class SchemaJsonWriter(JsonWriter):
 
 
 class JsonSchemaSettings(RemoteSettings, DecimalSettings, ConverterSettings, group="Schemas"):
-    """What JSON Schemas allow."""
+    """The settings of ``JsonSchemaConverter``."""
 
     object_additional_properties: bool = setting(
-        "Whether the schemas that are written allow objects to have more properties; where "
-        "they do not, fields can be added compatibly.",
+        "Whether written schemas allow additional properties in objects. If they do not, "
+        "fields can be added compatibly.",
         default=True,
     )
     use_optional_for_nonrequired: bool = setting(
-        "Whether a property that is not required may be missing; if not, a value that lacks "
-        "it is refused.",
+        "Whether a property that is not required may be missing. If false, values without "
+        "the property are rejected.",
         default=False,
     )
     schemas_cache_size: int = unused_cache("Confluent")
 
 
 class JsonSchemaConverter(Converter):
-    """Converts JSON whose schema, a JSON Schema, is in a schema registry.
+    """Converts JSON with a JSON Schema in a schema registry.
 
-    All types of records are kept: what JSON Schema has no word for stands beside it in
-    Confluent's ``connect.type`` and its like. Of a schema that another wrote a ``oneOf`` or
-    ``anyOf`` becomes a struct with a field for each choice, unless it only adds null.
-    Needs the extra `headrace[confluent]`.
+    Preserves all types: Confluent's properties, such as ``connect.type``, store what JSON
+    Schema has no syntax for. In schemas of other producers, a ``oneOf`` or ``anyOf`` becomes a
+    struct with a field for each choice, unless it only adds null. Needs the extra
+    `headrace[confluent]`.
     """
 
     aliases = ("io.confluent.connect.json.JsonSchemaConverter",)
@@ -227,7 +227,7 @@ class JsonSchemaConverter(Converter):
 def _reader(
     writer: WriterSchema, *, optional_unless_required: bool, decimals_as_text: bool
 ) -> _Reader:
-    # It needs the extra, and this plugin is listed without it.
+    # This import needs the extra, but the plugin must be listed without it.
     from headrace_plugins.confluent.json_schema_reading import (  # noqa: PLC0415
         schema_of_json_schema,
     )

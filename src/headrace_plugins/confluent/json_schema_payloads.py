@@ -1,8 +1,8 @@
-"""JSON that fits a JSON Schema, as Kafka Connect's own converter writes the same values.
+"""Converts JSON that follows a JSON Schema to the form of Kafka Connect's JSON converter.
 
-The two differ in unions, which JSON Schema writes as the value alone, and in maps whose keys
-are not strings, which it writes as objects of a key and a value. The words of JSON Schemas that
-Confluent's converter writes are here too.
+The two differ in unions, which JSON Schema writes as the plain value, and in maps with keys
+other than strings, which it writes as objects with a key and a value. The property names that
+Confluent's converter writes into JSON Schemas are also defined here.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ CONNECT_PARAMETERS = "connect.parameters"
 
 NAMESPACE = "io.confluent.connect.json"
 UNION = f"{NAMESPACE}.OneOf"
-"""The name of a struct of which one field has a value: that of a oneOf or an anyOf."""
+"""The name of the struct for a oneOf or an anyOf: only one of its fields has a value."""
 ENUM = f"{NAMESPACE}.Enum"
-"""The parameter of a text that is one of those in the parameters that begin with it."""
+"""The parameter that marks a string as an enum, and the prefix of those with its symbols."""
 
 KEY, VALUE = "key", "value"
-"""The members of the objects that stand for the entries of a map whose keys are not texts."""
+"""The members of the objects for the entries of a map with keys other than strings."""
 
 NUMBERS: Mapping[Type, str] = {
     **dict.fromkeys((Type.INT8, Type.INT16, Type.INT32, Type.INT64), "integer"),
     **dict.fromkeys((Type.FLOAT32, Type.FLOAT64), "number"),
 }
-"""JSON Schema's types of numbers; ``connect.type`` is the name of the type in small letters."""
+"""JSON Schema's types of numbers; ``connect.type`` is the lowercase name of the type."""
 
 
 def union_field(number: int) -> str:
@@ -45,12 +45,12 @@ def union_field(number: int) -> str:
 
 
 def is_union(schema: Schema) -> bool:
-    """Return whether a value is that of one of the struct's fields."""
+    """Return whether a struct represents a union: a oneOf or an anyOf."""
     return schema.type is Type.STRUCT and schema.name == UNION
 
 
 def is_object(schema: Schema) -> bool:
-    """Return whether a map is an object, and not a list of its entries."""
+    """Return whether JSON Schema writes a map as an object, not as a list of entries."""
     keys = schema.key_schema
     return keys is not None and keys.type is Type.STRING and not keys.optional
 
@@ -66,7 +66,7 @@ _PAYLOAD_KINDS: Mapping[Type, tuple[type, ...]] = {
 
 
 def is_apart(schema: Schema) -> bool:
-    """Return whether the JSON of values has to be changed by `payload`."""
+    """Return whether `payload` must convert the JSON of values."""
     if is_union(schema) or (schema.key_schema is not None and not is_object(schema)):
         return True
     parts = (schema.key_schema, schema.value_schema, *(f.schema for f in schema.fields))
@@ -74,10 +74,10 @@ def is_apart(schema: Schema) -> bool:
 
 
 def payload(schema: Schema, tree: Any) -> Any:
-    """Return a JSON value in the form of Kafka Connect's JSON converter.
+    """Convert a JSON value to the form of Kafka Connect's JSON converter.
 
-    What does not fit the schema is left as it is, for the reader of that form to refuse. Raises
-    RecordError where no member of a union fits.
+    Parts that do not fit the schema stay unchanged; the reader of that form rejects them.
+    Raises RecordError if no member of a union fits.
     """
     if tree is None:
         return None
@@ -107,7 +107,7 @@ def _of_map(schema: Schema, keys: Schema, values: Schema, tree: Any) -> Any:
 
 
 def _of_union(schema: Schema, tree: Any) -> dict[str, Any]:
-    """Choose the first member that fits, and of objects the one that knows most names."""
+    """Choose the first member that fits; for objects, the one with the most matching names."""
     best, known = None, -1
     for field in schema.fields:
         if field.schema.type is Type.STRUCT:

@@ -1,4 +1,4 @@
-"""Reads JSON Schemas as schemas of records, as Confluent's converter does."""
+"""Converts JSON Schemas to record schemas, as Confluent's converter does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAMED: Mapping[str, Type] = {
         *(Type.FLOAT32, Type.FLOAT64, Type.BYTES),
     )
 }
-# What a schema is about when it does not say so.
+# The keywords that imply a type if a schema does not specify one.
 _HINTS: Mapping[str, tuple[str, ...]] = {
     "object": ("properties", "required", "additionalProperties", "patternProperties"),
     "array": ("items", "minItems", "maxItems", "uniqueItems"),
@@ -51,9 +51,9 @@ _HINTS: Mapping[str, tuple[str, ...]] = {
 def schema_of_json_schema(
     text: str, references: Mapping[str, str], *, optional_unless_required: bool
 ) -> Schema:
-    """Return the schema of the values of a JSON Schema, given the texts it refers to, by name.
+    """Return the record schema of a JSON Schema; ``references`` are the texts it uses, by name.
 
-    Raises RecordError, with the place, for values that no schema of records describes.
+    Raises RecordError, with the path, for a schema that record schemas cannot express.
     """
     try:
         raw = json.loads(text)
@@ -85,7 +85,7 @@ def _draft(raw: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Node:
-    """A JSON Schema inside another, with what its references mean."""
+    """A JSON Schema inside another, with the resolver of its references."""
 
     raw: Any
     resolver: Any
@@ -97,20 +97,22 @@ class _Node:
         return replace(self, raw=raw, path=path)
 
     def target(self) -> _Node:
-        """Follow references. Raises RecordError where they lead back to where they stand."""
+        """Follow references. Raises RecordError if they are recursive."""
         node = self
         while isinstance(node.raw, Mapping) and isinstance(node.raw.get("$ref"), str):
             found = node.resolver.lookup(node.raw["$ref"])
             if id(found.contents) in node.around:
-                raise self.refused(problem="It contains itself; Spark has no recursive types.")
+                raise self.refused(
+                    problem="The schema contains itself; Spark has no recursive types."
+                )
             around = (*node.around, id(found.contents))
             node = replace(node, raw=found.contents, resolver=found.resolver, around=around)
         if not isinstance(node.raw, Mapping) or not node.raw:
-            raise self.refused(problem="It does not say what its values are.")
+            raise self.refused(problem="The schema does not describe its values.")
         return node
 
     def value_of(self, name: str, kind: type) -> Any:
-        """Return what stands under a keyword, None unless it is of a type."""
+        """Return the value of a keyword; None if it is not of the given type."""
         value = self.raw.get(name)
         return value if type(value) is kind else None
 
@@ -145,9 +147,7 @@ class _Reading:
             return self._choice(node, choices, optional=optional)
         found = _KINDS.get(kinds[0]) if kinds else None
         if found is None:
-            raise node.refused(
-                problem=f"No type of records is that of {kinds or 'its values'}."
-            )
+            raise node.refused(problem=f"There is no record type for {kinds or 'its values'}.")
         return self._finished(node, found(self, node), optional=optional)
 
     def _kinds(self, node: _Node) -> list[str]:
@@ -174,7 +174,7 @@ class _Reading:
         return self._finished(node, Schema.struct(fields, name=UNION), optional=optional)
 
     def _all(self, node: _Node, parts: Sequence[_Node], *, optional: bool) -> Schema:
-        """Read the part that says most; Confluent's takes the last, and choices first."""
+        """Read the most specific part: choices first; the last of several, as Confluent's."""
         reached = [part.target() for part in parts]
         for words in (("oneOf", "anyOf", "allOf"), ("enum",), ("type",), ()):
             found = [part for part in reached if not words or part.raw.keys() & set(words)]
@@ -182,10 +182,10 @@ class _Reading:
                 own = {key: value for key, value in node.raw.items() if key != "allOf"}
                 last = replace(found[-1], raw={**own, **found[-1].raw})
                 return self.schema(last, optional=optional)
-        raise node.refused(problem="Its allOf is empty.")
+        raise node.refused(problem="The allOf is empty.")
 
     def _properties(self, node: _Node) -> dict[str, tuple[_Node, bool]]:
-        """Return the properties of an object and whether each is required, also in allOf."""
+        """Return an object's properties, including allOf's, and whether each is required."""
         if node.raw.get(CONNECT_TYPE) == "map":
             return {}
         found: dict[str, tuple[_Node, bool]] = {}
@@ -225,7 +225,7 @@ class _Reading:
         values = node.value_of("additionalProperties", dict)
         if values is None:
             raise node.refused(
-                problem="An object without properties has nothing to become a column."
+                problem="An object without properties cannot be converted to a column."
             )
         return Schema.map(Schema.string(), self.schema(node.inner(values, "{}")))
 
@@ -250,7 +250,7 @@ class _Reading:
         return Schema(Type.BOOLEAN)
 
     def _finished(self, node: _Node, bare: Schema, *, optional: bool) -> Schema:
-        """Add what a JSON Schema says besides."""
+        """Add the metadata of a JSON Schema: name, version, doc, parameters and default."""
         parameters = {
             str(name): str(value)
             for name, value in (node.value_of(CONNECT_PARAMETERS, dict) or {}).items()

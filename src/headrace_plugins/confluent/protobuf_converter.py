@@ -1,4 +1,4 @@
-"""Protobuf whose schema is in a registry, as Confluent's converter reads and writes it."""
+"""The Protobuf converter, compatible with Confluent's ProtobufConverter."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _BYTES = Schema.bytes(optional=True)
 
 
 class ProtobufSettings(ProtoOptions, RemoteSettings, ConverterSettings):
-    """How Protobuf's schemas are made and read."""
+    """The settings of ``ProtobufConverter``."""
 
 
 class ProtobufConverter(Converter):
-    """Converts Protobuf whose schema is in a schema registry.
+    """Converts Protobuf with the schema in a schema registry.
 
-    A schema of Kafka Connect's and one of Protobuf's become each other as in Confluent's
-    converter. Needs the extra `headrace[protobuf]`.
+    Kafka Connect schemas and Protobuf schemas are converted as in Confluent's converter. Needs
+    the extra `headrace[protobuf]`.
     """
 
     aliases = ("io.confluent.connect.protobuf.ProtobufConverter",)
@@ -87,7 +87,7 @@ class ProtobufConverter(Converter):
         )
 
     def _writer(self, schema: Schema) -> RecordWriter:
-        # They need the extra, and this plugin is listed without it.
+        # These imports need the extra, but the plugin must be listed without it.
         from headrace_plugins.confluent.protobuf_payloads import (  # noqa: PLC0415
             RecordWriter,
         )

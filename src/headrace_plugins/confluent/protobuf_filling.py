@@ -1,4 +1,4 @@
-"""Protobuf messages of the values in Arrow arrays, and which field each column fills."""
+"""Writes the values of Arrow arrays into Protobuf messages, a column into each field."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 Natives = Callable[[pa.Array], Sequence[Any]]
-"""Gives values as a message takes them, None for null."""
+"""Converts an array to Python values that a message accepts, with None for null."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Messages to write into, each with the row that it belongs to.
+    """Messages to write into, each with its row.
 
     Args:
-        messages: What to write into.
-        rows: The row of each.
-        faults: Why a value of a row does not fit.
+        messages: The messages.
+        rows: The row number of each message.
+        faults: Collects error messages by row.
     """
 
     messages: Sequence[Any]
@@ -48,25 +48,25 @@ class Targets:
     faults: dict[int, str]
 
     def fail(self, place: int, why: str) -> None:
-        """Say why the value for a message does not fit."""
+        """Record why the value for a message does not fit."""
         self.faults[self.rows[place]] = why
 
     def within(self, places: Sequence[int], messages: Sequence[Any]) -> Targets:
-        """Return messages that are parts of those at these places."""
+        """Return targets for ``messages``, which are parts of the messages at ``places``."""
         return Targets(messages, [self.rows[place] for place in places], self.faults)
 
 
 class Filler(ABC):
-    """Writes values into messages, or into a field of theirs."""
+    """Writes values into messages, or into a field of messages."""
 
     @abstractmethod
     def fill(self, to: Targets, values: pa.Array) -> None:
-        """Write a value into each message; where one is null nothing is written."""
+        """Write a value into each message; skip nulls."""
 
 
 @dataclass(frozen=True)
 class SetField(Filler):
-    """Sets a field that is not a message."""
+    """Sets a scalar field."""
 
     name: str
     natives: Natives
@@ -89,7 +89,7 @@ class SetField(Filler):
 
 @dataclass(frozen=True)
 class FillField(Filler):
-    """Fills a field that is a message."""
+    """Fills a message field."""
 
     name: str
     filler: Filler
@@ -110,7 +110,7 @@ class FillField(Filler):
 
 @dataclass(frozen=True)
 class AddItems(Filler):
-    """Adds to a field with any number of values."""
+    """Adds items to a repeated field."""
 
     name: str
     item: Natives | Filler
@@ -140,7 +140,7 @@ class AddItems(Filler):
 
 @dataclass(frozen=True)
 class PutEntries(Filler):
-    """Puts entries into a map."""
+    """Puts entries into a map field."""
 
     name: str
     key: Natives
@@ -170,7 +170,7 @@ class PutEntries(Filler):
 
 @dataclass(frozen=True)
 class AddEntries(Filler):
-    """Adds the entries of a map whose keys cannot be keys of Protobuf's maps."""
+    """Adds the entries of a map with keys that Protobuf's maps do not support."""
 
     name: str
     key: Filler
@@ -187,7 +187,7 @@ class AddEntries(Filler):
 
 @dataclass(frozen=True)
 class FillChoice(Filler):
-    """Sets one of the fields of a `oneof`, from a struct of which one field is not null."""
+    """Sets one field of a `oneof`, from a struct with exactly one field that is not null."""
 
     members: Sequence[Filler]
     path: str
@@ -199,18 +199,18 @@ class FillChoice(Filler):
         columns = values.drop_null().flatten()
         for place, count in enumerate(_present(columns, len(places))):
             if count != 1:
-                own.fail(place, f"{count} fields are given, and not one, at {self.path}")
+                own.fail(place, f"Expected exactly one field, got {count}, at {self.path}")
         for member, column in zip(self.members, columns, strict=True):
             member.fill(own, column)
 
 
 @dataclass(frozen=True)
 class FillMessage(Filler):
-    """Writes structs, none of them null, each part of which is for a field of theirs.
+    """Writes structs, none of them null, field by field.
 
     Args:
-        parts: One for each field.
-        choices: Sets of fields, by their places, of which one may be given.
+        parts: One filler for each field.
+        choices: Groups of field positions; at most one field of a group may be set.
     """
 
     parts: Sequence[Filler]
@@ -222,7 +222,7 @@ class FillMessage(Filler):
         for choice in self.choices:
             for place, count in enumerate(_present([columns[c] for c in choice], len(to.rows))):
                 if count > 1:
-                    to.fail(place, "Several fields of a oneof are given")
+                    to.fail(place, "More than one field of a oneof is set")
         for part, column in zip(self.parts, columns, strict=True):
             part.fill(to, column)
 
@@ -231,7 +231,7 @@ class FillLogical(Filler):
     """Writes values of a logical type, none of them null, into their messages."""
 
     def __init__(self, schema: Schema, path: str) -> None:
-        """Take the type's schema."""
+        """Create a filler for the logical type of ``schema``."""
         self._fill = message_filler(schema)
         self._path = path
 
@@ -246,9 +246,9 @@ class FillLogical(Filler):
 
 
 def natives(values: pa.Array) -> list[Any]:
-    """Return values as Python has them, dates and times as numbers, None for null.
+    """Return Python values, with numbers for dates and times and None for null.
 
-    By way of NumPy, as ``to_pylist`` takes several times as long.
+    Converts through NumPy, as ``to_pylist`` takes several times as long.
     """
     if pa.types.is_date32(values.type):
         values = values.view(pa.int32())
@@ -264,7 +264,8 @@ def natives(values: pa.Array) -> list[Any]:
         try:
             made = values.to_numpy(zero_copy_only=False).tolist()
         except (UnicodeDecodeError, pa.ArrowException):
-            # Spark has texts that are none; messages take bytes for a text if they are one.
+            # Spark's strings can be invalid UTF-8. Messages accept bytes for a string and check
+            # their encoding.
             made = natives(values.cast(pa.binary()))
     else:
         made = values.to_pylist()
@@ -272,7 +273,7 @@ def natives(values: pa.Array) -> list[Any]:
 
 
 def unsigned(values: pa.Array) -> list[Any]:
-    """Return numbers with the same bits: Kafka Connect has no type for unsigned ones."""
+    """Return the unsigned numbers with the same bits: Kafka Connect has no unsigned types."""
     return natives(values.view(pa.uint64()))
 
 
@@ -289,7 +290,7 @@ def _nulls(values: pa.Array) -> list[int]:
 
 
 def _entries(maps: pa.Array) -> tuple[list[int], pa.Array, pa.Array]:
-    """Return to which map each entry belongs, and all keys and values."""
+    """Return the position of each entry's map, and all keys and values."""
     offsets = maps.drop_null().offsets.to_pylist()
     owners = [
         place
@@ -301,7 +302,7 @@ def _entries(maps: pa.Array) -> tuple[list[int], pa.Array, pa.Array]:
 
 
 def _present(columns: Sequence[pa.Array], rows: int) -> list[int]:
-    """Return how many of the columns have a value in each row."""
+    """Return for each row how many columns have a value."""
     total = pa.repeat(pa.scalar(0, pa.int64()), rows)
     for column in columns:
         total = pc.add(total, column.is_valid().cast(pa.int64()))
@@ -326,7 +327,7 @@ _MESSAGES = {schema.name: name for name, schema in LOGICAL.items()} | {DECIMAL: 
 
 
 def record_filler(schema: Schema, type_: ProtoType, options: ProtoOptions) -> Filler:
-    """Return what writes records into messages. Raises RecordError where they do not fit."""
+    """Return a filler of messages from records. Raises RecordError if they do not fit."""
     return _Planning(options).message(schema, type_, "")
 
 
@@ -358,7 +359,10 @@ class _Planning:
             parts.append(part)
         lacking = [field.name for field in type_.fields if field.required and field not in used]
         if lacking:
-            problem = f"The records lack {', '.join(lacking)}, which {type_.name} requires."
+            problem = (
+                f"The records do not have the fields {', '.join(lacking)}, which "
+                f"{type_.name} requires."
+            )
             raise RecordError(problem=problem)
         oneofs = dict.fromkeys(field.oneof for field in alone.values() if field.oneof)
         choices = [[at for at, field in alone.items() if field.oneof == one] for one in oneofs]
@@ -370,7 +374,7 @@ class _Planning:
         own = scrubbed(name) if self._options.scrubs else name
         field = type_.field(own)
         if field is None:
-            problem = f"The Protobuf message {type_.name} lacks the field {own}."
+            problem = f"The Protobuf message {type_.name} does not have the field {own}."
             raise RecordError(problem=problem)
         return self._part(schema, field, _at(path, name)), field
 

@@ -1,8 +1,8 @@
-"""What follows the head of a value: the indexes of its message in a file, and the message.
+"""Reads and writes Protobuf payloads: the indexes of the message in its file, and the message.
 
 docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop. Spark's own
-from_protobuf is not used: it is in a jar that is not locked, gives nulls in all columns for
-bytes that it cannot read, without a cause, and keeps several entries of a map with one key.
+from_protobuf is not used: it is in a jar that is not locked, returns nulls in all columns for
+bytes that it cannot parse, without a cause, and keeps duplicate keys in a map.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _SMALL = {Type.INT8: 1 << 7, Type.INT16: 1 << 15}
 
 
 def record_column(type_: ProtoType, schema: Schema, options: ProtoOptions) -> Column:
-    """Return what makes an array of messages, whose schema ``connect_of`` gave.
+    """Return a function that converts messages to an array; ``schema`` is from ``connect_of``.
 
-    It takes the messages, the number of each one's row, and where to say why a row is bad:
-    what it gives for that row means nothing.
+    The function takes the messages, their row numbers, and a dict for the errors by row. The
+    value of a row with an error is undefined.
     """
     columns = _Columns(options)
     if schema.type is Type.STRUCT:
@@ -99,7 +99,7 @@ class _Columns:
         return column
 
     def field(self, field: ProtoField, schema: Schema, path: str) -> Column:
-        """Return what makes an array of a field's values."""
+        """Return a function that converts the values of a field to an array."""
         get, where = self._getter(field, schema), f"{path}.{field.name}".strip(".")
         if field.repeated and schema.value_schema is not None:
             item = self._value(field.type, schema.value_schema, where)
@@ -118,14 +118,14 @@ class _Columns:
             return lambda messages: [
                 get(each) if each.HasField(name) else None for each in messages
             ]
-        # What is not there is read as zero, so that of any other value it need not be asked.
+        # A missing field is read as zero, so HasField is only needed for zeros.
         return lambda messages: [
             value if value or each.HasField(name) else None
             for value, each in zip(map(get, messages), messages, strict=True)
         ]
 
     def _is_always_there(self, field: ProtoField, schema: Schema) -> bool:
-        """Return whether a field that was not written has its default."""
+        """Return whether a missing field is read as its default, not as null."""
         if not field.present:
             return True
         if field.oneof is not None or schema.is_logical:
@@ -163,7 +163,7 @@ class _Columns:
         def pairs(present: Any) -> list[tuple[Any, Any]]:
             if type_.native:
                 return list(present.items())
-            # Of entries with one key the last is meant, as in Protobuf's own maps.
+            # Of entries with equal keys the last one wins, as in Protobuf's own maps.
             both = zip(get_key(present), get_value(present), strict=True)
             return list({_same(pair[0]): pair for pair in both}.values())
 
@@ -177,12 +177,12 @@ def _unwrapped(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _same(key: Any) -> Any:
-    """Return what is equal for equal keys."""
+    """Return a hashable value that is equal for equal keys."""
     return key.SerializeToString(deterministic=True) if hasattr(key, "ListFields") else key
 
 
 class _Names(dict[int, str]):
-    """The names of an enum's values; of several for one number the first."""
+    """The names of an enum's values by number; the first of several names for a number."""
 
     def __init__(self, type_: ProtoType) -> None:
         symbols = list(type_.symbols.items())
@@ -190,7 +190,7 @@ class _Names(dict[int, str]):
         self._name = type_.short_name
 
     def __missing__(self, number: int) -> str:
-        # As Protobuf's Java library calls it.
+        # The same name as in Protobuf's Java library.
         return f"UNKNOWN_ENUM_VALUE_{self._name}_{number}"
 
 
@@ -203,7 +203,7 @@ def _struct(
 
 
 def _spread(array: pa.Array, places: Sequence[int], size: int) -> pa.Array:
-    """Return an array with nulls between its values."""
+    """Return an array of a size with the values at these places, and nulls elsewhere."""
     indices: list[int | None] = [None] * size
     for number, place in enumerate(places):
         indices[place] = number
@@ -213,7 +213,7 @@ def _spread(array: pa.Array, places: Sequence[int], size: int) -> pa.Array:
 def _scalar(type_: ProtoType, schema: Schema, path: str) -> Column:
     arrow, name = to_arrow_type(schema), schema.type
     if type_.kind in {"uint64", "fixed64"}:
-        # Kafka Connect has no type for them, and Confluent's converter takes their bits.
+        # Kafka Connect has no unsigned types; Confluent's converter reinterprets the bits.
         return lambda values, _, __: pa.array(values, pa.uint64()).view(arrow)
     limit = _SMALL.get(name)
     if limit is None:
@@ -221,7 +221,7 @@ def _scalar(type_: ProtoType, schema: Schema, path: str) -> Column:
 
     def small(value: int) -> int:
         if not -limit <= value < limit:
-            problem = f"{value} is not of type {name.value}"
+            problem = f"{value} is out of the range of {name.value}"
             raise ValueError(problem)
         return value
 
@@ -229,7 +229,7 @@ def _scalar(type_: ProtoType, schema: Schema, path: str) -> Column:
 
 
 def _checked(read: Callable[[Any], Any], arrow: pa.DataType, path: str) -> Column:
-    """Return what makes an array of what ``read`` gives, which may raise ValueError."""
+    """Return a function that converts values with ``read``, which may raise ValueError."""
     plain = pa.int64() if pa.types.is_timestamp(arrow) else arrow
     plain = pa.int32() if pa.types.is_date32(arrow) else plain
 
@@ -286,16 +286,16 @@ def _offsets(values: Sequence[Any]) -> pa.Array:
 
 
 RESULT = "struct<bytes: binary, problem: string>"
-"""What a writer gives, as Spark has it."""
+"""The Spark type of a writer's result."""
 
 _RESULT = pa.struct([("bytes", pa.binary()), ("problem", pa.string())])
 _FIRST = b"\x00"
-"""The first message of a file, in short."""
+"""The short form of the indexes of a file's first message."""
 _MORE, _BITS, _LONGEST = 0x80, 7, 5
 
 
 def index_bytes(path: Sequence[int]) -> bytes:
-    """Return what goes before a message that is at these indexes of its file."""
+    """Return the bytes that precede a message with these indexes in its file."""
     if list(path) == [0]:
         return _FIRST
     return b"".join(_varint(each << 1) for each in (len(path), *path))
@@ -310,9 +310,9 @@ def _varint(number: int) -> bytes:
 
 
 def split_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the indexes at the start of a payload, and how many bytes they take.
+    """Return the indexes at the start of a payload, and their size in bytes.
 
-    Raises ValueError where there are none.
+    Raises ValueError if there are none.
     """
     size, at = _number(payload, 0)
     if size == 0:
@@ -325,7 +325,7 @@ def split_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _number(payload: bytes, at: int) -> tuple[int, int]:
-    """Return a whole number in zig-zag varint form, and where it ends."""
+    """Return a non-negative number in zig-zag varint encoding, and its end position."""
     number = 0
     for place, byte in enumerate(payload[at : at + _LONGEST]):
         number |= (byte & (_MORE - 1)) << (_BITS * place)
@@ -333,19 +333,19 @@ def _number(payload: bytes, at: int) -> tuple[int, int]:
             if number & 1:
                 break
             return number >> 1, at + place + 1
-    problem = "the value does not say which message of its schema it is"
+    problem = "the value has no valid message index"
     raise ValueError(problem)
 
 
 @dataclass(frozen=True)
 class PayloadReader:
-    """Reads what follows the heads, of non-null values of one schema."""
+    """Reads the payloads after the heads, of non-null values of one schema."""
 
     files: bytes
     options: ProtoOptions
 
     def __call__(self, payloads: pa.Array) -> Decoded:
-        """Return the values of messages, those of each in a group of their own."""
+        """Return the decoded values, with a group for each message type."""
         faults: dict[int, str] = {}
         groups = []
         for path, rows, bodies in _by_message(payloads, faults):
@@ -401,11 +401,11 @@ class _Reading:
         except DecodeError:
             return self._good(bodies, rows, faults)
         for row, unknown in zip(rows, map(UnknownFieldSet, messages), strict=True):
-            # Of another type than the schema says: the field itself would be its default.
+            # A known field number with another wire type: the field would be read as default.
             if unknown and any(
                 unknown[place].field_number in self.numbers for place in range(len(unknown))
             ):
-                faults[row] = "a field has another type than its schema says"
+                faults[row] = "a field has another type than in its schema"
         return messages, rows
 
     def _good(
@@ -429,7 +429,7 @@ class _Reading:
         try:
             return self.column(messages, rows, faults)
         except (ValueError, pa.ArrowException):
-            pass  # such as a text of Protobuf 2 that is no UTF-8: whose it is is not said
+            pass  # such as a Protobuf 2 string that is not UTF-8; find its row below
         parts = []
         for message, row in zip(messages, rows, strict=True):
             try:
@@ -453,13 +453,13 @@ def _reading(files: bytes, path: tuple[int, ...], options: ProtoOptions) -> _Rea
 
 @dataclass(frozen=True)
 class RecordWriter:
-    """Writes values of a schema, with what goes before them.
+    """Serializes values of a schema, with their heads and message indexes.
 
     Args:
-        files: The schema to write with, as ``compile_proto`` gives it.
-        path: The indexes of the message in it.
+        files: The Protobuf schema, from ``compile_proto``.
+        path: The indexes of the message in the schema.
         schema: The schema of the values.
-        options: How it is written.
+        options: The options of the conversion.
         head: The head of the values.
     """
 
@@ -470,11 +470,11 @@ class RecordWriter:
     head: bytes
 
     def check(self) -> None:
-        """Raise RecordError unless values of the schema can be written so."""
+        """Raise RecordError if values of the schema cannot be written as the message."""
         _writing(self.files, self.path, self.schema, self.options)
 
     def __call__(self, values: pa.Array) -> pa.Array:
-        """Return structs of bytes, or of why there are none; of neither for null."""
+        """Return structs with either bytes or a problem; with neither for null."""
         filler, make = _writing(self.files, self.path, self.schema, self.options)
         rows = pc.indices_nonzero(values.is_valid()).to_pylist()
         messages = [make() for _ in rows]
@@ -484,7 +484,7 @@ class RecordWriter:
         before = self.head + index_bytes(self.path)
         for row, message in zip(rows, messages, strict=True):
             try:
-                # Keys of one meaning have to be the same bytes, and maps have no order.
+                # Equal record keys must have equal bytes, and maps have no order.
                 made[row] = before + message.SerializeToString(deterministic=True)
             except EncodeError as error:
                 faults.setdefault(row, str(error))

@@ -1,4 +1,4 @@
-"""Schemas of records as Protobuf schemas, and back, as Confluent's converter does."""
+"""Converts record schemas to Protobuf schemas and back, as Confluent's converter does."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
 
 def scrubbed(name: str) -> str:
-    """Return a name that Protobuf allows, the same one if it does.
+    """Return a name that Protobuf allows; a valid name stays unchanged.
 
-    As in Confluent's converter, what is not a letter, digit or underscore is URL-encoded, with
-    underscores for the percent signs.
+    As in Confluent's converter, characters other than letters, digits and underscores are
+    URL-encoded, with underscores instead of percent signs.
     """
     if _NAME.fullmatch(name):
         return name
-    # Java's URLEncoder leaves the asterisk, and encodes the tilde.
+    # Java's URLEncoder keeps the asterisk and encodes the tilde.
     encoded = quote_plus(name, safe="*").replace("~", "%7E")
     if encoded[:1].isdigit() or encoded.startswith("_"):
         encoded = f"x{encoded}"
@@ -60,8 +60,8 @@ LOGICAL = {
     TIMESTAMP_MESSAGE: Schema.timestamp(),
 }
 UNKNOWN_SCALE = 18
-"""The scale of a Decimal whose field does not say it. To Confluent's converter it is 0, and
-the values have others; here values have the scale of their schema, and 0 would fit few."""
+"""The scale of a Decimal whose field does not specify one. Confluent's converter uses 0, and
+its values have other scales; here values have their schema's scale, and few would fit 0."""
 
 _SCALARS = {
     "double": Schema.float64(),
@@ -79,14 +79,14 @@ _PLAIN = {"int32", "int64", "double", "float", "bool", "string", "bytes"}
 
 
 def connect_of(type_: ProtoType, options: ProtoOptions) -> Schema:
-    """Return the schema of records that are a message."""
+    """Return the record schema of a message."""
     if options.raw_wrappers and type_.name in WRAPPERS:
         return _SCALARS[WRAPPERS[type_.name]]
     return _Reading(options).message(type_)
 
 
 def is_wrapped(type_: ProtoType, options: ProtoOptions) -> bool:
-    """Return whether a field of this type is read as the value that its message wraps."""
+    """Return whether a field of this type is a wrapper message that is read as its value."""
     return options.wrappers and type_.kind == MESSAGE and type_.name in WRAPPERS
 
 
@@ -105,7 +105,10 @@ class _Reading:
                 fields[own] = self._union(type_, name, members)
         rest = {each.name: self.field(each) for each in type_.fields if not each.oneof}
         if twice := fields.keys() & rest.keys():
-            problem = f"The fields of {type_.name} have one name: {', '.join(sorted(twice))}."
+            problem = (
+                f"{type_.name} has several fields with the same name: "
+                f"{', '.join(sorted(twice))}."
+            )
             raise RecordError(problem=problem)
         fields |= rest
         return Schema.struct(fields, name=self._name(type_))
@@ -159,7 +162,7 @@ class _Reading:
     def _of_map(self, type_: ProtoType) -> Schema:
         key, value = (self.field(each) for each in type_.fields)
         name = self._name(type_).removesuffix("Entry")
-        # What Guava makes of a name in camel case that ought to have underscores.
+        # As Guava converts a name from camel case to underscores.
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
         return Schema.map(key, value, name=name, optional=True)
 
@@ -182,7 +185,7 @@ def _decimal(field: ProtoField) -> Schema:
 
 
 def is_union(schema: Schema) -> bool:
-    """Return whether a schema is that of a `oneof`."""
+    """Return whether a schema represents a `oneof`."""
     return schema.type is Type.STRUCT and (schema.name or "").startswith(UNION)
 
 
@@ -219,14 +222,14 @@ _META = "confluent/meta.proto"
 
 @dataclass(frozen=True)
 class Written:
-    """The text of a .proto file, and the full name of the message that records are."""
+    """The text of a .proto file, and the full name of the message for the records."""
 
     text: str
     name: str
 
 
 def proto_of(schema: Schema, options: ProtoOptions) -> Written:
-    """Return a file for records of a schema. Raises RecordError where Protobuf has none."""
+    """Return a .proto file for records of a schema. Raises RecordError if there is none."""
     if schema.type is Type.STRUCT:
         return _Writing(options).file(schema)
     if schema.type not in _WORDS or (schema.is_logical and schema.name != VARIANT):
@@ -236,7 +239,7 @@ def proto_of(schema: Schema, options: ProtoOptions) -> Written:
 
 
 def _wrappers() -> str:
-    """Return the file of the messages that wrap a value each."""
+    """Return the text of the file with the wrapper messages."""
     lines = ['syntax = "proto3";', "package google.protobuf;"]
     for name, word in WRAPPERS.items():
         lines += ["", f"message {name.rpartition('.')[2]} {{", f"  {word} value = 1;", "}"]
@@ -245,17 +248,17 @@ def _wrappers() -> str:
 
 @dataclass
 class _Scope:
-    """A message that is being written: what is defined in it, and around it."""
+    """The names defined in a message that is being written, and in the enclosing messages."""
 
     around: _Scope | None = None
     known: dict[str, Schema] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
     def has(self, name: str, schema: Schema) -> bool:
-        """Return whether a name is defined; raises RecordError if as something else."""
+        """Return whether a name is defined; raise RecordError if with another schema."""
         if name in self.known:
             if _nature(self.known[name]) != _nature(schema):
-                problem = f"Two different schemas are called {name}."
+                problem = f"Two different schemas have the name {name}."
                 raise RecordError(problem=problem)
             return True
         return self.around is not None and self.around.is_known_as(name, schema)
@@ -267,7 +270,7 @@ class _Scope:
 
 
 def _nature(schema: Schema) -> Schema:
-    """Return a schema without what says something of a field that has it."""
+    """Return a schema without the parameters of the field that uses it."""
     facts = {key: v for key, v in schema.parameters.items() if key not in {TAG, WRAPPER}}
     return schema.bare().replaced(parameters=facts)
 
@@ -360,7 +363,10 @@ class _Writing:
             case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
                 return self._of_map(name, schema, scope), {}
             case Type.ARRAY | Type.MAP | Type.STRUCT:
-                problem = f"Protobuf has no {schema.type.value.lower()} in a list or a map."
+                problem = (
+                    f"Protobuf does not support a {schema.type.value.lower()} in an array or a "
+                    "map."
+                )
                 raise RecordError(problem=problem, field=name)
         if ENUM_FACT in schema.parameters and schema.type in {Type.STRING, Type.INT32}:
             return self._of_enum(schema, scope), {}
@@ -376,7 +382,8 @@ class _Writing:
 
     def _imported(self, name: str) -> str:
         self._imports.add(_FILES[name])
-        # A dot means a name from the outermost, where a package around it begins as it does.
+        # A leading dot makes the name absolute. Needed if the own package contains its first
+        # part, which would otherwise be resolved inside that package.
         return f".{name}" if name.partition(".")[0] in self._space else name
 
     def _of_logical(self, schema: Schema) -> tuple[str, Mapping[str, str]]:
@@ -392,7 +399,7 @@ class _Writing:
 
     def _of_struct(self, field_name: str, schema: Schema, scope: _Scope) -> str:
         name = self._allowed(self._full(schema).rpartition(".")[2])
-        # A field and a message in one message cannot have one name.
+        # A field and a nested message of the same message need different names.
         name = f"{name}Message" if name == field_name else name
         if not scope.has(name, schema):
             scope.known[name] = schema
@@ -425,7 +432,7 @@ class _Writing:
             for key, number in schema.parameters.items()
             if key.startswith(prefix)
         }
-        # The first has to be zero, and the order says nothing.
+        # The first symbol must be zero; the order of the others does not matter.
         ordered = sorted(symbols.items(), key=lambda pair: pair[1] != 0)
         lines = [f"{symbol} = {number};" for symbol, number in ordered]
         if len(set(symbols.values())) < len(symbols):
@@ -439,7 +446,7 @@ def _block(head: str, lines: list[str]) -> list[str]:
 
 
 def _numbers(schema: Schema) -> Iterator[int]:
-    """Yield the numbers that no field of a message says it has."""
+    """Yield the field numbers that no field of a message specifies itself."""
     members = [f.schema for f in schema.fields]
     members += [f.schema for each in members if is_union(each) for f in each.fields]
     taken = {int(tag) for m in members if (tag := m.parameters.get(TAG, "")).isdecimal()}

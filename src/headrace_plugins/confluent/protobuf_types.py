@@ -1,4 +1,4 @@
-"""Protobuf messages as trees, without names to look up."""
+"""Protobuf types as trees, with all names resolved."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WRAPPERS = {
     "google.protobuf.StringValue": "string",
     "google.protobuf.BytesValue": "bytes",
 }
-"""What a message of one value wraps; the order is that of its file."""
+"""The value types of the wrapper messages, in the order of their file."""
 _ENTRY = "Entry"
 
 
@@ -61,16 +61,16 @@ class ProtoField:
     """A field of a message.
 
     Args:
-        name: Its name.
-        number: Its number.
-        type: The type of its value, or of each of its values.
-        repeated: Whether it has any number of values; maps are not.
-        required: Whether it must be there, which Protobuf 2 knows.
-        optional: Whether `optional` stands before it, in either version.
-        present: Whether it is known to be there even with its default.
-        old: Whether it is of Protobuf 2.
-        oneof: The `oneof` that it is in, and which of its message's that is.
-        facts: What Confluent's converter wrote into its options.
+        name: The name of the field.
+        number: The field number.
+        type: The type of the value, or of each item of a repeated field.
+        repeated: Whether the field is repeated; false for maps.
+        required: Whether the field is required (Protobuf 2 only).
+        optional: Whether the field has the keyword `optional`, in either version.
+        present: Whether the field has presence: a default can be told from a missing value.
+        old: Whether the field is from a Protobuf 2 file.
+        oneof: The name and the index of the `oneof` of the field.
+        facts: The parameters that Confluent's converter wrote into the field's options.
     """
 
     name: str
@@ -87,14 +87,15 @@ class ProtoField:
 
 @dataclass(frozen=True)
 class ProtoType:
-    """A type of Protobuf.
+    """A Protobuf type.
 
     Args:
-        kind: Protobuf's word for it.
+        kind: Protobuf's name of the type.
         name: The full name of a message or an enum.
-        symbols: The numbers of an enum's values.
-        fields: A message's; of a map its key and its value.
-        native: Whether a map is one to Protobuf: keys of some types make a list of entries.
+        symbols: The numbers of an enum's values, by name.
+        fields: The fields of a message; the key and the value of a map.
+        native: Whether a map is a Protobuf map. Maps with keys that Protobuf does not support
+            are repeated entries.
     """
 
     kind: str
@@ -105,42 +106,42 @@ class ProtoType:
 
     @property
     def short_name(self) -> str:
-        """The name without what it is in."""
+        """The name without its package and enclosing messages."""
         return self.name.rpartition(".")[2]
 
     def field(self, name: str) -> ProtoField | None:
-        """Return the field of that name, if there is one."""
+        """Return the field with this name, or None."""
         return next((each for each in self.fields if each.name == name), None)
 
     def oneof(self, name: str, place: int) -> list[ProtoField]:
-        """Return the fields that a `oneof` has."""
+        """Return the fields of a `oneof`."""
         return [each for each in self.fields if each.oneof == (name, place)]
 
     @property
     def oneofs(self) -> list[tuple[str, int]]:
-        """The names of what says `oneof`, with their places."""
+        """The names and indexes of the `oneof`s."""
         return list(dict.fromkeys(each.oneof for each in self.fields if each.oneof is not None))
 
 
 class ProtoFile:
-    """A schema as a registry has it: a file of messages, with what it imports."""
+    """A registered schema: a file of messages, with its imports."""
 
     def __init__(self, files: bytes) -> None:
-        """Take a serialized FileDescriptorSet, the file last, as ``compile_proto`` makes it."""
+        """Parse a serialized FileDescriptorSet from ``compile_proto``; the file is its last."""
         self._files = FileDescriptorSet.FromString(files)
 
     @cached_property
     def pool(self) -> DescriptorPool:
-        """All files, read."""
+        """A descriptor pool of all files."""
         pool = DescriptorPool()
         for each in self._files.file:
             pool.AddSerializedFile(each.SerializeToString())
         return pool
 
     def at(self, path: Sequence[int]) -> Descriptor:
-        """Return the message that indexes name, from the outermost to the innermost.
+        """Return the message at a path of indexes, from the outermost to the innermost.
 
-        Raises RecordError where there is none.
+        Raises RecordError if there is none.
         """
         main = self._files.file[-1]
         messages, names = list(main.message_type), [main.package] if main.package else []
@@ -149,12 +150,13 @@ class ProtoFile:
                 known = f"it has no message {list(path)}"
                 raise RecordError(problem=f"The schema does not fit the value: {known}.")
             names.append(messages[index].name)
-            # Confluent's Java code counts what a file says, and no file says a map's entry.
+            # Like Confluent's Java code, count only messages in the file's text, so no entry
+            # messages of maps.
             messages = [m for m in messages[index].nested_type if not m.options.map_entry]
         return self.pool.FindMessageTypeByName(".".join(names))
 
     def path_of(self, name: str | None) -> list[int]:
-        """Return the indexes of an outer message by its full name; else of the first."""
+        """Return the index path of a top-level message by full name; else of the first."""
         main = self._files.file[-1]
         prefix = f"{main.package}." if main.package else ""
         names = [prefix + message.name for message in main.message_type]
@@ -163,7 +165,7 @@ class ProtoFile:
     def type_of(self, message: Descriptor) -> ProtoType:
         """Return a message as a tree.
 
-        Raises RecordError if it contains itself, or has fields that cannot be columns.
+        Raises RecordError if it contains itself, or field names differ only in case.
         """
         return _Reading(self.pool).message(message, ())
 
@@ -178,7 +180,7 @@ class _Reading:
             raise RecordError(problem=problem)
         fields = self._fields(message, (*around, message.full_name))
         if len({each.name.lower() for each in fields}) != len(fields):
-            problem = f"Fields of {message.full_name} differ in nothing but case."
+            problem = f"Field names of {message.full_name} differ only in case."
             raise RecordError(problem=problem)
         return ProtoType(MESSAGE, message.full_name, fields=fields)
 
@@ -260,14 +262,14 @@ _WORDS = dict(
         start=1,
     )
 )  # fmt: skip
-"""Protobuf's words for the types, by their numbers in descriptors."""
+"""Protobuf's names of the types, by their numbers in descriptors."""
 
 
 _DIGITS = Context(prec=MAX_PRECISION)
 _EPOCH = date(1970, 1, 1).toordinal()
 _SECOND = 1_000_000
 _DAY = 86_400
-# The seconds of the years 1 to 9999, which are what the messages are said to hold.
+# The seconds of the years 1 to 9999: the documented range of the messages.
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 _NANOS = 1_000_000_000
 _SCALES = range(-MAX_PRECISION, MAX_PRECISION * 2)
@@ -275,9 +277,9 @@ _BYTES = 32
 
 
 def native_reader(schema: Schema) -> Callable[[Any], Any]:
-    """Return what gives the native value of a message, as Arrow's types take it.
+    """Return a function that converts a message to a native value for Arrow.
 
-    It raises ValueError for a message that stands for no value of the schema.
+    The function raises ValueError for a message that has no valid value for the schema.
     """
     if schema.name == DECIMAL:
         sizes = _sizes(schema)
@@ -286,9 +288,9 @@ def native_reader(schema: Schema) -> Callable[[Any], Any]:
 
 
 def message_filler(schema: Schema) -> Callable[[Any, Any], None]:
-    """Return what writes a native value into an empty message.
+    """Return a function that writes a native value into an empty message.
 
-    It raises ValueError for a value that the message cannot hold.
+    The function raises ValueError for a value that the message cannot represent.
     """
     if schema.name == DECIMAL:
         sizes = _sizes(schema)
@@ -308,7 +310,7 @@ def _decimal(message: Any, precision: int, scale: int) -> Decimal:
         raise ValueError(problem)
     number = int.from_bytes(message.value, "big", signed=True)
     if message.scale > scale:
-        # Only zeros may go: what is read is what was written.
+        # Only remove trailing zeros, so the value does not change.
         number, rest = divmod(number, 10 ** (message.scale - scale))
         if rest:
             problem = f"a decimal has more than {scale} digits after the point"

@@ -1,7 +1,7 @@
 """Compiles Protobuf schemas with protoc.
 
-protoc runs as a process (some 70 ms): inside this one it would write its errors to stderr,
-mixed with the output of other threads. Results are cached.
+protoc runs in its own process (about 70 ms): in this process it would write its errors to
+stderr, mixed with the output of other threads. Results are cached.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _BUILTIN = {
 }
 """The files that Confluent's serializers import without registering them, by path.
 
-Names, numbers and types are part of its wire format, so they are the same here.
+The names, numbers and types are part of Confluent's wire format, so they must be the same.
 """
 
 
@@ -98,14 +98,14 @@ def compile_proto(
     """Return a serialized FileDescriptorSet: dependencies first, the schema's file last.
 
     Args:
-        text: A .proto file's text, or the Base64 of its FileDescriptorProto, which is what
+        text: The text of a .proto file, or the Base64 of its FileDescriptorProto, which
             Confluent's Python serializer registers.
-        imports: The texts of what it imports, in either form, by the paths it imports them by.
-            Google's well-known types and Confluent's own need not be given.
-        name: What the file is called in the answer.
+        imports: The texts of imported files, in either form, by import path. Not needed for
+            Google's well-known types and Confluent's own files.
+        name: The name of the file in the result.
 
     Raises:
-        InvalidSchemaError: protoc refuses it, or it imports what was not given.
+        InvalidSchemaError: protoc reports an error, or an import is missing.
         SetupError: The extra `headrace[protobuf]` is not installed.
     """
     if find_spec("grpc_tools") is None:
@@ -129,7 +129,7 @@ def _compile(text: str, imports: tuple[tuple[str, str], ...], name: str) -> byte
             found = _run(root, binary, name)
             found.file[-1].name = name
         else:
-            # A file that imports the same makes protoc resolve the dependencies.
+            # Compile a file with the same imports, so that protoc resolves the dependencies.
             (root / "main").mkdir()
             lines = [f'import "{dependency}";' for dependency in main.dependency]
             stub = "\n".join(['syntax = "proto3";', *lines])
@@ -141,12 +141,12 @@ def _compile(text: str, imports: tuple[tuple[str, str], ...], name: str) -> byte
 
 
 def _entry(name: str) -> str:
-    """Return a name that no import can have, so that the file never imports itself."""
+    """Return a file name that no import has, so that the file never imports itself."""
     return f"headrace-main-{PurePosixPath(name).name}"
 
 
 def _write(root: Path, files: Mapping[str, str]) -> list[FileDescriptorProto]:
-    """Write the imports that are text below the root; return those that are binary."""
+    """Write the text imports below the root; return the binary imports."""
     binary = []
     for path, text in files.items():
         descriptor = _from_base64(text, path)
@@ -159,7 +159,7 @@ def _write(root: Path, files: Mapping[str, str]) -> list[FileDescriptorProto]:
 
 def _write_import(folder: Path, path: str, text: str) -> None:
     target = PurePosixPath(path)
-    problem = f"{path!r} is not the path of an import."
+    problem = f"{path!r} is not a valid import path."
     if target.is_absolute() or ".." in target.parts or not target.parts:
         raise InvalidSchemaError(problem)
     file = folder / target
@@ -197,7 +197,7 @@ def _run(root: Path, binary: list[FileDescriptorProto], name: str) -> FileDescri
 
 
 def _from_base64(text: str, name: str) -> FileDescriptorProto | None:
-    """Return the descriptor if the text is one, else None: then it is a .proto file's."""
+    """Return the descriptor if the text is a Base64 descriptor, None if it is a .proto file."""
     try:
         data = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
@@ -216,7 +216,7 @@ def _from_base64(text: str, name: str) -> FileDescriptorProto | None:
 
 
 def _check(found: FileDescriptorSet) -> None:
-    """Raise InvalidSchemaError unless the files make sense together."""
+    """Raise InvalidSchemaError if the files are inconsistent."""
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - an extra
 
     pool = DescriptorPool()

@@ -1,8 +1,8 @@
-"""Schemas in a registry, and the bytes that name one: a zero, and its id in four bytes.
+"""Schemas in a registry, and the head of a value: a zero byte, and the schema id in four bytes.
 
-This is the wire form of Confluent's serializers,
-docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop. A value's
-schema is named by its head, the first five bytes: nothing has to be computed to compare them.
+This is the wire format of Confluent's serializers,
+docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop. The code
+identifies schemas by the head itself, so values can be compared without decoding it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 HEAD_BYTES = 5
 _MAGIC = b"\x00"
 NO_HEAD = "Unknown magic byte!"
-"""What Confluent's deserializers say of bytes that do not begin with a schema's id."""
+"""The message of Confluent's deserializers for bytes that do not begin with a schema id."""
 
 
 def head_of(schema_id: int) -> bytes:
-    """Return the head of values of a schema."""
+    """Return the head of a schema's values."""
     return _MAGIC + schema_id.to_bytes(HEAD_BYTES - 1, "big")
 
 
@@ -58,29 +58,29 @@ def id_of(head: bytes) -> int:
 
 
 def framed_sql(schema_id: int, payload: str) -> str:
-    """Return SQL for a payload behind the head of its schema; null for null."""
+    """Return SQL for a payload with the head of its schema; null for null."""
     return f"concat(X'{head_of(schema_id).hex()}', {payload})"
 
 
 def head_sql(raw: str) -> str:
-    """Return SQL for the head of a column of bytes; null where it has none."""
+    """Return SQL for the head of a value; null if it has none."""
     return f"IF({unframed_sql(raw)}, NULL, substring({raw}, 1, {HEAD_BYTES}))"
 
 
 def unframed_sql(raw: str) -> str:
-    """Return the SQL condition under which bytes have no head; null for null."""
+    """Return the SQL condition for bytes without a head; null for null."""
     return f"(NOT startswith({raw}, X'00') OR octet_length({raw}) < {HEAD_BYTES})"
 
 
 def payload_sql(raw: str) -> str:
-    """Return SQL for what follows the head."""
+    """Return SQL for the payload after the head."""
     return f"substring({raw}, {HEAD_BYTES + 1})"
 
 
 def heads(raw: pa.Array) -> tuple[pa.Array, Sequence[int]]:
-    """Return the heads of an array of bytes, null where there is none, and the bad rows.
+    """Return the heads of values, null if there is none, and the rows of bad values.
 
-    Those have bytes, and no head.
+    Bad values are bytes without a head; nulls are not bad.
     """
     first = pc.binary_slice(raw, 0, HEAD_BYTES)
     framed = pc.and_(pc.starts_with(raw, _MAGIC), pc.equal(pc.binary_length(first), HEAD_BYTES))
@@ -89,8 +89,8 @@ def heads(raw: pa.Array) -> tuple[pa.Array, Sequence[int]]:
 
 
 def payloads(raw: pa.Array) -> pa.Array:
-    """Return what follows the heads of an array of bytes."""
-    # An open-ended binary_slice fails where most values are shorter than its start.
+    """Return the payloads after the heads of values."""
+    # An open-ended binary_slice fails if most values are shorter than its start.
     return pc.binary_replace_slice(raw, 0, HEAD_BYTES, b"")
 
 
@@ -102,38 +102,39 @@ _TOPIC, _RECORD, _TOPIC_RECORD = (
 )
 
 UNWANTED = (SchemaNotFoundError, IncompatibleSchemaError, InvalidSchemaError)
-"""What a registry says when it does not take the schema of some records: it is their fault."""
+"""The registry's errors for a schema that it does not accept: they reject the records."""
 
 
 _NAMES = (_TOPIC, _RECORD, _TOPIC_RECORD)
-_NEEDS = "needs auto.register.schemas to be false."
+_NEEDS = "requires auto.register.schemas=false."
 
 
 def _strategy(part: str) -> Any:
     return setting(
         f"How the subject of a {part}'s schema is named: after the topic, the record's schema, "
-        "or both. Confluent's class names are taken as well.",
+        "or both. Confluent's class names are accepted, too.",
         default=_TOPIC,
         validator=ValidString(*_NAMES, *(_STRATEGIES + name for name in _NAMES)),
     )
 
 
 class RemoteSettings(RegistrySettings, group="Schema Registry"):
-    """For a converter whose schemas are in a registry, by Confluent's names."""
+    """The settings of converters with schemas in a registry, with Confluent's names."""
 
     auto_register_schemas: bool = setting(
-        "Whether schemas that the registry lacks are registered.", default=True
+        "Whether new schemas are registered automatically.", default=True
     )
     use_latest_version: bool = setting(
-        "Whether the newest version of the subject is written with, instead of the records' "
-        f"own schema; {_NEEDS}",
+        "Whether to write with the latest version of the subject, instead of the records' own "
+        f"schema; {_NEEDS}",
         default=False,
     )
     normalize_schemas: bool = setting(
-        "Whether texts that mean the same are one schema.", default=False
+        "Whether the registry normalizes schemas, so that equivalent texts are one schema.",
+        default=False,
     )
     use_schema_id: int = setting(
-        f"The id of the schema to write with, if not -1; {_NEEDS}",
+        f"The id of the schema to write with, or -1 for none; {_NEEDS}",
         default=-1,
         validator=Range(at_least=-1),
         importance=Importance.LOW,
@@ -142,7 +143,7 @@ class RemoteSettings(RegistrySettings, group="Schema Registry"):
     value_subject_name_strategy: str = _strategy("value")
 
     def subject_name_strategy(self, part: RecordPart) -> str:
-        """Return how the subject of a part's schema is named."""
+        """Return the subject name strategy of a part."""
         key = self.key_subject_name_strategy
         found = key if part is RecordPart.KEY else self.value_subject_name_strategy
         return found.removeprefix(_STRATEGIES)
@@ -150,12 +151,12 @@ class RemoteSettings(RegistrySettings, group="Schema Registry"):
 
 @dataclass(frozen=True)
 class WriterSchema:
-    """What records are written with.
+    """The schema that records are written with.
 
     Args:
-        id: Its id, which goes before each of them.
-        schema: The schema; another than was asked for where the configuration names one.
-        references: The texts of all that it refers to, by name, dependencies first.
+        id: The schema id, written before each record.
+        schema: The schema; differs from the requested one if the configuration specifies one.
+        references: The texts of all referenced schemas, by name, dependencies first.
     """
 
     id: int
@@ -165,18 +166,18 @@ class WriterSchema:
 
 @dataclass(frozen=True)
 class KnownSchemas:
-    """The schemas that the records of a batch name.
+    """The schemas of the records of a batch.
 
     Args:
-        found: By head.
-        unknown: Why there is none, for the other heads: records that name them are bad.
+        found: The schemas by head.
+        unknown: The error messages for the other heads; records with these heads are bad.
     """
 
     found: Mapping[bytes, WriterSchema]
     unknown: Mapping[bytes, str]
 
     def faults(self, raw: str) -> tuple[Fault, ...]:
-        """Return which values of a column of bytes name no schema that is known."""
+        """Return the faults of values without a known schema."""
         head = head_sql(raw)
         strange = [
             Fault(f"{head} = X'{one.hex()}'", literal(problem))
@@ -186,46 +187,46 @@ class KnownSchemas:
 
 
 class RemoteSchemas:
-    """The schemas of one part of a topic's records, in a registry."""
+    """The schemas in a registry for the key or the value of a topic's records."""
 
     def __init__(
         self, settings: RemoteSettings, context: ConverterContext, kind: SchemaType
     ) -> None:
-        """Take the settings of a converter and its context; nothing is sent yet."""
+        """Store the settings and the context; nothing is sent yet."""
         self._settings = settings
         self._context = context
         self._kind = kind
 
     @cached_property
     def registry(self) -> SchemaRegistry:
-        """Return the registry; raises ConfigError where there is none."""
+        """The registry. Raises ConfigError if there is none."""
         return open_registry(self._settings, self._context.registry)
 
     def close(self) -> None:
-        """Let go of connections; what the runtime gave stays as it is."""
+        """Close connections, except those of the runtime's registry."""
         opened = self.__dict__.pop("registry", None)
         if opened is not None and opened is not self._context.registry:
             opened.close()
 
     def subject(self, record_name: str | None) -> str:
-        """Return the subject of a schema; raise ConfigError if that needs a name it lacks."""
+        """Return the subject of a schema; raise ConfigError if a required name is missing."""
         topic, part = self._context.topic, self._context.part
         strategy = self._settings.subject_name_strategy(part)
         if strategy == _TOPIC:
             return f"{topic}-{part}"
         if not record_name:
             raise ConfigError(
-                problem=f"{strategy} needs a schema with a name, and this one has none.",
+                problem=f"{strategy} requires a schema name, but the schema has none.",
                 field=f"{part}.converter.{part}.subject.name.strategy",
-                fix=f"Name it with the transform SetSchemaMetadata, or use {_TOPIC}.",
+                fix=f"Set a name with the transform SetSchemaMetadata, or use {_TOPIC}.",
             )
         return record_name if strategy == _RECORD else f"{topic}-{record_name}"
 
     def writer(self, schema: SchemaText, record_name: str | None = None) -> WriterSchema:
-        """Return what records of a schema are to be written with. Asked once a batch.
+        """Return the writer schema for records of a schema. Called once per batch.
 
-        Raises one of ``UNWANTED`` when the registry does not take the schema, which
-        ``refusing`` makes the records' fault, and RetriableError when it cannot be reached.
+        Raises one of ``UNWANTED`` if the registry does not accept the schema (``refusing``
+        turns this into faults of the records), and RetriableError if it cannot be reached.
         """
         registry, normalize = self.registry, self._settings.normalize_schemas
         registers = self._settings.auto_register_schemas
@@ -241,9 +242,9 @@ class RemoteSchemas:
         return self._of(found.id, found.schema)
 
     def known(self, heads: Iterable[bytes]) -> KnownSchemas:
-        """Return the schemas that heads name. Asked once a batch, on the driver.
+        """Return the schemas for heads. Called once per batch, on the driver.
 
-        Raises RetriableError when the registry cannot be reached: no record is to blame.
+        Raises RetriableError if the registry cannot be reached; this does not reject records.
         """
         found: dict[bytes, WriterSchema] = {}
         unknown: dict[bytes, str] = {}
@@ -258,10 +259,12 @@ class RemoteSchemas:
         return KnownSchemas(found, unknown)
 
     def _read(self, schema_id: int) -> WriterSchema:
-        # An id belongs to a registry, so no strategy has to be known to read.
+        # Ids are unique in a registry, so reading does not need the subject name strategy.
         schema = self.registry.by_id(schema_id)
         if schema.type is not self._kind:
-            raise InvalidSchemaError(problem=f"It is of type {schema.type}, not {self._kind}.")
+            raise InvalidSchemaError(
+                problem=f"The schema is of type {schema.type}, not {self._kind}."
+            )
         return self._of(schema_id, schema)
 
     def _of(self, schema_id: int, schema: SchemaText) -> WriterSchema:
@@ -271,29 +274,29 @@ class RemoteSchemas:
 
 
 def refusing(column: str, error: SchemaRegistryError) -> Converted:
-    """Return what encodes nothing: all values but nulls have the registry's answer as fault."""
-    text = f"The schema registry did not take the schema of the records: {error.problem}"
+    """Return an encoding with the registry's error as the fault of all values except nulls."""
+    text = f"The schema registry did not accept the schema of the records: {error.problem}"
     fault = Fault(f"{column} IS NOT NULL", literal(text), exception=DATA_EXCEPTION)
     return Converted("CAST(NULL AS BINARY)", Schema.bytes(optional=True), faults=(fault,))
 
 
 PayloadReader = Callable[[pa.Array], Decoded]
-"""Decodes what follows the heads, of values of one schema, none of them null."""
+"""Decodes the payloads after the heads, of non-null values of one schema."""
 
 
 class HeadedDecoder(ArrowDecoder):
-    """Decodes with a reader for each schema that the batch names.
+    """Decodes values with a reader for each writer schema of the batch.
 
-    The registry is asked on the driver; executors get the readers.
+    The driver queries the registry; the readers are sent to the executors.
     """
 
     def __init__(
         self, schemas: RemoteSchemas, reader_of: Callable[[WriterSchema], PayloadReader]
     ) -> None:
-        """Ask nothing yet.
+        """Create a decoder without readers; `prepare` adds them.
 
-        ``reader_of`` makes a reader, which is pickled; it raises RecordError or
-        InvalidSchemaError where no record of the schema can be read.
+        ``reader_of`` returns a picklable reader for a schema. It raises RecordError or
+        InvalidSchemaError if no record of the schema can be read.
         """
         self._schemas = schemas
         self._reader_of = reader_of
@@ -302,7 +305,7 @@ class HeadedDecoder(ArrowDecoder):
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the registry on the driver."""
+        """Exclude the registry, which stays on the driver."""
         return {"_readers": self._readers, "_problems": self._problems}
 
     @override
@@ -318,7 +321,7 @@ class HeadedDecoder(ArrowDecoder):
                 self._readers[head] = self._reader_of(writer)
             except (RecordError, InvalidSchemaError) as error:
                 where = f" at {error.field}" if error.field else ""
-                problem = f"The schema of id {writer.id} cannot be read"
+                problem = f"The schema with id {writer.id} is not supported"
                 self._problems[head] = f"{problem}: {error.problem}{where}"
 
     @override
@@ -330,7 +333,7 @@ class HeadedDecoder(ArrowDecoder):
             places = pc.indices_nonzero(pc.equal(first, pa.scalar(head, pa.binary())))
             rows = places.to_pylist()
             if head not in self._readers:
-                unknown = f"The schema of id {id_of(head)} was not asked for."
+                unknown = f"The schema with id {id_of(head)} was not loaded."
                 fault = (DATA_EXCEPTION, self._problems.get(head, unknown))
                 faults |= dict.fromkeys(rows, fault)
                 continue
@@ -342,7 +345,7 @@ class HeadedDecoder(ArrowDecoder):
 
 
 def _of_rows(group: Group, rows: Sequence[int], faults: Mapping[int, Any]) -> Group:
-    """Return a group with the numbers of its rows in the batch, without bad ones."""
+    """Return a group with the row numbers of the batch, without bad rows."""
     own = rows if group.rows is None else [rows[number] for number in group.rows]
     good = [number for number, row in enumerate(own) if row not in faults]
     if len(good) == len(own):

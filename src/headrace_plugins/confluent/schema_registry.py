@@ -1,7 +1,7 @@
-"""Schema registries: what they hold, what can be asked of them, and what goes wrong.
+"""The interface of schema registries: their data types, methods and errors.
 
-The converters of this package ask one, at a URL or the runtime's own; ``headrace_registry`` is
-one.
+The converters of this package use a registry, at a URL or the embedded one, which is
+``headrace_registry``.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from headrace.sdk.errors import Category, HeadraceError
 
 
 class SchemaType(StrEnum):
-    """The language a schema is written in."""
+    """The language of a schema."""
 
     AVRO = "AVRO"
     JSON = "JSON"
@@ -24,12 +24,12 @@ class SchemaType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
-    """One schema's use of another.
+    """A reference of a schema to another schema.
 
     Args:
-        name: What the text calls it: an Avro full name, a `$ref`, or a Protobuf import.
-        subject: The subject that has it.
-        version: Its version there; always a number, as a reference never moves.
+        name: The name in the text: an Avro full name, a `$ref`, or a Protobuf import.
+        subject: The subject of the referenced schema.
+        version: The version in the subject; always a number, so a reference never changes.
     """
 
     name: str
@@ -39,7 +39,7 @@ class SchemaReference:
 
 @dataclass(frozen=True, slots=True)
 class SchemaText:
-    """A schema as it is registered.
+    """The registered form of a schema.
 
     Args:
         text: Avro or JSON Schema in JSON; Protobuf as a .proto file's text, or as the Base64 of
@@ -55,7 +55,7 @@ class SchemaText:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A version of a subject. The id names the schema everywhere, in records too."""
+    """A version of a subject. The id identifies the schema everywhere, also in records."""
 
     subject: str
     version: int
@@ -65,37 +65,37 @@ class RegisteredSchema:
 
 @runtime_checkable
 class SchemaRegistry(Protocol):
-    """Schemas by subject and version, and by the id that records carry.
+    """Schemas by subject and version, and by the id in records.
 
-    Any thread may call it, and it can be pickled: a copy in another process opens its own
-    connections at its first call. Every method raises RetriableError when the registry cannot
-    be reached or is overloaded, after it has tried again itself, and RegistryRefusedError when
-    the user may not ask. No error holds a password or a token.
+    Thread-safe and picklable: a copy in another process opens its own connections at its first
+    call. Every method raises RetriableError if the registry cannot be reached or is overloaded,
+    after its own retries, and RegistryRefusedError if the user has no permission. Errors never
+    contain a password or a token.
     """
 
     def register(self, subject: str, schema: SchemaText, *, normalize: bool = False) -> int:
-        """Return the schema's id, and make a version of the subject if it is new there.
+        """Return the schema's id, and register a new version if the subject does not have it.
 
-        Calling it again changes nothing. With `normalize`, texts that mean the same count as
-        the same. Raises IncompatibleSchemaError and InvalidSchemaError.
+        Idempotent. With `normalize`, equivalent texts are the same schema. Raises
+        IncompatibleSchemaError and InvalidSchemaError.
         """
 
     def lookup(
         self, subject: str, schema: SchemaText, *, normalize: bool = False
     ) -> RegisteredSchema:
-        """Return the version of the subject that is this schema; registers nothing.
+        """Return the subject's version with this schema; registers nothing.
 
-        Raises SchemaNotFoundError when the subject does not have it.
+        Raises SchemaNotFoundError if the subject does not have it.
         """
 
     def by_id(self, schema_id: int) -> SchemaText:
-        """Return the schema that records name by this id; deleted versions count.
+        """Return the schema with this id, also if its versions are deleted.
 
-        The answer never changes, so it is kept. Raises SchemaNotFoundError.
+        The result never changes, so it is cached. Raises SchemaNotFoundError.
         """
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """Return the newest version. Raises SchemaNotFoundError."""
+        """Return the latest version. Raises SchemaNotFoundError."""
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
         """Return one version, deleted or not. Raises SchemaNotFoundError."""
@@ -104,51 +104,51 @@ class SchemaRegistry(Protocol):
         """Return the versions that are not deleted. Raises SchemaNotFoundError."""
 
     def subjects(self) -> list[str]:
-        """Return the subjects that have a version that is not deleted."""
+        """Return the subjects with at least one version that is not deleted."""
 
     def incompatibilities(self, subject: str, schema: SchemaText) -> list[str]:
-        """Return why the schema could not be registered under the subject; empty if it could.
+        """Return why the schema cannot be registered in the subject; empty if it can.
 
         Raises InvalidSchemaError.
         """
 
     def close(self) -> None:
-        """Let go of connections; the next call opens them again."""
+        """Close the connections; the next call opens them again."""
 
 
 class SchemaRegistryAdmin(SchemaRegistry, Protocol):
-    """What those who look after a registry ask besides.
+    """The additional methods for administrators.
 
-    Subjects may be None where a setting of the whole registry is meant. Raises
-    RegistryRefusedError for what is not permitted, such as deleting a schema in use.
+    A subject of None means the global setting of the registry. Raises RegistryRefusedError for
+    operations that are not permitted, such as deleting a schema in use.
     """
 
     def all_subjects(self) -> list[str]:
-        """Return the subjects, with those whose versions are all deleted."""
+        """Return all subjects, including those with only deleted versions."""
 
     def all_versions(self, subject: str) -> list[int]:
-        """Return the versions, deleted ones too. Raises SchemaNotFoundError."""
+        """Return all versions, including deleted ones. Raises SchemaNotFoundError."""
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """Delete all versions and return them; permanently only what was deleted before."""
+        """Delete all versions and return them; permanently only if already deleted."""
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
-        """Delete a version and return it; permanently only if it was deleted before."""
+        """Delete a version and return it; permanently only if it is already deleted."""
 
     def compatibility(self, subject: str | None) -> str:
-        """Return the level that holds for a subject, its own or the registry's."""
+        """Return the effective compatibility level of a subject: its own or the global one."""
 
     def set_compatibility(self, subject: str | None, level: str | None) -> None:
-        """Set a level; None goes back to the registry's, or to BACKWARD."""
+        """Set a compatibility level; None resets it to the global level, or to BACKWARD."""
 
 
 def resolve_references(
     target: Callable[[SchemaReference], SchemaText], schema: SchemaText
 ) -> dict[str, str]:
-    """Return the texts of all that a schema refers to, by their names, dependencies first.
+    """Return the texts of all schemas that a schema references, by name, dependencies first.
 
     Args:
-        target: Returns what a reference names; what it raises is raised here.
+        target: Returns the schema of a reference. Its exceptions are passed on.
         schema: The schema.
     """
     found: dict[str, str] = {}
@@ -165,10 +165,10 @@ def resolve_references(
 
 
 class SchemaRegistryError(HeadraceError):
-    """A schema registry did not do what it was asked.
+    """A request to a schema registry failed.
 
     Args:
-        problem: What is wrong. It never holds a password or a token.
+        problem: What is wrong. Never contains a password or a token.
         error_code: The code of Confluent's REST API, such as 40401.
         fix: What to do about it.
         field: The subject or key concerned.
@@ -190,7 +190,7 @@ class SchemaRegistryError(HeadraceError):
 
     @property
     def status(self) -> int:
-        """The HTTP status that goes with the code: 40401 goes with 404."""
+        """The HTTP status of the code: 404 for 40401."""
         return int(str(self.error_code)[:3])
 
     @override
@@ -199,18 +199,18 @@ class SchemaRegistryError(HeadraceError):
 
 
 class SchemaNotFoundError(SchemaRegistryError):
-    """The schema registry has no such subject, version or schema."""
+    """The subject, version or schema does not exist in the schema registry."""
 
     code = "registry.not_found"
     usual_error_code = 40403
 
 
 class IncompatibleSchemaError(SchemaRegistryError):
-    """The schema does not fit the earlier ones of its subject.
+    """The schema is incompatible with earlier versions of its subject.
 
     Args:
         problem: What is wrong.
-        reasons: Each incompatibility, as far as the registry reported.
+        reasons: The incompatibilities that the registry reported.
         fix: What to do about it.
         field: The subject.
     """
@@ -239,7 +239,7 @@ class InvalidSchemaError(SchemaRegistryError):
 
 
 class RegistryRefusedError(SchemaRegistryError):
-    """The schema registry refused the request, or does not let this user make it."""
+    """The schema registry rejected the request, or the user has no permission for it."""
 
     code = "registry.refused"
     usual_error_code = 42205

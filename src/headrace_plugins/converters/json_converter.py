@@ -1,4 +1,4 @@
-"""JSON, as Kafka Connect's own converter reads and writes it."""
+"""The JSON converter, compatible with Kafka Connect's JsonConverter."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from headrace.sdk.converter import ArrowDecoder
 
 
-_LONG_DIGITS = 18  # what fits into 64 bits for certain
+_LONG_DIGITS = 18  # decimals of this precision always fit into 64 bits
 _OPTIONS = "map('ignoreNullFields', 'false')"
 
 
 @dataclass(frozen=True)
 class JsonWriter:
-    """Writes values as JSON."""
+    """Builds SQL that serializes values as JSON."""
 
     decimals_as_numbers: bool = False
-    """Whether Decimals become numbers, and not base64."""
+    """Whether to write Decimals as numbers instead of base64."""
     defaults: bool = True
-    """Whether a default stands for a null."""
+    """Whether to replace nulls by the default of their schema."""
     variants_as_text: bool = True
-    """Whether a Variant is a text that holds JSON, as its schema says, and not the value."""
+    """Whether to write a Variant as a string of JSON, as in its schema, and not as a value."""
 
     def text(self, column: str, schema: Schema) -> str:
         """Return SQL for the JSON of a value; null for null."""
@@ -59,7 +59,7 @@ class JsonWriter:
         return f"IF({column} IS NULL, NULL, concat({literal(head)}, substring({payload}, 2)))"
 
     def _value(self, sql: str, schema: Schema, depth: int = 0) -> str:
-        """Return SQL for what ``to_json`` writes as the payload of a value."""
+        """Return SQL for a value that ``to_json`` serializes to the payload."""
         payload = self._payload(sql, schema, depth)
         if not self.defaults or schema.default is None:
             return payload
@@ -79,7 +79,7 @@ class JsonWriter:
                 return sql
 
     def _is_plain(self, schema: Schema) -> bool:
-        """Return whether ``to_json`` writes values of a logical type as they are to be."""
+        """Return whether ``to_json`` can serialize values of a logical type unchanged."""
         numbers = schema.name == DECIMAL and self.decimals_as_numbers
         return numbers or (schema.name == VARIANT and not self.variants_as_text)
 
@@ -96,7 +96,7 @@ class JsonWriter:
         return f"from_json({literal(compact({'v': tree}))}, {literal(ddl)}).v"
 
     def _stored(self, schema: Schema) -> Schema:
-        """Return the schema of what ``_payload`` gives."""
+        """Return the schema of the result of ``_payload``."""
         if schema.is_logical and self._is_plain(schema):
             return schema
         if schema.is_logical:
@@ -132,7 +132,7 @@ class JsonWriter:
             if value == item:
                 return sql
             return f"transform_values({sql}, ({key}, {item}) -> {value})"
-        # Only as variants can a key and a value be items of one array.
+        # A key and a value of different types can only share an array as variants.
         entry = f"e{depth}"
         pair = []
         for part, own in ((f"{entry}.key", keys), (f"{entry}.value", values)):
@@ -144,11 +144,11 @@ class JsonWriter:
 
 
 Conditions: TypeAlias = "Iterator[tuple[str, str]]"
-"""Where something is wrong with a value, and the SQL condition under which it is."""
+"""Pairs of the path of a faulty part of a value, and the SQL condition for the fault."""
 
 
 def beyond_millis(sql: str, schema: Schema, path: str = "", depth: int = 0) -> Conditions:
-    """Yield what Kafka Connect's milliseconds cannot say of a value and of its parts."""
+    """Yield the parts of a value that Kafka Connect's milliseconds cannot represent."""
     if schema.is_logical:
         if (condition := inexact_millis(sql, schema)) is not None:
             yield path, condition
@@ -166,7 +166,7 @@ def beyond_millis(sql: str, schema: Schema, path: str = "", depth: int = 0) -> C
 
 
 def inexact_millis(sql: str, schema: Schema) -> str | None:
-    """Return the condition under which a scalar is not a number of milliseconds."""
+    """Return the condition for scalars that are not exact in milliseconds; None for never."""
     if schema.name == TIMESTAMP:
         return f"unix_micros({sql}) % 1000 <> 0"
     if schema.name == TIME:
@@ -175,13 +175,14 @@ def inexact_millis(sql: str, schema: Schema) -> str | None:
 
 
 def millis_faults(conditions: Conditions) -> tuple[Fault, ...]:
-    """Return the faults of values that would be rounded in silence."""
+    """Return the faults of values that would be rounded silently."""
     return tuple(
         Fault(
             condition,
             literal(
-                f"The format holds milliseconds only, and the time at {path or 'the top'} is "
-                "more exact: round it in a transform, as by date_trunc"
+                "The format only supports milliseconds, but the time at "
+                f"{path or 'the top level'} is more precise: round it in a transform, for "
+                "example with date_trunc"
             ),
         )
         for path, condition in conditions
@@ -189,7 +190,7 @@ def millis_faults(conditions: Conditions) -> tuple[Fault, ...]:
 
 
 def compact(tree: Any) -> str:
-    """Write JSON as Jackson does, without spaces."""
+    """Serialize JSON as Jackson does, without spaces."""
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -200,7 +201,7 @@ def member_text(sql: str) -> str:
 
 
 def _decimal(sql: str, schema: Schema) -> str:
-    """Return SQL for the base64 of the digits, as the fewest bytes with their sign."""
+    """Return SQL for the base64 of the unscaled value, in the fewest two's complement bytes."""
     scale = scale_of(schema.parameters) or 0
     precision = precision_of(schema.parameters)
     digits = f"replace(CAST({sql} AS STRING), '.', '')"
@@ -211,16 +212,16 @@ def _decimal(sql: str, schema: Schema) -> str:
         text = f"lpad(hex({number}), 16, '0')"
     else:
         text = _hex_of_long(f"CAST({digits} AS DECIMAL(38, 0))")
-    # Bytes that only repeat the sign say nothing.
+    # Remove leading bytes that only repeat the sign.
     fewest = f"regexp_replace({text}, '^(?:(?:00)+(?=[0-7])|(?:FF)+(?=[89A-F]))', '')"
     return f"base64(unhex({fewest}))"
 
 
 def _hex_of_long(number: str) -> str:
-    """Return SQL for the 32 digits of a whole number of up to 38 decimal ones."""
+    """Return SQL for the 32 hexadecimal digits of an integer with up to 38 decimal digits."""
     word = "18446744073709551616BD"
     low = f"pmod({number}, {word})"
-    # Their difference could have 39 digits.
+    # Not (number - low) / word: that difference could have 39 digits.
     high = f"(({number} DIV {word}) - IF({number} % {word} < 0, 1L, 0L))"
     signed = f"CAST(IF({low} >= 9223372036854775808BD, {low} - {word}, {low}) AS BIGINT)"
     return f"concat(lpad(hex({high}), 16, '0'), lpad(hex({signed}), 16, '0'))"
@@ -257,24 +258,24 @@ def _check_content(name: str, value: object) -> None:
 
 
 class JsonSettings(DecimalSettings, ConverterSettings):
-    """How JSON carries schemas."""
+    """The settings of ``JsonConverter``."""
 
     schemas_enable: bool = setting(
-        "Whether each value carries its schema.",
+        "Whether each value includes its schema.",
         default=True,
         importance=Importance.HIGH,
         group="Schemas",
     )
     schemas_cache_size: int = unused_cache("Kafka Connect", Importance.HIGH)
     replace_null_with_default: bool = setting(
-        "Whether a null becomes the default of its field, if that has one.",
+        "Whether a null is replaced by the default of its field, if it has one.",
         default=True,
         importance=Importance.LOW,
         group="Serialization",
     )
     schema_content: str | None = setting(
-        "The schema of all values, in Kafka Connect's JSON form; the values then carry none, "
-        "whatever schemas.enable says.",
+        "The schema of all values, in Kafka Connect's JSON form. The values then do not "
+        "include a schema, and schemas.enable is ignored.",
         default=None,
         validator=Lambda(_check_content, "a schema in Kafka Connect's JSON form"),
         importance=Importance.HIGH,
@@ -283,11 +284,11 @@ class JsonSettings(DecimalSettings, ConverterSettings):
 
 
 class JsonConverter(Converter, HeaderConverter):
-    """Converts JSON, with the schema beside each value or without.
+    """Converts JSON, with or without a schema in each value.
 
-    With a schema, a value is ``{"schema": ..., "payload": ...}``, which keeps all types.
-    Without, numbers are INT64 or FLOAT64, and the schema is inferred from the values of
-    the topic, kept, and widened when they change.
+    With a schema, a value is ``{"schema": ..., "payload": ...}``, which preserves all types.
+    Without a schema, numbers are INT64 or FLOAT64, and the schema is inferred from the values
+    of the topic, stored, and widened when they change.
     """
 
     aliases = (
@@ -320,7 +321,7 @@ class JsonConverter(Converter, HeaderConverter):
     def encode_headers(self, headers: str, made: str) -> Converted:
         self._check_headers()
         numbers = ", ".join(f"'{name}'" for name in _NUMBERS)
-        # The text of a list or a map has control characters as they are.
+        # The text of an array or a map contains unescaped control characters.
         escaped = "h.value"
         for code in _CONTROLS:
             escaped = f"replace({escaped}, char({code}), {literal(_ESCAPE.format(code))})"
@@ -359,7 +360,7 @@ class JsonConverter(Converter, HeaderConverter):
     def _check_headers(self) -> None:
         if self.settings.schemas_enable:
             raise ConfigError(
-                problem="The JSON of a header carries no schema here.",
+                problem="The JSON of a header cannot include a schema.",
                 field="header.converter.schemas.enable",
                 fix="Set it to false, or use SimpleHeaderConverter.",
             )

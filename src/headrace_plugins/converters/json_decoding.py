@@ -1,7 +1,7 @@
 """Decodes arrays of JSON: with Kafka Connect's envelope, with a known schema, or with none.
 
-A parser gives whole numbers for dates and times, and base64 for bytes and Decimals, as Kafka
-Connect writes them.
+The parser returns integers for dates and times, and base64 for bytes and Decimals, as Kafka
+Connect writes them (the "stored" type); `finished` converts these to the final types.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _MILLI = 1000
 
 
 class MisfitError(Exception):
-    """Some value does not fit its schema, and which cannot be said for a whole array."""
+    """Some value of an array does not fit its schema; which one is not known."""
 
 
 def stored_type(schema: Schema, *, decimals_as_text: bool) -> pa.DataType | None:
-    """Return the type that a parser is to give for payloads of this schema.
+    """Return the type that the parser must return for payloads of a schema.
 
-    None where a parser of columns cannot: for maps, whose keys are data.
+    None for schemas that contain a map: the columnar parser does not support data as keys.
     """
     if schema.is_logical:
         if schema.name == DECIMAL and decimals_as_text:
@@ -84,16 +84,16 @@ _LOGICAL: Mapping[str, pa.DataType] = {
 def finished(
     stored: pa.Array, schema: Schema, *, defaults: bool
 ) -> tuple[pa.Array, pa.Array | None]:
-    """Give parsed values, of the type that ``stored_type`` gives, their final types.
+    """Convert parsed values from their ``stored_type`` to their final types.
 
-    Null is allowed for the whole; with ``defaults`` other nulls become their default.
+    The whole value may be null; with ``defaults`` other nulls become their default.
 
     Returns:
-        The values, and which rows have a null where the schema requires a value; None
-        when none has.
+        The values, and a mask of the rows that have a null in a required place; None if no
+        row has.
 
     Raises:
-        MisfitError: A value does not fit, or is null inside a list.
+        MisfitError: A value does not fit, or a required item of a list is null.
     """
     if schema.is_logical:
         return _LOGICAL_FINISHERS[str(schema.name)](stored, schema), None
@@ -107,7 +107,7 @@ def finished(
 
 
 def with_default(values: pa.Array, schema: Schema) -> pa.Array:
-    """Give the schema's default in place of nulls."""
+    """Replace nulls by the schema's default."""
     if schema.default is None or not values.null_count:
         return values
     tree = (connect_json(schema) or {})["default"]
@@ -156,7 +156,7 @@ def _list(stored: pa.ListArray, schema: Schema, items: Schema, *, defaults: bool
 
 
 def _listed(lists: pa.ListArray, items: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return lists with other items."""
+    """Replace the items of lists."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     mask = lists.is_null() if lists.null_count else None
@@ -198,12 +198,12 @@ def _time(stored: pa.Array, _: Schema) -> pa.Array:
 def _timestamp(stored: pa.Array, schema: Schema) -> pa.Array:
     try:
         return pc.multiply_checked(stored, _MILLI).cast(to_arrow_type(schema))
-    except pa.ArrowInvalid as error:  # beyond the years that microseconds reach
+    except pa.ArrowInvalid as error:  # out of the range of microseconds in 64 bits
         raise MisfitError from error
 
 
 def _variant(stored: pa.Array, schema: Schema) -> pa.Array:
-    """Check that each text is JSON: who reads it later could only make a null of it."""
+    """Check that each text is valid JSON: a later reader could only replace it by null."""
     try:
         for text in stored.to_pylist():
             native_from_json(schema.replaced(optional=True), text)
@@ -225,7 +225,7 @@ Faults = dict[int, tuple[str, str]]
 Shape = Callable[[Any], Any]
 _PAIR = 2
 
-_SLICE = 1024  # rows that are parsed again when one of a batch is bad
+_SLICE = 1024  # rows that are parsed again if one of them is bad
 NOT_JSON = "Converting byte[] to Kafka Connect data failed due to serialization error: "
 
 
@@ -237,15 +237,16 @@ def decoded_payloads(
     decimals_as_text: bool = True,
     shape: Shape | None = None,
 ) -> tuple[pa.Array, Faults]:
-    """Decode payloads, without nulls; return the values, null where one is bad, and the faults.
+    """Decode payloads; return the values, with null for each bad one, and the faults by row.
 
     Args:
-        texts: Of type binary.
-        schema: The schema of all of them.
-        defaults: Whether a null becomes the default where there is one.
-        decimals_as_text: Which form of Decimals is the usual one; the other is slower.
-        shape: Makes Kafka Connect's form of another one, value by value, which is slow; it
-            raises RecordError where it cannot.
+        texts: The payloads, of type binary, without nulls.
+        schema: The schema of all payloads.
+        defaults: Whether to replace nulls by their default.
+        decimals_as_text: Whether Decimals are expected as base64, not numbers. The format that
+            is not expected is slower.
+        shape: Converts each value from another form of JSON to Kafka Connect's, which is slow;
+            raises RecordError for bad values.
     """
     if shape is not None:
         return _one_by_one(texts, schema, defaults=defaults, shape=shape)
@@ -326,7 +327,7 @@ def _native(
 
 @lru_cache(maxsize=256)
 def _without_defaults(schema: Schema) -> Schema:
-    """Return a schema that requires what has a default."""
+    """Return the schema without defaults: a null is then a fault of a required field."""
     parts: dict[str, Any] = {}
     if schema.type is Type.STRUCT:
         members = {field.name: _without_defaults(field.schema) for field in schema.fields}
@@ -339,7 +340,7 @@ def _without_defaults(schema: Schema) -> Schema:
 
 
 def filled(schema: Schema, tree: Any) -> Any:
-    """Put defaults, as JSON, where a payload has nulls."""
+    """Replace the nulls of a payload by their defaults, as JSON."""
     if tree is None:
         return None if schema.default is None else (connect_json(schema) or {})["default"]
     if schema.fields and isinstance(tree, dict):
@@ -357,7 +358,7 @@ def filled(schema: Schema, tree: Any) -> Any:
     return [
         [filled(keys, entry[0]), filled(values, entry[1])]
         if isinstance(entry, list) and len(entry) == _PAIR
-        else entry  # which its reader refuses
+        else entry  # native_from_json rejects it
         for entry in tree
     ]
 
@@ -369,12 +370,12 @@ _ENVELOPE = (
     "contain additional fields. If you are trying to deserialize plain JSON data, set "
     "schemas.enable=false in your converter configuration."
 )
-_EMPTY = "A JSON object without any field cannot be distinguished from null here."
+_EMPTY = "A JSON object without fields is not supported: it cannot be distinguished from null."
 
 
 @dataclass
 class PlainJsonDecoder(ArrowDecoder):
-    """Decodes JSON without a schema: it is inferred, and remembered."""
+    """Decodes JSON without a schema; infers the schema and keeps it for later batches."""
 
     remembers = True
     hint: pa.DataType | None = None
@@ -423,7 +424,7 @@ def _grouped(values: pa.Array, rows: list[int] | None) -> Decoded:
 
 
 def _named(values: pa.StructArray, rows: list[int] | None) -> Decoded:
-    """Make faults of objects that have a field without a name."""
+    """Report objects that have a field with an empty name as faults."""
     nameless = values.field(values.type.get_field_index("")).is_valid()
     numbers = rows or list(range(len(values)))
     faults = dict.fromkeys(
@@ -445,7 +446,7 @@ def _named(values: pa.StructArray, rows: list[int] | None) -> Decoded:
 
 
 def _pruned(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Leave out the fields that the schema does without."""
+    """Remove the fields that are not in the schema."""
     if pa.types.is_struct(type_) and values.type.num_fields:
         children = [
             _pruned(values.field(values.type.get_field_index(own.name)), own.type)
@@ -460,12 +461,12 @@ def _pruned(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 @dataclass
 class SchemaJsonDecoder(ArrowDecoder):
-    """Decodes JSON of one schema."""
+    """Decodes JSON of one known schema."""
 
     schema: Schema
     defaults: bool
     decimals_as_text: bool = True
-    """Whether Decimals are usually base64."""
+    """Whether Decimals are expected as base64."""
 
     @override
     def decode(self, raw: pa.Array) -> Decoded:
@@ -473,7 +474,7 @@ class SchemaJsonDecoder(ArrowDecoder):
         return self.typed(raw.take(rows), rows.to_pylist())
 
     def typed(self, texts: pa.Array, rows: list[int]) -> Decoded:
-        """Decode values that are those of some rows."""
+        """Decode values; ``rows`` are their row numbers."""
         if not rows:
             return Decoded()
         values, faults = decoded_payloads(
@@ -487,9 +488,9 @@ class SchemaJsonDecoder(ArrowDecoder):
 class EnvelopeDecoder(ArrowDecoder):
     """Decodes ``{"schema": ..., "payload": ...}``.
 
-    The records of a topic share a few schemas, and what Kafka Connect writes begins with
-    the schema. A record whose text begins as another's did has the same schema, so only
-    its payload is parsed.
+    The records of a topic share a few schemas, and Kafka Connect writes the schema first. If
+    two records start with the same text, they have the same schema, so only the payload of
+    the second one is parsed.
     """
 
     defaults: bool
@@ -507,7 +508,7 @@ class EnvelopeDecoder(ArrowDecoder):
                 mine = pa.array([True, *([False] * (len(texts) - 1))], pa.bool_())
                 parts = _taken_apart(texts[0].as_py())
             else:
-                # Texts that begin with the prefix and end with the brace that closes it.
+                # Texts that begin with the prefix and end with the closing brace.
                 start = pc.binary_slice(texts, 0, len(prefix))
                 mine = pc.and_(
                     pc.equal(start, pa.scalar(prefix, pa.binary())),
@@ -535,7 +536,7 @@ class EnvelopeDecoder(ArrowDecoder):
         return self._judged(raw, Decoded(groups, faults))
 
     def _judged(self, raw: pa.Array, decoded: Decoded) -> Decoded:
-        """Read again, whole, what did not end with its payload: members may follow that."""
+        """Parse whole records again if their payload is not JSON: members may follow it."""
         rows = {n for n, fault in decoded.faults.items() if fault[1].startswith(NOT_JSON)}
         if not rows:
             return decoded
@@ -574,12 +575,12 @@ class EnvelopeDecoder(ArrowDecoder):
 
 
 def _prefix(text: bytes) -> bytes | None:
-    """Return what stands before the payload, if it is as Kafka Connect writes it."""
+    """Return the text before the payload if it has Kafka Connect's form, else None."""
     end = text.find(_PAYLOAD)
     if end < 0 or not text.startswith(_SCHEMA) or not text.endswith(b"}"):
         return None
     prefix = text[: end + len(_PAYLOAD)]
-    # A schema may have parameters called payload: then this is not its end.
+    # A schema may have a parameter named payload: then the schema does not end here.
     return prefix if _is_json(prefix[len(_SCHEMA) : -len(_PAYLOAD)]) else None
 
 
@@ -594,7 +595,7 @@ def _is_json(text: bytes) -> bool:
 
 @lru_cache(maxsize=256)
 def _schema(text: bytes) -> Schema | str | None:
-    """Return the schema in its JSON form, or what is wrong with it."""
+    """Return the schema for its JSON form, or the error message."""
     try:
         return connect_schema(loaded(text))
     except RecordError as error:
@@ -604,7 +605,7 @@ def _schema(text: bytes) -> Schema | str | None:
 
 
 def _taken_apart(text: bytes) -> tuple[Schema | str | None, bytes | None]:
-    """Return schema and payload of an envelope of any form, or what is wrong with it."""
+    """Return schema and payload of an envelope in any form, or the error and None."""
     try:
         tree = loaded(text)
     except ValueError as error:

@@ -18,19 +18,20 @@ from headrace.sdk.arrow import from_arrow
 from headrace_plugins.arrow_json import is_finite, objects
 from headrace_plugins.json_inference import merged_type, type_of, without_times
 
-# A text that is no object stands in a list, and that in an object: it can end no other one.
+# Values other than objects are wrapped in a list in an object: the parser needs objects, and a
+# malformed text cannot close both brackets.
 _OPEN, _CLOSE = b'{"v":[', b"]}"
 _NO_NUMBER = re.compile(rb"(?:^|[\[{:,\s-])(?:NaN|Inf)")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SPACES = frozenset(" \t\r\n")
-_ROOM = 1024  # the parser wants a block larger than what it reads
+_ROOM = 1024  # the parser requires a block that is larger than its input
 
 
 def parsed(texts: pa.Array, type_: pa.DataType | None, *, infer: bool) -> pa.Array | None:
     """Parse texts, of type binary and without nulls, into one array of a type.
 
-    The type is inferred if it is None; fields that it lacks are inferred or else left out.
-    Returns None when some text is not JSON or does not fit.
+    If the type is None, it is inferred. Fields that are not in the type are inferred with
+    ``infer``, else ignored. Returns None if any text is not JSON or does not fit.
     """
     if not len(texts):
         return pa.array([], type_ or pa.null())
@@ -44,7 +45,7 @@ def parsed(texts: pa.Array, type_: pa.DataType | None, *, infer: bool) -> pa.Arr
         lines = pc.replace_substring_regex(texts.cast(pa.string()), "[\r\n]", " ")
         return parsed(lines.cast(pa.binary()), type_, infer=infer)
     if not infer and _may_name_numbers(body) and _NO_NUMBER.search(body):
-        return None  # the parser takes these words for numbers, also where it leaves them out
+        return None  # the parser accepts these words as numbers, even in ignored fields
     is_row = type_ is None or (pa.types.is_struct(type_) and type_.num_fields > 0)
     parse = _rows if is_row and _are_objects(body, len(texts)) else _items
     values = parse(body, len(texts), type_, infer=infer)
@@ -56,7 +57,7 @@ def _count(body: bytes, sign: bytes) -> int:
 
 
 def _may_name_numbers(body: bytes) -> bool:
-    """Return whether NaN or Inf may be in a text. To look for the words takes longer."""
+    """Return whether a text may contain NaN or Inf: a cheaper test than _NO_NUMBER."""
     signs = np.frombuffer(body, np.uint8)
     begins, goes_on = signs[:-1], signs[1:]
     pairs = ((begins == ord(one)) & (goes_on == ord(two)) for one, two in ("Na", "In"))
@@ -73,12 +74,12 @@ def _are_objects(body: bytes, count: int) -> bool:
 def _rows(
     body: bytes, count: int, type_: pa.DataType | None, *, infer: bool
 ) -> pa.Array | None:
-    """Parse lines that are one object each, or more, which is seen by how many come out."""
+    """Parse lines of one object each; None if the row count shows a line with more."""
     table = _read(body, None if type_ is None else pa.schema(list(type_)), infer=infer)
     if table is None or table.num_rows != count:
         # A table without columns has no rows.
         return _items(body, count, type_, infer=infer) if table and not table.schema else None
-    # One block is one chunk. Joining chunks fails for lists of nothing but nulls.
+    # One block is one chunk. Combining chunks fails for lists that contain only nulls.
     columns = [_valid(column.chunk(0)) for column in table.itercolumns()]
     if any(column is None for column in columns):
         return None
@@ -88,7 +89,7 @@ def _rows(
 def _items(
     body: bytes, count: int, type_: pa.DataType | None, *, infer: bool
 ) -> pa.Array | None:
-    """Parse lines of any values."""
+    """Parse lines with values of any type."""
     body = b"".join((_OPEN, body.replace(b"\n", _CLOSE + b"\n" + _OPEN), _CLOSE))
     schema = None if type_ is None else pa.schema([("v", pa.list_(type_))])
     table = _read(body, schema, infer=infer)
@@ -105,7 +106,7 @@ def _items(
 
 def _valid(values: pa.Array) -> pa.Array | None:
     try:
-        # The parser loses count of lists that hold nothing but nulls.
+        # The parser miscounts the items of lists that contain only nulls.
         values.validate()
     except pa.ArrowInvalid:
         return None
@@ -129,22 +130,22 @@ def _read(body: bytes, schema: pa.Schema | None, *, infer: bool) -> pa.Table | N
 def loaded(text: bytes, *, exact: bool = False) -> Any:
     """Parse one text as Jackson does: UTF-8 only, and no NaN. Raises ValueError.
 
-    Unpaired surrogates, which Arrow's texts cannot have either, are refused too. With ``exact``
-    numbers with a point become Decimals.
+    Also rejects unpaired surrogates, which Arrow's strings do not support. With ``exact``,
+    numbers with a decimal point become Decimals.
     """
     number = Decimal if exact else float
     try:
         tree = json.loads(text.decode(), parse_constant=_refuse, parse_float=number)
     except RecursionError as error:
-        message = "It is nested too deeply."
+        message = "The JSON is nested too deeply."
         raise ValueError(message) from error
     if _SURROGATE.search(text):
-        json.dumps(tree, ensure_ascii=False, default=str).encode()  # raises at one
+        json.dumps(tree, ensure_ascii=False, default=str).encode()  # raises for an unpaired one
     return tree
 
 
 def members(text: str) -> dict[str, str]:
-    """Return the texts of the values of a JSON object, unparsed. Raises ValueError."""
+    """Return the unparsed texts of the members of a JSON object. Raises ValueError."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     found: dict[str, str] = {}
     place = _past(text, 0, "{")
@@ -179,26 +180,26 @@ def _refuse(word: str) -> NoReturn:
 
 
 UNTYPED = {"headrace.untyped": "true"}
-"""The parameters of a text that stands for a type that is not known yet."""
+"""The parameters of a string schema that is a placeholder for a type not known yet."""
 _UNKNOWN = Schema.string(optional=True, parameters=UNTYPED)
 
 
 def inferred(texts: pa.Array, hint: pa.DataType | None) -> pa.Array | None:
-    """Parse texts, without nulls, and infer their type; None when some text is not JSON.
+    """Parse texts, without nulls, and infer their type; None if any text is not JSON.
 
-    ``hint`` is the type of the batch before, which saves a second parse.
+    ``hint`` is the type of the previous batch, which can save a second parse.
     """
     values = None if hint is None else parsed(texts, hint, infer=True)
     if values is None:
         values = parsed(texts, None, infer=True)
     if values is not None and not values.type.equals(plain := without_times(values.type)):
-        # The parser takes texts for times. To JSON they are texts.
+        # The parser infers times from strings, which JSON does not have.
         values = parsed(texts, hint_of(plain), infer=True)
     return values
 
 
 def hint_of(type_: pa.DataType) -> pa.DataType | None:
-    """Return the type without what is not known, to parse the next batch with."""
+    """Return the type without its unknown (null) parts, for parsing the next batch."""
     if pa.types.is_null(type_):
         return None
     if pa.types.is_struct(type_):
@@ -211,7 +212,7 @@ def hint_of(type_: pa.DataType) -> pa.DataType | None:
 
 
 def schema_of(type_: pa.DataType, *, root: bool = True) -> Schema | None:
-    """Return the schema of an inferred type; None when nothing is known of it."""
+    """Return the schema of an inferred type; None if nothing is known about it."""
     if pa.types.is_null(type_):
         return None
     if pa.types.is_struct(type_):
@@ -220,7 +221,7 @@ def schema_of(type_: pa.DataType, *, root: bool = True) -> Schema | None:
         found = {f.name: schema_of(f.type, root=False) for f in type_ if f.name}
         known = {name: schema for name, schema in found.items() if schema is not None}
         if not known and root:
-            # Something must be left of a record: without a field it would look like null.
+            # A struct needs at least one field: without any it would look like null.
             known = dict.fromkeys(found, _UNKNOWN)
         return Schema.struct(known, optional=True) if known else None
     if pa.types.is_list(type_):
@@ -230,7 +231,7 @@ def schema_of(type_: pa.DataType, *, root: bool = True) -> Schema | None:
 
 
 def merged(known: Schema, new: Schema) -> Schema:
-    """Return the schema that values of both fit into, see `fitted`."""
+    """Return a schema for the values of both schemas; see `fitted`."""
     if known == new or new.parameters == UNTYPED:
         return known
     if known.parameters == UNTYPED:
@@ -250,7 +251,7 @@ def merged(known: Schema, new: Schema) -> Schema:
 
 
 def fitted(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Give values the type of a merged schema, as JSON where it is a text."""
+    """Convert values to the type of a merged schema; values for a string become JSON text."""
     if not _is_apart(values.type, target):
         return values
     return pa.array([_shaped(value, target) for value in values.to_pylist()], target)
@@ -269,7 +270,7 @@ def _is_apart(own: pa.DataType, target: pa.DataType) -> bool:
 
 
 def array_of(trees: list[Any]) -> pa.Array:
-    """Return values that were parsed one by one as one array."""
+    """Combine values that were parsed one by one into one array."""
     type_ = reduce(merged_type, map(type_of, trees), pa.null())
     return pa.array([_shaped(tree, type_) for tree in trees], type_)
 
@@ -280,7 +281,9 @@ def _shaped(tree: Any, type_: pa.DataType) -> Any:
     if pa.types.is_string(type_):
         return tree if isinstance(tree, str) else json.dumps(tree, separators=(",", ":"))
     if isinstance(tree, str):
-        return _shaped(json.loads(tree), type_)  # a text that stood for an unknown type
+        return _shaped(
+            json.loads(tree), type_
+        )  # the type was unknown, so it was stored as JSON
     if pa.types.is_floating(type_):
         return float(tree)
     if pa.types.is_struct(type_):

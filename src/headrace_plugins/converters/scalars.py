@@ -1,4 +1,4 @@
-"""Converters of texts, bytes and single numbers, and of headers, as Kafka Connect has them."""
+"""Converters of strings, bytes, single numbers and headers, compatible with Kafka Connect's."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 
 class ConverterSettings(Settings):
-    """For every converter."""
+    """The settings of every converter."""
 
     converter_type: str = setting(
-        "Which part it converts; it follows from the key that names the converter.",
+        "The part of the record that is converted. Set automatically from the setting that "
+        "names the converter.",
         key=CONVERTER_TYPE,
         default=RecordPart.VALUE.value,
         validator=ValidString(*(part.value for part in RecordPart)),
@@ -47,10 +48,10 @@ class ConverterSettings(Settings):
 
 
 class DecimalSettings(Settings, group="Serialization"):
-    """For converters of JSON."""
+    """The settings of JSON converters."""
 
     decimal_format: str = setting(
-        "How Decimals are written: as BASE64 or NUMERIC. Both are read.",
+        "The format in which Decimals are written: BASE64 or NUMERIC. Both can be read.",
         default="BASE64",
         validator=ValidString("BASE64", "NUMERIC", any_case=True),
         importance=Importance.LOW,
@@ -58,14 +59,14 @@ class DecimalSettings(Settings, group="Serialization"):
 
     @property
     def decimals_as_numbers(self) -> bool:
-        """Whether Decimals become numbers, and not base64."""
+        """Whether to write Decimals as numbers instead of base64."""
         return self.decimal_format.upper() == "NUMERIC"
 
 
 def unused_cache(sake: str, importance: Importance = Importance.LOW) -> Any:
-    """Declare the size of a cache that another system has, and converters here do not need."""
+    """Declare a cache size setting that another system has and Headrace does not use."""
     return setting(
-        f"Taken for {sake}'s sake; the schemas of a batch are kept anyway.",
+        f"Accepted for compatibility with {sake}; not used.",
         default=1000,
         validator=Range(at_least=0),
         importance=importance,
@@ -77,7 +78,7 @@ _BYTES = Schema.bytes(optional=True)
 
 
 class _FixedLength(ExpressionDecoder):
-    """Decodes values of a fixed length; another length is a fault."""
+    """Decodes values of a fixed length; reports other lengths as faults."""
 
     def __init__(self, converter: ScalarConverter) -> None:
         self._converter = converter
@@ -97,14 +98,14 @@ class _FixedLength(ExpressionDecoder):
 
 
 class ScalarConverter(Converter):
-    """Converts values of one type, of a fixed number of bytes."""
+    """Converts values of one type with a fixed number of bytes."""
 
     title: ClassVar[str]
-    """Kafka's word for the type."""
+    """Kafka's name of the type."""
     type: ClassVar[Type]
     length: ClassVar[int]
     takes: ClassVar[frozenset[Type]] = frozenset()
-    """Other types that are encoded as this one, without loss."""
+    """Other types that can be encoded as this type without loss."""
 
     settings: ConverterSettings
 
@@ -124,10 +125,10 @@ class ScalarConverter(Converter):
 
     @abstractmethod
     def from_bytes(self, raw: str) -> str:
-        """Return SQL for the value of bytes of the right length."""
+        """Return SQL for the value, from bytes of the right length."""
 
     def faults(self, raw: str) -> tuple[Fault, ...]:
-        """Return what may be wrong with bytes of the right length."""
+        """Return the possible faults of bytes of the right length."""
         return ()
 
 
@@ -161,7 +162,7 @@ class _WholeConverter(ScalarConverter):
 
     @override
     def from_bytes(self, raw: str) -> str:
-        # The sign is that of the first bit: fill up with it.
+        # Extend the number with its first bit, the sign.
         digits = f"concat(IF(hex({raw}) >= '8', 'FFFFFFFFFFFFFFFF', ''), hex({raw}))"
         number = f"CAST(conv(right({digits}, 16), 16, -10) AS BIGINT)"
         return f"CAST({number} AS {_NAMES[self.type]})"
@@ -171,7 +172,7 @@ _NAMES = {Type.INT16: "SMALLINT", Type.INT32: "INT", Type.INT64: "BIGINT"}
 
 
 class ShortConverter(_WholeConverter):
-    """Converts whole numbers of 16 bits, big-endian."""
+    """Converts 16-bit integers, big-endian."""
 
     aliases = (
         "org.apache.kafka.connect.converters.ShortConverter",
@@ -184,7 +185,7 @@ class ShortConverter(_WholeConverter):
 
 
 class IntegerConverter(_WholeConverter):
-    """Converts whole numbers of 32 bits, big-endian."""
+    """Converts 32-bit integers, big-endian."""
 
     aliases = (
         "org.apache.kafka.connect.converters.IntegerConverter",
@@ -197,7 +198,7 @@ class IntegerConverter(_WholeConverter):
 
 
 class LongConverter(_WholeConverter):
-    """Converts whole numbers of 64 bits, big-endian."""
+    """Converts 64-bit integers, big-endian."""
 
     aliases = (
         "org.apache.kafka.connect.converters.LongConverter",
@@ -210,7 +211,7 @@ class LongConverter(_WholeConverter):
 
 
 class _FloatingConverter(ScalarConverter):
-    # Avro's floating point numbers are these bytes, the other way round.
+    # Avro encodes floating point numbers as the same bytes in little-endian order.
 
     def _reversed(self, raw: str) -> str:
         places = range(self.length, 0, -1)
@@ -228,7 +229,7 @@ class _FloatingConverter(ScalarConverter):
 
 
 class FloatConverter(_FloatingConverter):
-    """Converts floating point numbers of 32 bits, big-endian."""
+    """Converts 32-bit floating point numbers, big-endian."""
 
     aliases = (
         "org.apache.kafka.connect.converters.FloatConverter",
@@ -240,7 +241,7 @@ class FloatConverter(_FloatingConverter):
 
 
 class DoubleConverter(_FloatingConverter):
-    """Converts floating point numbers of 64 bits, big-endian."""
+    """Converts 64-bit floating point numbers, big-endian."""
 
     aliases = (
         "org.apache.kafka.connect.converters.DoubleConverter",
@@ -252,14 +253,14 @@ class DoubleConverter(_FloatingConverter):
     length = 8
 
 
-# The characters that an encoding has; Java writes a question mark for any other.
+# The characters of an encoding; Java writes a question mark for any other.
 _RANGES = {"US-ASCII": "\\x00-\\x7F", "ISO-8859-1": "\\x00-\\xFF"}
 _ENCODINGS = ("UTF-8", "UTF-16", "UTF-16BE", "UTF-16LE", *_RANGES)
 _WORDLESS = {Type.BYTES, Type.ARRAY, Type.MAP, Type.STRUCT}
 
 
 class StringSettings(ConverterSettings):
-    """The encoding of texts."""
+    """The settings of ``StringConverter``."""
 
     converter_encoding: str = setting(
         f"The encoding of the text: {', '.join(_ENCODINGS)}.",
@@ -270,10 +271,10 @@ class StringSettings(ConverterSettings):
 
 
 class StringConverter(Converter, HeaderConverter):
-    """Converts a value to its text, and bytes to a text.
+    """Converts values to their text, and bytes to strings.
 
-    Bytes that are not text in the encoding become replacement characters, as in Java.
-    Structs, arrays and maps are refused: JSON says what they hold.
+    Bytes that are invalid in the encoding become replacement characters, as in Java.
+    Structs, arrays and maps are errors: use a JSON converter for them.
     """
 
     aliases = (
@@ -287,7 +288,7 @@ class StringConverter(Converter, HeaderConverter):
     @override
     def encode(self, column: str, made: str, schema: Schema) -> Converted:
         if schema.type in _WORDLESS and not schema.is_logical:
-            raise self.refused(schema, "texts, numbers, booleans, dates and times")
+            raise self.refused(schema, "strings, numbers, booleans, dates and times")
         text = f"CAST({column} AS STRING)"
         encoding = self.settings.converter_encoding
         if encoding in _RANGES:
@@ -333,13 +334,13 @@ class _CodecDecoder(ArrowDecoder):
     def _text(self, raw: bytes) -> str:
         if self.encoding not in _WIDE:
             return raw.decode(self.encoding, "replace")
-        # Without a mark the order is big-endian in Java, and the machine's own in Python.
+        # Without a byte order mark, Java reads big-endian, Python the machine's byte order.
         encoding = self.encoding
         if encoding == "UTF-16":
             encoding = "UTF-16LE" if raw.startswith(codecs.BOM_UTF16_LE) else "UTF-16BE"
             marked = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             raw = raw[_UNIT:] if marked else raw
-        # A mark that is turned round is no character to Java.
+        # Java reads a byte order mark with swapped bytes (U+FFFE) as invalid.
         return raw.decode(encoding, _REPLACING).replace("\ufffe", "\ufffd")
 
 
@@ -350,7 +351,7 @@ _REPLACING = "headrace.utf16"
 
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
-    """Skip as many bytes for a replacement character as Java does."""
+    """Replace invalid bytes by U+FFFD, and skip as many bytes as Java does."""
     assert isinstance(error, UnicodeDecodeError)
     rest = error.object[error.start :]
     first = rest[:_UNIT][::-1] if error.encoding.endswith("le") else rest[:_UNIT]
@@ -362,7 +363,7 @@ codecs.register_error(_REPLACING, _replaced)
 
 
 class ByteArrayConverter(Converter):
-    """Leaves bytes as they are."""
+    """Passes bytes through unchanged."""
 
     aliases = (
         "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -388,7 +389,7 @@ class _AsItIs(ExpressionDecoder):
         return Converted(raw, _BYTES)
 
 
-_HARD = "?"  # the type of a text that only the parser can tell
+_HARD = "?"  # the type of a text that needs the parser
 _HEADER = "struct<key:string,value:string,type:string>"
 _READ = "struct<value:string,type:string>"
 _READ_TYPE = pa.struct([("value", pa.string()), ("type", pa.string())])
@@ -397,18 +398,19 @@ _BITS = (("int8", 7), ("int16", 15), ("int32", 31))
 _DAY = "[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"  # one that any month has
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{3}Z"
 _DATE, _TIME, _TIMESTAMP = rf"^{_DAY}\z", rf"^{_CLOCK}\z", rf"^{_DAY}T{_CLOCK}\z"
-# What no number, list, map, literal or blank begins with stands for itself.
+# Texts that do not begin as a number, array, map, literal or blank are strings.
 _STRING = r"^(?!true|false|null)[^\x00-\x20\p{Nd}+\-\[{]"
 _WHOLE = r"^[+-]?[0-9]{1,18}\z"
-# Numbers whose fewest digits as a float are those that they are written with.
+# Decimal fractions whose shortest representation as a float is the text itself.
 _FRACTION = r"^[+-]?[0-9]{1,3}[.][0-9]{0,2}[1-9]\z"
 
 
 class SimpleHeaderConverter(Converter, HeaderConverter):
-    """Converts the values of headers to texts, and reads what a text stands for.
+    """Converts header values to text, and parses texts to typed values.
 
-    A number has the narrowest type that holds it, dates and times in ISO form and lists and
-    maps are read as such, anything else is a text. A header that has a type already keeps it.
+    A number gets the narrowest type that it fits. Dates and times in ISO 8601 format, arrays
+    and maps are parsed as such. Everything else is a string. A header that already has a type
+    keeps it.
     """
 
     aliases = ("org.apache.kafka.connect.storage.SimpleHeaderConverter",)
@@ -418,14 +420,14 @@ class SimpleHeaderConverter(Converter, HeaderConverter):
 
     @override
     def encode_headers(self, headers: str, made: str) -> Converted:
-        # A header's value is the text of `Values.convertToString` as it is.
+        # A header's value is already the text of `Values.convertToString`.
         return _with_type(headers, "CAST(NULL AS STRING)")
 
     @override
     def decode_headers(self, headers: str, made: str) -> Converted:
         called = ArrowCall.called(made)
         hard = f"h.type = '{_HARD}'"
-        # Spark hands out null lists a hundred times slower than lists of nulls.
+        # Spark transfers null arrays a hundred times slower than arrays of nulls.
         texts = f"coalesce(transform({made}, h -> IF({hard}, h.value, NULL)), array())"
         read = "named_struct('key', h.key, 'value', r.value, 'type', r.type)"
         return Converted(
@@ -445,7 +447,7 @@ class SimpleHeaderConverter(Converter, HeaderConverter):
 
 
 def _by_expression(header: str) -> str:
-    """Return SQL for a header, of the type `?` where no expression can tell."""
+    """Return SQL for a header; its type is `?` if an expression cannot determine it."""
     text = f"{header}.value"
     number = f"try_cast({text} AS BIGINT)"
     widths = " ".join(
@@ -478,7 +480,7 @@ def _by_expression(header: str) -> str:
 
 
 def read_texts(texts: pa.Array) -> pa.Array:
-    """Parse lists of texts; a null for a null in a list. No list is null."""
+    """Parse lists of texts; nulls in a list stay null. No list may be null."""
     all_ = texts.flatten().dictionary_encode()
     different = [_read(text) for text in all_.dictionary.to_pylist()]
     read = pa.array(different, _READ_TYPE).take(all_.indices)
@@ -490,6 +492,6 @@ def _read(text: str) -> dict[str, str | None]:
     try:
         parsed = parse_string(text)
     except RecursionError:
-        # Kafka Connect hands on the bytes of what its parser breaks at; their text is this.
+        # If its parser fails, Kafka Connect returns the bytes; this is their text.
         return {"value": to_string(text.encode()), "type": "bytes"}
     return {"value": parsed.text, "type": parsed.kind}

@@ -1,4 +1,4 @@
-"""What values, headers, dates and patterns mean in Kafka Connect: no connector for Kafka.
+"""Kafka Connect's rules for values, headers, dates and patterns. Not a connector for Kafka.
 
-In it: what transforms and converters share to give its results. Never: a plugin.
+In it: code that transforms and converters share to match Kafka Connect. Never: a plugin.
 """

@@ -1,8 +1,8 @@
-"""Java's `SimpleDateFormat`, as SQL: texts of timestamps in UTC, and timestamps of texts.
+"""Java's `SimpleDateFormat` as SQL: formats timestamps in UTC as text, and parses texts.
 
-It reads and writes what Java's class with an American locale does, and Kafka Connect with it.
-One thing differs: days before 1582-10-15 are counted by the Gregorian calendar, as Spark,
-Parquet and databases count, and not by the Julian.
+The results are those of Java's class with a US locale, which Kafka Connect uses. There is one
+difference: days before 1582-10-15 use the Gregorian calendar, as in Spark, Parquet and
+databases, and not the Julian calendar.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_ISO_ZONE = 3
 
 @dataclass(frozen=True, slots=True)
 class DateField:
-    """A run of one letter."""
+    """A field of a pattern: one letter, repeated ``count`` times."""
 
     letter: str
     count: int
@@ -37,16 +37,16 @@ class DateField:
 
 @dataclass(frozen=True, slots=True)
 class DatePattern:
-    """A pattern as its fields and the texts between them; `DatePattern.of` makes one."""
+    """A parsed pattern; created by `DatePattern.of`."""
 
     text: str
     parts: tuple[DateField | str, ...]
-    """Fields, and texts as they stand in what is written and read."""
+    """The fields, and the literal texts between them, unquoted."""
 
     @staticmethod
     @lru_cache(maxsize=256)
     def of(text: str) -> DatePattern:
-        """Take a pattern apart. Raises ConfigError, with the problem in Java's words."""
+        """Parse a pattern. Raises ConfigError with Java's message."""
         parts: list[DateField | str] = []
         for found in _TOKEN.finditer(text):
             if found["quote"]:
@@ -61,7 +61,7 @@ class DatePattern:
 
 
 def merged(parts: Iterable[DateField | str]) -> tuple[DateField | str, ...]:
-    """Give the same parts with no two texts side by side."""
+    """Return the parts with adjacent texts joined."""
     whole: list[DateField | str] = []
     for part in parts:
         if isinstance(part, str) and whole and isinstance(whole[-1], str):
@@ -89,7 +89,7 @@ def _wrong(*, problem: str) -> ConfigError:
     return ConfigError(problem=problem, fix=fix)
 
 
-# Letters that Spark's own patterns write in the same way, with how many of them it takes.
+# Letters with the same output in Spark's own patterns, and the counts for which this is true.
 _NATIVE: Mapping[str, range] = {
     "y": range(2, 7),
     "M": range(1, 5),
@@ -103,10 +103,10 @@ _NATIVE: Mapping[str, range] = {
     "S": range(3, 4),
     "D": range(1, 4),
 }
-# Of these the count says little: short or long.
+# Fields with only a short and a long form.
 _NAMES = {"M": ("MMM", "MMMM"), "E": ("EEE", "EEEE"), "a": ("a", "a"), "G": ("G", "G")}
 _LONG = 4
-_SATURDAY = "date_add({0}, 7 - dayofweek({0}))"  # weeks of America begin on Sunday
+_SATURDAY = "date_add({0}, 7 - dayofweek({0}))"  # US weeks begin on Sunday
 _NUMBERS: Mapping[str, str] = {
     "y": "CAST(date_format({0}, 'y') AS INT)",
     "d": "day({0})",
@@ -134,10 +134,10 @@ _ZONES: Mapping[str, Callable[[int], str]] = {
 
 
 def write_sql(pattern: DatePattern, timestamp: str) -> str:
-    """Give the SQL of a timestamp's text; null gives null. The timestamp is used repeatedly."""
+    """Return SQL that formats a timestamp; null for null. Repeats the timestamp's SQL."""
     pieces: list[str] = []
     native = ""
-    # All is UTC, so zones are texts.
+    # All times are UTC, so zones are constant texts.
     zoned = (
         _ZONES[part.letter](part.count)
         if isinstance(part, DateField) and part.letter in _ZONES
@@ -160,7 +160,7 @@ def write_sql(pattern: DatePattern, timestamp: str) -> str:
 
 
 def spark_text(part: DateField | str) -> str | None:
-    """Give the same in a pattern of Spark; None if Spark writes it otherwise."""
+    """Return the equivalent Spark pattern; None if Spark's output differs."""
     if isinstance(part, str):
         return f"'{part.replace(chr(39), chr(39) * 2)}'"
     if part.letter in _NAMES and (part.letter != "M" or part.count > _TWO_DIGITS):
@@ -188,7 +188,7 @@ _MONTHS = (
 )
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _ABBREVIATED = 3
-# The names of zones that are read besides GMT, UTC and numbers, by their hours from UTC.
+# The zone names that can be parsed besides GMT, UTC and offsets, with their offset in hours.
 _ZONE_HOURS = {
     "EDT": -4,
     "EST": -5,
@@ -202,14 +202,14 @@ _ZONE_HOURS = {
 _HOURS, _MINUTES = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _UNREADABLE = {"G": "eras", "Y": "week years", "w": "weeks", "W": "weeks", "F": "weeks"}
 _READ_NUMBERS = frozenset("yMdHkKhmsSDu")
-# Spark sees a field of these as Java does, so its parser may go first.
+# Spark parses these fields, with these counts, as Java does, so its parser is tried first.
 _STRICT: Mapping[str, frozenset[int]] = {
     "y": frozenset({4}),
     "M": frozenset({1, 2, 3}),
     "S": frozenset({3}),
     **{letter: frozenset({1, 2}) for letter in "dHms"},
 }
-# With no more digits than these, counting on cannot leave what Spark's timestamps hold.
+# With at most this many digits, overflowing fields stay in the range of Spark's timestamps.
 _DIGITS: Mapping[str, int] = {"y": 5, "M": 4, "d": 7, "D": 7, "m": 9, "s": 9, "S": 9}
 _MORE_DIGITS = 8
 _MILLIS = {"H": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}
@@ -217,25 +217,25 @@ _DAY_MILLIS = 86_400_000
 
 
 def reading_fault(pattern: DatePattern) -> str | None:
-    """Say why texts cannot be read by a pattern; None if they can."""
+    """Return why texts cannot be parsed with a pattern; None if they can."""
     letters = pattern.letters
     for letter, what in _UNREADABLE.items():
         if letter in letters:
-            return f"{what} ({letter}) can be written but not read"
+            return f"{what} ({letter}) can be formatted but not parsed"
     if letters & {"E", "u"} and not letters & {"d", "D"}:
-        return "a day of the week (E, u) can be read only beside a day"
+        return "a day of the week (E, u) can only be parsed together with a day"
     if "D" in letters and letters & {"M", "d"}:
-        return "a day of the year (D) cannot be read beside a month or a day"
+        return "a day of the year (D) cannot be parsed together with a month or a day"
     hours = letters & {"H", "k", "K", "h"}
     if len(hours) > 1:
-        return f"two forms of the hour ({', '.join(sorted(hours))}) cannot be read together"
+        return f"several hour fields ({', '.join(sorted(hours))}) cannot be parsed together"
     return None
 
 
 def read_sql(pattern: DatePattern, text: str) -> str:
-    """Give the SQL of the TIMESTAMP that a text stands for; null if it stands for none.
+    """Return SQL that parses a text to a TIMESTAMP; null if it does not match the pattern.
 
-    The pattern has no `reading_fault`. The SQL of the text is used more than once.
+    The pattern must have no `reading_fault`. Repeats the SQL of the text.
     """
     lenient = _Lenient.of(pattern, text).sql()
     strict = _strict(pattern, text)
@@ -243,7 +243,7 @@ def read_sql(pattern: DatePattern, text: str) -> str:
 
 
 def _strict(pattern: DatePattern, text: str) -> str | None:
-    """Give the SQL of what Spark's parser reads; None if Java might read it otherwise."""
+    """Return SQL that uses Spark's parser; None if Java could parse a text differently."""
     fields = [part for part in pattern.parts if isinstance(part, DateField)]
     alike = all(part.count in _STRICT.get(part.letter, ()) for part in fields)
     if not alike or "y" not in pattern.letters:
@@ -252,17 +252,17 @@ def _strict(pattern: DatePattern, text: str) -> str | None:
     read = f"try_to_timestamp({text}, {literal(spark)})"
     if "S" not in pattern.letters:
         return read
-    # Spark takes digits after a point as a fraction, Java as a number of milliseconds: that
-    # is the same for three of them, and the length tells that there are.
+    # Spark parses digits after a point as a fraction, Java as a number of milliseconds. Both
+    # are equal for three digits, which the length check guarantees.
     length = sum(p.count if isinstance(p, DateField) else len(p) for p in pattern.parts)
     fixed = all(part.count == {"y": 4, "S": 3}.get(part.letter, 2) for part in fields)
     return f"IF(length({text}) = {length}, {read}, NULL)" if fixed else None
 
 
 def unreadable_sql(pattern: DatePattern, text: str) -> str:
-    """Give the SQL condition, never null, that a text is there but stands for no timestamp.
+    """Return the SQL condition, never null, for a text that is not null but cannot be parsed.
 
-    It costs less than to read the text and see: Spark evaluates it by itself.
+    Spark evaluates this condition separately, so it is cheaper than parsing the text.
     """
     unfit = f"NOT coalesce({_Lenient.of(pattern, text).found()}, true)"
     strict = _strict(pattern, text)
@@ -271,13 +271,13 @@ def unreadable_sql(pattern: DatePattern, text: str) -> str:
 
 @dataclass(frozen=True)
 class _Lenient:
-    """A regular expression with one group a field, and what the groups are."""
+    """A regular expression with a group for each field."""
 
     text: str
     """SQL of the text."""
     regex: str
     groups: Mapping[str, tuple[int, DateField]]
-    """For each letter, the number of its group and its field."""
+    """The group number and the field of each letter."""
 
     @classmethod
     def of(cls, pattern: DatePattern, text: str) -> _Lenient:
@@ -289,10 +289,10 @@ class _Lenient:
                 continue
             number += 1
             groups[part.letter] = (number, part)
-            # Numbers side by side: the first takes as many digits as it has letters.
+            # Of two adjacent numbers, the first gets as many digits as it has letters.
             most = _DIGITS.get(part.letter, _MORE_DIGITS)
             if part.letter in {"d", "D"} and "y" not in pattern.letters:
-                most = _MORE_DIGITS  # as there is no year to count from
+                most = _MORE_DIGITS  # allowed, as the year is always 1970
             regex += _field(part, most, fixed=_is_number(after))
         return cls(text, regex, groups)
 
@@ -323,10 +323,10 @@ class _Lenient:
         year = self._number("y", 1970)
         if "y" not in self.groups or self.groups["y"][1].count > 2:  # noqa: PLR2004 - yy
             return year
-        # Two digits are the year from 80 years ago to 20 years ahead that ends in them.
+        # Two digits mean the year with this ending between 80 years ago and 20 years ahead.
         first = "(year(current_date()) - 80)"
         recent = f"{first} + pmod({year} - {first}, 100)"
-        # Of the first of these years only the days from today's on.
+        # The first of these years only counts from today's month and day on.
         today = "struct(month(current_date()), day(current_date()))"
         early = f"struct(CAST({self._month()} AS INT), CAST({self._number('d', 1)} AS INT))"
         recent += f" + IF({recent} = {first} AND {early} < {today}, 100, 0)"
@@ -354,7 +354,7 @@ class _Lenient:
         return f"({hour} + IF(lower({self._taken('a')}) = 'pm', 12, 0))"
 
     def _offset(self) -> str:
-        """Give the SQL of the milliseconds that the text is ahead of UTC."""
+        """Return SQL of the text's offset from UTC in milliseconds."""
         zone = next((letter for letter in "XZz" if letter in self.groups), None)
         if zone is None:
             return "0"
@@ -382,7 +382,7 @@ def _is_number(part: DateField | str) -> bool:
 
 
 def _field(part: DateField, digits: int, *, fixed: bool) -> str:
-    """Give the group of one field. It takes what it can and gives nothing back, as in Java."""
+    """Return the regex group of a field: possessive (without backtracking), as in Java."""
     letter, count = part.letter, part.count
     if letter == "E":
         return f"((?>(?i:{_either(_DAYS)})))"
@@ -404,5 +404,5 @@ def _field(part: DateField, digits: int, *, fixed: bool) -> str:
 
 
 def _either(names: tuple[str, ...]) -> str:
-    # The long name first, or the short one would leave its rest behind.
+    # Long names first, or the short name would match and leave the rest.
     return "|".join([*names, *(name[:_ABBREVIATED] for name in names)])

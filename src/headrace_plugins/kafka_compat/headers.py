@@ -1,7 +1,7 @@
 """Headers in SQL: `array<struct<key,value,type>>`, in the order in which they were added.
 
-A header's value is a text, as `headrace.sdk.connectjson.to_string` writes it, and its type a
-name that `headrace.sdk.connectjson.type_name` gives. A header of plain JSON has no type.
+A header's value is the text from `headrace.sdk.connectjson.to_string`, its type the name from
+`headrace.sdk.connectjson.type_name`. A header from a schemaless value has no type.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 
 _LOGICAL = {
     DATE: "date_format({0}, 'yyyy-MM-dd')",
-    # In Spark a time of day is a number of microseconds.
+    # In Spark columns, a Time is a number of microseconds.
     TIME: "date_format(timestamp_micros({0}), 'HH:mm:ss.SSS\\'Z\\'')",
     TIMESTAMP: "date_format({0}, 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSS\\'Z\\'')",
 }
 
 
 def with_headers(headers: str, added: Sequence[str]) -> str:
-    """Give the SQL of headers with more of them at the end; see `header_sql`."""
+    """Return SQL that appends headers; see `header_sql`."""
     return f"concat(coalesce({headers}, array()), array({', '.join(added)}))"
 
 
 def without_headers(headers: str, names: Sequence[str]) -> str:
-    """Give the SQL of headers without all that have one of these names."""
+    """Return SQL that removes all headers with these names."""
     listed = ", ".join(literal(name) for name in names)
     return f"filter({headers}, h -> h.key NOT IN ({listed}))"
 
 
 def header_sql(name: str, value: str, kind: str | None) -> str:
-    """Give the SQL of one header; ``value`` is that of its text, ``kind`` its type's name."""
+    """Return SQL of one header; ``value`` is SQL of its text, ``kind`` the name of its type."""
     type_ = "CAST(NULL AS STRING)" if kind is None else literal(kind)
     text = f"CAST({value} AS STRING)"
     return f"named_struct('key', {literal(name)}, 'value', {text}, 'type', {type_})"
 
 
 def text_sql(sql: str, schema: Schema, *, embedded: bool = False, depth: int = 0) -> str:
-    """Give the SQL of a value's text, in the form of `headrace.sdk.connectjson.to_string`.
+    """Return SQL of a value's text, in the format of `headrace.sdk.connectjson.to_string`.
 
-    The SQL of the value is used more than once. Inside an array, a map or a struct, of which
-    ``depth`` are around it, texts are quoted and nulls written out.
+    Repeats the SQL of the value. If ``embedded`` in an array, a map or a struct, strings are
+    quoted and nulls are written as null; ``depth`` is the number of enclosing values.
     """
     text = f"CAST({sql} AS STRING)"
     if schema.is_logical and str(schema.name) in _LOGICAL:
@@ -64,13 +64,13 @@ def text_sql(sql: str, schema: Schema, *, embedded: bool = False, depth: int = 0
 
 
 def _compound(sql: str, schema: Schema, depth: int) -> str:
-    item = f"x{depth}"  # lambdas nest, so each has a name of its own
+    item = f"x{depth}"  # nested lambdas need different names
     if schema.type is Type.STRUCT:
         pairs = []
         for field in schema.fields:
             name = field.name.replace("\\", "\\\\").replace('"', '\\"')
             quoted = literal(f'"{name}":')
-            # A null member gives way to its default, as in Kafka Connect.
+            # A null member is replaced by its default, as in Kafka Connect.
             member, _ = defaulted((f"{sql}.{quote(field.name)}", field.schema))
             text = text_sql(member, field.schema, embedded=True, depth=depth)
             pairs.append(f"{quoted}, {text}")

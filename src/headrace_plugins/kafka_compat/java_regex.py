@@ -1,9 +1,9 @@
-"""Java's regular expressions as Spark runs them, and exactly as far as RE2 can.
+"""Java's regular expressions, for Spark and, where the result is the same, for RE2.
 
-Spark's engine is Java's, so a pattern runs as its author wrote it. Here it is taken apart to
-anchor it, to number its groups and, where RE2 is known to do the same, to match names while a
-chain is compiled. RE2 takes time linear in the name's length; Python's own engine may take for
-ever, and lets no other thread run meanwhile.
+Spark uses Java's engine, so a pattern runs there as its author wrote it. This module parses
+patterns to anchor them, to number their groups and, if RE2 is known to match the same, to match
+names while a chain is compiled. RE2 takes time linear in the name's length; Python's engine can
+take exponential time while it blocks all other threads.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _REPLACEMENT = re.compile(
 )
 
 Expand = Callable[[Any], str]
-"""Returns the text that stands for a match of RE2."""
+"""Returns the replacement text of an RE2 match."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaRegex:
-    """A pattern of Java, taken apart; `JavaRegex.of` makes one.
+    """A parsed Java pattern; created by `JavaRegex.of`.
 
     Args:
-        pattern: As it was written.
-        tail: What has to follow before anything may be added behind the pattern.
-        groups: How many groups it has.
-        names: The numbers of the groups that have names.
-        re2: The same for RE2, compiled; None where it is not known to be the same.
+        pattern: The text of the pattern.
+        tail: The text that must follow the pattern before other text can be appended.
+        groups: The number of groups.
+        names: The names and numbers of named groups.
+        re2: The compiled RE2 pattern; None if it might match differently.
     """
 
     pattern: str
@@ -56,23 +56,23 @@ class JavaRegex:
     @staticmethod
     @lru_cache(maxsize=256)
     def of(pattern: str) -> JavaRegex:
-        """Take a pattern apart that the validator `Regex` has let through."""
+        """Parse a pattern that the validator `Regex` has accepted."""
         return _Scan(pattern).run()
 
     @property
     def whole(self) -> str:
-        """A pattern that finds what this one matches as a whole, as `matches()` does."""
+        """A pattern that only matches a whole text, like Java's `matches()`."""
         return rf"\A(?:{self.pattern}{self.tail})\z"
 
     @property
     def head(self) -> str:
-        """A pattern that finds this one at the start only."""
+        """A pattern that only matches at the start of a text."""
         return rf"\A(?:{self.pattern}{self.tail})"
 
     def re2_for(self, text: str) -> Any:
-        """Return RE2's pattern if it does with this text what Java's does, else None."""
-        # The two differ in line ends and, beyond ASCII, in \b and in (?i): RE2 knows the cases
-        # of all letters, and two letters beyond ASCII that are a k and an s to it.
+        """Return the RE2 pattern if it matches this text exactly as Java does, else None."""
+        # RE2 and Java differ in line ends and, beyond ASCII, in \b and (?i): RE2 folds the case
+        # of all letters, and also treats U+212A as k and U+017F as s.
         known = text.isascii() or not (
             re.search(r"\\[bB]", self.pattern)
             or (
@@ -83,15 +83,15 @@ class JavaRegex:
         return self.re2 if known and text.isprintable() else None
 
     def matches(self, text: str) -> bool | None:
-        """Return whether the whole text matches; None if only Java can tell."""
+        """Return whether the whole text matches; None if only Java can decide."""
         pattern = self.re2_for(text)
         return None if pattern is None else pattern.fullmatch(text) is not None
 
     def replacement(self, text: str, *, key: str) -> Expand:
-        """Read a replacement in Java's syntax: `$1`, `${name}`, and a backslash for signs.
+        """Parse a replacement in Java's syntax: `$1`, `${name}`, and backslash escapes.
 
         Raises:
-            ConfigError: It refers to a group that does not exist, or ends in mid-air.
+            ConfigError: The replacement is incomplete, or refers to a missing group.
         """
         parts: list[str | int] = []
         for found in _REPLACEMENT.finditer(text):
@@ -106,7 +106,7 @@ class JavaRegex:
                     raise _bad(problem=f"No group with name {{{found['name']}}}.", key=key)
                 parts.append(number)
             elif digits := found["number"]:
-                # The longest number that is a group's; the digits behind it are text.
+                # Take the longest number that is a group; the digits after it are text.
                 length = 1
                 while length < len(digits) and int(digits[: length + 1]) <= self.groups:
                     length += 1
@@ -115,19 +115,19 @@ class JavaRegex:
                 parts += [int(digits[:length]), digits[length:]]
             else:
                 parts.append(found["escaped"] or found["text"])
-        # A group that took no part is empty.
+        # A group that did not participate in the match is empty.
         return lambda match: "".join(
             part if isinstance(part, str) else match.group(part) or "" for part in parts
         )
 
 
 def _bad(*, problem: str, key: str) -> ConfigError:
-    fix = r"Write $1 for the first group, $0 for all, and \$ for a dollar sign."
+    fix = r"Write $1 for the first group, $0 for the whole match, and \$ for a dollar sign."
     return ConfigError(problem=problem, fix=fix, field=key)
 
 
 def _compiled(pattern: str) -> Any:
-    """Return a pattern of RE2; None where it takes more than linear time, or is not valid."""
+    """Return the compiled RE2 pattern; None if RE2 does not support it."""
     import re2  # noqa: PLC0415 - most processes match no patterns
 
     options = re2.Options()
@@ -140,7 +140,7 @@ def _compiled(pattern: str) -> Any:
 
 @dataclass
 class _Scan:
-    """One pass over a pattern. Whatever RE2 may see otherwise makes it not the same."""
+    """One pass over a pattern; clears ``same`` at syntax that RE2 may treat differently."""
 
     text: str
     tail: str = ""
@@ -149,7 +149,7 @@ class _Scan:
     same: bool = True
     translated: str = ""
     comments: list[bool] = field(default_factory=lambda: [False])
-    """Whether spaces and what follows # say nothing, within each of the groups around."""
+    """Whether spaces and comments after # are ignored, for each enclosing group."""
 
     def run(self) -> JavaRegex:
         at = 0
@@ -166,7 +166,7 @@ class _Scan:
         return JavaRegex(self.text, tail, self.groups, tuple(self.names), compiled)
 
     def _token(self, found: re.Match[str]) -> str:
-        """Return the same for RE2."""
+        """Return the token in RE2's syntax."""
         text = found[0]
         if found["closed"] is not None:
             self.tail = "" if found["closed"] else "\\E"

@@ -1,4 +1,4 @@
-"""Values read from their texts, as Kafka Connect's `Values.parseString` reads them."""
+"""Parses values from text, as Kafka Connect's `Values.parseString` does."""
 
 import re
 import unicodedata
@@ -14,29 +14,30 @@ from headrace.sdk.frozen import freeze
 from headrace.sdk.schema import Schema, Type
 
 _TOKEN = re.compile(r'(?:\\(?:[\s\S]|\Z)|[^:,{}\[\]"\\])+|[:,{}\[\]"]')
-# What Java's trim() takes away.
+# The characters that Java's trim() removes.
 _SPACES = "".join(map(chr, range(0x21)))
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,10})?")
-# No number with such an exponent fits a whole number or a float.
+# Numbers with larger exponents fit neither an integer nor a float.
 _MAX_EXPONENT = 400
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
-# SimpleDateFormat takes any number of digits, and what comes after the last does not count.
+# SimpleDateFormat accepts any number of digits, and ignores text after the last field.
 _DATE = re.compile(r"(\d+)-[ \t]*(\d+)-[ \t]*(\d+)")
 _TIME = re.compile(r"(\d+):[ \t]*(\d+):[ \t]*(\d+)\.[ \t]*(\d+)Z")
 _MIDNIGHT = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_LENGTH, _TIME_LENGTH, _TIMESTAMP_LENGTH = 10, 13, 24
 
-# From the narrowest: a number fits any type that comes later.
+# From the narrowest to the widest: a number fits all later types.
 _NUMERIC = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A value that was read from a text, and its schema: none for arrays of unlike members.
+    """A value parsed from text, and its schema: None for arrays of different member types.
 
-    The kind is the header type, also without a schema. All are None for the text `null`.
+    The kind is the header type, which is set even without a schema. All three are None for the
+    text `null`.
     """
 
     value: Any
@@ -50,12 +51,12 @@ class Parsed:
 
 
 def parse_string(text: str | None) -> Parsed:
-    """Give the value that a text stands for, and its type.
+    """Parse a text to a value and its type.
 
-    Never fails: a text that is nothing else is a STRING. Numbers get the narrowest type they
-    fit, dates and times in ISO form become logical types, `[...]` and `{...}` arrays and maps.
-    Kafka Connect's traps are kept: whatever follows the first value does not count, so that
-    `1,2` is the number 1.
+    Never fails: any other text is a STRING. Numbers get the narrowest type that they fit, dates
+    and times in ISO 8601 format become logical types, `[...]` and `{...}` arrays and maps.
+    Reproduces Kafka Connect's traps: text after the first value is ignored, so `1,2` is the
+    number 1.
     """
     if text is None:
         return _NULL
@@ -88,7 +89,7 @@ _LITERALS = {
 
 
 class _Parser:
-    """Reads one text, token by token."""
+    """Parses one text, token by token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -124,7 +125,7 @@ class _Parser:
         return str(self._tokens[self._at - 1])
 
     def _take(self, expected: str) -> bool:
-        """Step over the next token if it is this one; blank ones before it are lost."""
+        """Consume the next token if it is the expected one; consume blank tokens before it."""
         if not self._more:
             return False
         last = len(self._tokens) - 1
@@ -152,7 +153,7 @@ class _Parser:
         return _string(self._text)
 
     def _moment(self, token: str) -> Parsed | None:
-        # A time holds two colons, each a token of its own.
+        # A time contains two colons, each of which is a token.
         rest = self._tokens[self._at : self._at + 4]
         if len(rest) == 4 and (found := _moment(token + "".join(rest))):  # noqa: PLR2004
             self._at += 4
@@ -220,12 +221,12 @@ def _map(entries: list[tuple[Parsed, Parsed]]) -> Parsed:
 
 
 def _fitted(value: object, common: Parsed | None) -> Any:
-    """Give a member as the type that all have in common, if they have one."""
+    """Convert a member to the common type of all members, if there is one."""
     if common is None or (common.schema is None and value is not None):
         return value
     kind = common.schema or Schema.string()
     if isinstance(value, date | time) and not kind.is_logical:
-        # Kafka Connect knows no number for a moment whose schema it has lost.
+        # Kafka Connect cannot convert a moment without its schema to a number.
         raise RecordError(problem=f"Unable to convert {value} to a number")
     if isinstance(value, date | time) and kind.name != logical.TIMESTAMP:
         return value  # a date among times stays one, as in Kafka Connect
@@ -233,7 +234,7 @@ def _fitted(value: object, common: Parsed | None) -> Any:
 
 
 def _converted(kind: Schema, value: object) -> Any:
-    """Give a member in the type of another that is as wide or wider."""
+    """Convert a member to the type of another member that is at least as wide."""
     match kind.name if kind.is_logical else kind.type:
         case _ if value is None:
             raise RecordError(problem="Unable to convert a null value: a value is required")
@@ -254,7 +255,7 @@ def _converted(kind: Schema, value: object) -> Any:
 
 
 def _moment_of(name: str, number: int) -> date | time:
-    """Give the moment that a number stands for in a logical type."""
+    """Convert a number to the value of a logical type."""
     unit = timedelta(days=1) if name == logical.DATE else timedelta(milliseconds=1)
     try:
         moment = _MIDNIGHT + number * unit
@@ -270,9 +271,9 @@ def _moment_of(name: str, number: int) -> date | time:
 
 
 def _common(members: list[Parsed]) -> Parsed | None:
-    """Give the member whose type fits all; None if there is none, or nothing to fit.
+    """Return the member whose type fits all members; None if there is none, or no members.
 
-    A null does not count here, but fits no type, so that a list with one stays a text.
+    Nulls are ignored here, but `_converted` rejects them, so a list with a null stays a string.
     """
     common: Parsed | None = None
     for member in members:
@@ -322,13 +323,13 @@ def _whole(number: int) -> Parsed:
 
 
 def _moment(token: str) -> Parsed | None:
-    """Read a date, a time or a timestamp, distinguished by their lengths, as Kafka does."""
+    """Parse a date, a time or a timestamp, distinguished by length as in Kafka Connect."""
     token = token.replace("\\:", ":")
     readers = {_DATE_LENGTH: _date, _TIME_LENGTH: _time, _TIMESTAMP_LENGTH: _timestamp}
     reader = readers.get(len(token))
     try:
         return reader(token) if reader else None
-    except (OverflowError, ValueError):  # no day that Python knows
+    except (OverflowError, ValueError):  # out of Python's range of dates
         return None
 
 
@@ -358,7 +359,7 @@ def _timestamp(token: str) -> Parsed | None:
 
 def _day(found: re.Match[str]) -> date:
     year, month, day = map(int, found.groups())
-    # Months and days beyond their ends count on, as in SimpleDateFormat.
+    # Months and days that are too large carry over, as in SimpleDateFormat.
     months = year * 12 + month - 1
     return date(months // 12, months % 12 + 1, 1) + timedelta(days=day - 1)
 

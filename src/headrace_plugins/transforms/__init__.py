@@ -1,10 +1,10 @@
-"""The built-in transforms: Kafka Connect's, RocketMQ Connect's and our own.
+"""The built-in transforms: Kafka Connect's, RocketMQ Connect's and Headrace's own.
 
-In it: records to records, as SQL expressions or on Arrow. Never: I/O, but for what Lookup reads
-and the state that Deduplicate keeps.
+In it: records to records, as SQL expressions or on Arrow. Never: I/O, except Lookup's reads
+and Deduplicate's state.
 
-``__init__.pyi`` lists what it offers. A transform is imported when it is used first: the HTTP
-client of Lookup alone takes a while.
+``__init__.pyi`` lists the exports. A transform is imported on first use, because importing
+Lookup's HTTP client alone takes a while.
 """
 
 import lazy_loader

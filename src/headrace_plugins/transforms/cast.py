@@ -1,4 +1,4 @@
-"""Cast: fields to other types, as SQL, or as values where one is constant."""
+"""Cast: converts fields to other types, in SQL, or in Python for constants."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 CAST_TARGETS = (*NUMBERS, Type.BOOLEAN, Type.STRING)
-"""The types that values can be cast to; those and BYTES can be cast."""
+"""The types that values can be cast to. Values of these types and BYTES can be cast."""
 
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _WHOLE = literal(r"\A[+-]?[0-9]+\z")
-# What Java reads and what Spark reads on top of it, as names of special numbers.
+# Names of special numbers: those that Java parses, and those that Spark parses.
 _SPECIAL = literal(r"\A[\x00-\x20]*[+-]?(NaN|Infinity)[\x00-\x20]*\z")
 _LETTERS = literal(r"\A[\x00-\x20]*[+-]?(?i:nan|inf|infinity)[\x00-\x20]*\z")
 _LONG_MAX = 2**63 - 1
@@ -45,13 +45,13 @@ _PLAIN_SCALE = 6
 
 @dataclass(frozen=True)
 class SqlCast:
-    """A cast value, and which values cannot be cast.
+    """SQL of a cast value and of the condition under which it cannot be cast.
 
     Args:
         sql: The new value; null where it cannot be cast.
-        fault: SQL condition, never null, for what cannot be cast; None if all can.
-        message: SQL text that says why.
-        shared: A function call that both hold, which never raises.
+        fault: SQL condition, never null, for values that cannot be cast; None if all can.
+        message: SQL of the error message.
+        shared: A function call that is part of both `sql` and `fault`, and never raises.
     """
 
     sql: str
@@ -61,7 +61,7 @@ class SqlCast:
 
 
 def unsupported(kind: Type) -> str:
-    """Say that values of a type cannot be cast."""
+    """Return the error message for a type whose values cannot be cast."""
     types = ", ".join((*CAST_TARGETS, Type.BYTES))
     return (
         f"Cast transformation does not support casting from {kind}; supported types are "
@@ -70,7 +70,7 @@ def unsupported(kind: Type) -> str:
 
 
 def sql_cast(sql: str, schema: Schema, target: Type, *, schemaless: bool) -> SqlCast:
-    """Give the cast of a value, which is used more than once, to one of CAST_TARGETS."""
+    """Return the cast of a value to one of CAST_TARGETS. Repeats the value's SQL."""
     if schema.is_logical and schemaless:
         message = (
             f"Cast transformation was passed a value of type class {java_class(schema)} "
@@ -82,7 +82,7 @@ def sql_cast(sql: str, schema: Schema, target: Type, *, schemaless: bool) -> Sql
     if schema.is_logical and target is Type.STRING:
         return SqlCast(moment_text(sql, schema))
     if schema.is_logical:
-        # The whole number that the type is laid over.
+        # The integer that the logical type is based on.
         number, bits = {
             DATE: (f"unix_date({sql})", 32),
             TIME: (f"CAST({sql} DIV 1000 AS INT)", 32),
@@ -92,17 +92,17 @@ def sql_cast(sql: str, schema: Schema, target: Type, *, schemaless: bool) -> Sql
         return SqlCast(_from_whole(sql, _BITS[schema.type], target))
     cast = _CASTS.get(schema.type)
     if cast is None:
-        # Without a schema there are no structs.
+        # Schemaless values have no structs, only maps.
         kind = Type.MAP if schemaless and schema.type is Type.STRUCT else schema.type
         return _refused(sql, target, unsupported(kind))
     return cast(sql, target)
 
 
 def moment_text(sql: str, schema: Schema) -> str:
-    """Give the text of a Date, Time or Timestamp.
+    """Return SQL that formats a Date, Time or Timestamp as text.
 
-    Kafka Connect chooses the form by the instant and not by the type: a time of day before
-    1970-01-02, a date at midnight, and an instant else.
+    Kafka Connect chooses the format by the instant and not by the type: a time of day before
+    1970-01-02, a date at midnight, and a timestamp otherwise.
     """
     if schema.name == TIME:
         return _clock(f"timestamp_micros({sql})")
@@ -136,7 +136,7 @@ def _from_whole(sql: str, bits: int, target: Type) -> str:
 
 
 def _wrapped(sql: str, target: Type) -> str:
-    """Keep the lowest bits, the highest of them as the sign."""
+    """Keep the lowest bits, as a signed number (two's complement)."""
     mask, half = 2 ** _BITS[target] - 1, 2 ** (_BITS[target] - 1)
     return f"CAST((({sql} & {mask}L) ^ {half}L) - {half}L AS {sql_type(Schema(target))})"
 
@@ -196,7 +196,8 @@ def _from_string(sql: str, target: Type) -> SqlCast:
         return SqlCast(f"(lower({sql}) = 'true')")
     cast = f"try_cast({sql} AS {sql_type(Schema(target))})"
     if target in FLOATS:
-        # Words give what no digits do but by far too many, so that few texts are looked at.
+        # Words parse to infinity or NaN, as digits do only if there are far too many of them:
+        # checking the number first spares most texts the regular expressions.
         word = f"{sql} RLIKE {_LETTERS} AND NOT {sql} RLIKE {_SPECIAL}"
         number = f"IF(abs({cast}) > {sys.float_info.max!r}D AND {word}, NULL, {cast})"
     else:
@@ -238,7 +239,7 @@ _HEX = re.compile(
 def cast_value(schema: Schema, value: Any, target: Type) -> Any:
     """Cast a value, not None, of a schema to another type; see `sql_cast`.
 
-    Raises RecordError, with Kafka Connect's problem, where it cannot be cast.
+    Raises RecordError with Kafka Connect's message if the value cannot be cast.
     """
     if not schema.is_logical and schema.type in _COMPOUND:
         raise RecordError(problem=unsupported(schema.type))
@@ -344,8 +345,8 @@ def _check_spec(_: str, value: object) -> None:
 
 
 def _check_pair(pair: str, pairs: list[str]) -> str | None:
-    """Return the field; None for the whole."""
-    # As Java splits: nothing at the end counts as nothing.
+    """Return the field; None if the pair is a single type for the whole key or value."""
+    # Java's split drops empty strings at the end.
     parts = pair.rstrip(":").split(":")
     if len(parts) > 2:  # noqa: PLR2004 - a field and a type
         raise _wrong(
@@ -364,7 +365,7 @@ def _check_pair(pair: str, pairs: list[str]) -> str | None:
 
 
 def _wrong(*, problem: str) -> ConfigError:
-    fix = "Give field:type pairs, or one type alone for the whole."
+    fix = "Write field:type pairs, or a single type for the whole key or value."
     return ConfigError(problem=problem, field="spec", fix=fix)
 
 
@@ -372,7 +373,7 @@ class CastSettings(NullDefaults, FieldSyntax):
     """The settings of ``Cast``."""
 
     spec: tuple[str, ...] = setting(
-        "field:type pairs, or one type for the whole part. Types: "
+        "field:type pairs, or a single type for the whole key or value. Types: "
         f"{', '.join(CAST_TARGETS).lower()}. Bytes can only be cast to string.",
         validator=Lambda(_check_spec, "list of colon-delimited pairs, e.g. foo:bar,abc:xyz"),
         importance=Importance.HIGH,
@@ -380,11 +381,11 @@ class CastSettings(NullDefaults, FieldSyntax):
 
 
 class Cast(Transform):
-    """Changes fields, or the whole key or value, to another type, as Java casts.
+    """Converts fields, or the whole key or value, to another type, with Java's rules.
 
-    Whole numbers that are too large wrap, floating point numbers lose their fraction and end
-    at the bounds of the type, texts must be numbers to the letter. A value that cannot be cast
-    rejects its record. Null stays null.
+    Integers that are too large wrap. Floating point numbers lose their fraction and saturate
+    at the limits of the type. Strings must contain a number and nothing else. A record with a
+    value that cannot be cast is rejected. Null stays null.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.Cast",)
@@ -408,7 +409,7 @@ class Cast(Transform):
         changes: dict[FieldPath, Change] = {}
         for path, new in casts.items():
             if path.parent is not None and changes:
-                # What is deeper may be within what comes before.
+                # A nested field may be inside a field that is changed before.
                 part, changes = part.changed(changes), {}
             found = _found(part, path)
             if found is None:
@@ -424,16 +425,16 @@ class Cast(Transform):
         part = self.part(shape)
         if part.schema is None or part.schemaless or part.is_struct:
             return self.struct(shape, _PURPOSE)
-        # Kafka Connect's looks at the schema before the value.
+        # Kafka Connect checks the schema before the value.
         message = "Cannot list fields on non-struct type"
         raise UnfitRecordError(message=message, where=f"NOT {part.is_null()}")
 
     def _casts(
         self, part: ValueExpr, targets: Mapping[FieldPath, Type]
     ) -> dict[FieldPath, Schema]:
-        """Give the new schema of each field, in the record's order.
+        """Return the new schema of each field, in the record's order.
 
-        The order decides which error a record has, and defaults come before values.
+        The order decides which error a record gets; defaults are cast before values.
         """
         places = {name: number for number, name in enumerate(part.columns())}
         casts = {}
@@ -465,7 +466,7 @@ class Cast(Transform):
         return change
 
     def _absent(self, part: ValueExpr, path: FieldPath, new: Schema) -> ValueExpr:
-        """As in Kafka Connect, no error; but a null field where there is no schema."""
+        """Skip a missing field, as Kafka Connect does; in schemaless values add it as null."""
         parent_missing = path.parent is not None and _found(part, path.parent) is None
         if not part.schemaless or parent_missing:
             return part
@@ -493,7 +494,7 @@ class Cast(Transform):
             where = f"NOT {part.is_null()}"
             raise UnfitRecordError(message=error.message, where=where) from error
         if not part.schema.is_logical:
-            # A Date that became a number must not be taken for a Date.
+            # A Date that became a number must not keep the name of the logical type.
             schema = schema.replaced(
                 name=part.schema.name,
                 version=part.schema.version,
@@ -504,7 +505,7 @@ class Cast(Transform):
 
 
 def _found(part: ValueExpr, path: FieldPath) -> Column | None:
-    """Find a field; beyond Kafka Connect, a path through what has no fields finds none."""
+    """Find a field. Unlike Kafka Connect, a path through a value without fields is no error."""
     try:
         return part.find(path)
     except UnfitRecordError:

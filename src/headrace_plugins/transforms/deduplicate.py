@@ -1,4 +1,4 @@
-"""Deduplicate: drops records whose key was there before, and keeps which ones."""
+"""Deduplicate: drops records whose key was seen before, and stores the keys as its state."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 _STATE = "id BINARY, at BIGINT"
 MERGE_FROM = 16
-"""So many batches, or runs of as many batches each, are merged into one run."""
+"""How many runs of the same level are merged into one run of the next level."""
 _ROWS_OF_FILE = 20_000
-"""A run is divided by ids into files of about so many keys."""
+"""The approximate number of keys in each file of a run; files are split by id range."""
 _KEYS_LOOKED_UP = 100_000
-"""A batch with more keys than these has some in nearly every file: all are read."""
+"""A batch with more keys than this has some in nearly every file, so all files are read."""
 _NAME = re.compile(r"batch-(\d+)(?:-(\d+))?|run-(\d+)-(\d+)-(\d+)")
 _LAST_PART = sys.maxsize
-"""Stands for all parts of a batch."""
+"""Greater than every part number: stands for all parts of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """What one file holds, as its footer says: ids and times in microseconds."""
+    """The row count, id range and time range (in microseconds) from a file's footer."""
 
     rows: int
     ids: tuple[bytes, bytes]
@@ -53,50 +53,52 @@ class _Extent:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Files with the keys of some batches that follow each other."""
+    """The files with the keys of consecutive batches."""
 
     path: Path
-    """Their folder."""
+    """The folder of the files."""
     level: int
-    """How often they were merged; 0 for those of one batch."""
+    """How many times the keys were merged; 0 for a single batch."""
     first: tuple[int, int]
-    """The first of the batches, and its part."""
+    """The first batch and its part."""
     last: tuple[int, int]
 
     def extents(self) -> list[tuple[str, _Extent]]:
-        """Return the files that hold anything."""
+        """Return the files that are not empty."""
         found = ((str(file), _extent(str(file))) for file in self.path.glob("*.parquet"))
         return [(file, extent) for file, extent in found if extent is not None]
 
 
 class State:
-    """The state of one stream: ``batch-n``, and ``run-l-m-n`` for the batches m to n.
+    """The state of one stream: folders ``batch-n``, and ``run-l-m-n`` for the batches m to n.
 
-    Parts of a batch after its first are ``batch-n-p``.
+    The second and later parts of a batch are ``batch-n-p``; ``l`` is the run's level.
 
-    Each key is merged as often as there are levels, so what is written grows with the
-    logarithm of the state, not with its size for each batch.
+    Each key is rewritten once per level, so the cost of a key grows with the logarithm of the
+    state's size, and no batch rewrites the whole state.
     """
 
     def __init__(self, folder: Path, spark: SparkSession, window: int) -> None:
-        """Keep it in ``folder``; ``window`` is in microseconds."""
+        """Store the state in ``folder``; ``window`` is in microseconds."""
         self._folder = folder
         self._spark = spark
         self._window = window
 
     def put(self, batch: TransformBatch, keyed: DataFrame) -> None:
-        """Write the keys of a batch's part, in place of what an earlier attempt wrote."""
+        """Write the keys of a part of a batch, replacing the files of an earlier attempt."""
         keys = keyed.where("__id IS NOT NULL").groupBy("__id").agg({"__at": "max"})
         self._write(keys.toDF("id", "at"), _name(batch.id, batch.part))
 
     def before(self, batch: TransformBatch) -> DataFrame | None:
-        """Return ``__seen`` and ``__last`` of what was before a part, which was put.
+        """Return ``__seen`` (id) and ``__last`` (newest time) of the keys before a part.
 
-        Only of keys that the part may have. None when there are none.
+        Call it after `put` for this part. Returns only files in whose id range the part has
+        a key; None when there are none.
         """
         runs = self._current(batch.id)
         level = 0
-        # To the end: a second call for this batch must find nothing left to merge.
+        # Merge every level: a second call for this batch must find nothing to merge, as the
+        # first one's plan names these files.
         while level <= max((run.level for run in runs), default=-1):
             alike = [run for run in runs if run.level == level]
             if len(alike) >= MERGE_FROM:
@@ -115,9 +117,10 @@ class State:
         return _Run(self._folder / _name(batch, part), 0, place, place)
 
     def _touched(self, batch: TransformBatch, runs: Iterable[_Run]) -> list[str]:
-        """Return the files that may hold a key of the part, not too long before it.
+        """Return the files that may contain a key of the part within the window before it.
 
-        Files with later times count: a late record is compared with its key's newest.
+        Files with later times are included: a late record is compared with the newest record
+        of its key.
         """
         own = self._part(batch.id, batch.part).extents()
         if not own:
@@ -136,12 +139,12 @@ class State:
         ]
 
     def _current(self, batch: int) -> list[_Run]:
-        """Return the runs before a batch, oldest first; those that have expired go."""
+        """Return the runs before a batch, oldest first, and delete the expired ones."""
         runs: list[_Run] = []
         found = _runs(self._folder, batch)
         for run in sorted(found, key=lambda run: (run.first, tuple(-n for n in run.last))):
             if runs and run.last <= runs[-1].last:
-                # Merged already; a crash came before it was removed.
+                # Already merged; a crash prevented its removal.
                 shutil.rmtree(run.path, ignore_errors=True)
             else:
                 runs.append(run)
@@ -157,10 +160,10 @@ class State:
         return max(times, default=0)
 
     def _merge(self, runs: list[_Run], newest: int) -> None:
-        """Make one run of several. Those of batches before this one change no more."""
+        """Merge runs into one. Runs of batches before the current one no longer change."""
         files = [file for run in runs for file, _ in run.extents()]
         rows = sum(extent.rows for run in runs for _, extent in run.extents())
-        # A record that is late by a window may be a duplicate of one a window before.
+        # A record that is a window late may be a duplicate of one that is a window older.
         recent = self._last(files).where(f"at >= {newest - 2 * self._window}L")
         divided = recent.repartitionByRange(max(1, rows // _ROWS_OF_FILE), "id")
         name = f"run-{runs[0].level + 1}-{runs[0].first[0]}-{runs[-1].last[0]}"
@@ -177,8 +180,8 @@ class State:
         try:
             rows.write.parquet(str(staged))
             flush(staged.iterdir())
-            # Guarantee 2: a whole file or none; a crash before this leaves no state at all,
-            # and the batch, which was not finished, writes it again.
+            # Guarantee 2: the folder appears complete or not at all. After a crash before the
+            # rename it is missing, and the unfinished batch writes it again.
             shutil.rmtree(self._folder / name, ignore_errors=True)
             staged.rename(self._folder / name)
             flush([self._folder])
@@ -188,7 +191,7 @@ class State:
 
 @lru_cache(maxsize=4096)
 def _extent(file: str) -> _Extent | None:
-    """Return what a file holds; a file that is written again has another name."""
+    """Return the extent of a file, None if it is empty. Rewritten files get new names."""
     footer = pq.read_metadata(file)
     if not footer.num_rows:
         return None
@@ -206,7 +209,7 @@ def _name(batch: int, part: int) -> str:
 
 
 def _runs(folder: Path, before: int) -> list[_Run]:
-    """Return what a stream's folder has of the batches before one."""
+    """Return the runs in a stream's folder whose last batch is below ``before``."""
     found = []
     for path in folder.glob("*-*"):
         if (name := _NAME.fullmatch(path.name)) is None:
@@ -222,7 +225,7 @@ def _runs(folder: Path, before: int) -> list[_Run]:
 
 
 def _has_any(ids: list[bytes], extent: tuple[bytes, bytes]) -> bool:
-    """Return whether any of some sorted ids is within an extent."""
+    """Return whether any of the sorted ids is in an id range (inclusive)."""
     place = bisect_left(ids, extent[0])
     return place < len(ids) and ids[place] <= extent[1]
 
@@ -235,13 +238,14 @@ class DeduplicateSettings(Settings):
     """The settings of ``Deduplicate``."""
 
     key_fields: tuple[str, ...] = setting(
-        "The fields of the value that identify a record; dots lead into structs. "
-        "The record's key if empty.",
+        "The fields of the value that identify a record; a dot separates the names of "
+        "nested fields. If empty, the record's key.",
         default=(),
         importance=Importance.HIGH,
     )
     window_ms: int = setting(
-        "How long after a record another with its key is a duplicate.",
+        "How long after a record, in milliseconds, another record with the same key counts "
+        "as a duplicate.",
         default=86_400_000,
         type=ConfigType.LONG,
         validator=Range(at_least=1),
@@ -250,21 +254,21 @@ class DeduplicateSettings(Settings):
 
 
 class Deduplicate(FrameTransform):
-    """Drops a record when another with its key came within a window of time before it.
+    """Drops a record if another record with the same key came within a time window before it.
 
-    Times are the records' timestamps and not fields of their values, so what is a duplicate
-    does not depend on how records fall into batches, nor on when they are read; a record
-    without a timestamp has the time of its batch. Of records of
-    one time the first is kept, where the source knows their order.
-    Each record of a key counts, also one that is dropped. One that comes late is compared with
-    the newest of its key, and is known as a duplicate for as long as the window again.
-    Records with a null in their key pass, and so do dead letters that are replayed: their keys
-    may be known from when they were rejected.
+    The times are the records' timestamps, not fields of their values, so the result does not
+    depend on how records are split into batches or when they are read. A record without a
+    timestamp gets the time of its batch. Of records with equal times the first is kept, if the
+    source knows their order.
+    Every record of a key extends the window, including dropped ones. A late record is compared
+    with the newest record of its key, and is recognized as a duplicate if it is up to one
+    window late. Records with a null in their key pass, and so do replayed dead letters: their
+    keys may have been stored when they were rejected.
 
-    The state is 40 bytes or so for each key within two windows, in files by batch id, which
-    survive restarts: a batch that runs again sees exactly what the batches before it left.
-    A batch reads the newest few batches, and of all others only the files in whose range of
-    ids it has a key; what has expired is removed unread. The batch is sorted by key.
+    The state takes about 40 bytes for each key within two windows, in files by batch id that
+    survive restarts: a batch that is retried sees exactly the state that earlier batches left.
+    A batch reads the few newest batches and, of the others, only the files in whose id range
+    it has a key; expired files are removed without reading them. The batch is sorted by key.
     """
 
     ordered = True
@@ -272,15 +276,15 @@ class Deduplicate(FrameTransform):
 
     settings: DeduplicateSettings
     _put: set[TransformBatch] | None = None
-    """What the running attempt at a batch has written."""
+    """The parts that the current attempt of a batch has written."""
 
     @override
     def begin(self, batch: int, after: int | None) -> None:
         self._put = set()
         if after is None or after == batch - 1:
             return
-        # Guarantee 1: else the records of a dropped batch, which come again in this one or a
-        # later one, would be taken for records that were there before.
+        # Guarantee 1: the records of an abandoned batch come again in this batch or a later
+        # one. Its keys must go, or these records would be dropped as duplicates.
         for folder in self.context.state.glob("stream-*"):
             for run in _runs(folder, batch):
                 if not run.level and run.first[0] > after:
@@ -289,8 +293,8 @@ class Deduplicate(FrameTransform):
     @override
     def frame(self, records: DataFrame, batch: TransformBatch) -> DataFrame:
         if self.context.task < 0:
-            # Guarantee 1: letters that are rejected again would be duplicates of themselves
-            # when they are replayed once more.
+            # Guarantee 1: a dead letter that is rejected again would be a duplicate of itself
+            # at the next replay.
             return records
         begun = (batch.begun - _EPOCH) // _MICROSECOND
         keys = self._keys(records)
@@ -301,13 +305,14 @@ class Deduplicate(FrameTransform):
             "*",
             f"IF(applies AND {there}, {digest}, NULL) AS __id",
             f"coalesce(unix_micros(timestamp), {begun}L) AS __at",
-            # Equal times need an order that is the same when the batch runs again, and their
-            # places may not be known.
+            # Records with equal times need an order that is the same when the batch is
+            # retried, also if their positions are unknown.
             "xxhash64(to_json(struct(value))) AS __tie",
         )
         folder = self.context.state / f"stream-{url_quote(batch.stream, safe='')}"
         state = State(folder, records.sparkSession, self.settings.window_ms * 1000)
-        # The plans of later parts name these files: dead letters must not write them again.
+        # The plans of later parts read these files, so the dead letter pass must not rewrite
+        # them.
         put = set() if self._put is None else self._put
         if batch not in put:
             state.put(batch, keyed)
@@ -318,7 +323,7 @@ class Deduplicate(FrameTransform):
         self, keyed: DataFrame, seen: DataFrame | None, names: list[str]
     ) -> DataFrame:
         window = self.settings.window_ms * 1000
-        # Rows without a key are spread by their content, or they would all be sorted in one.
+        # Spread rows without a key by their content, or one task would sort them all.
         order = ["__at", *(["position"] if "position" in names else []), "__tie"]
         spread = f"PARTITION BY __id, IF(__id IS NULL, __tie, 0L) ORDER BY {', '.join(order)}"
         marked = keyed.selectExpr(
@@ -337,5 +342,5 @@ class Deduplicate(FrameTransform):
             paths = [FieldPath.parse(text, "V2").steps for text in fields]
             return [".".join(["value", *map(quote, steps)]) for steps in paths]
         if "key" not in records.columns:
-            raise UnfitRecordError(message="Records have no key to find duplicates by.")
+            raise UnfitRecordError(message="Records have no key to deduplicate by.")
         return ["key"]

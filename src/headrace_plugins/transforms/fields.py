@@ -1,4 +1,4 @@
-"""Transforms of a record's fields, each as Kafka Connect has it."""
+"""Transforms of a record's fields, compatible with Kafka Connect's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NullDefaults(Settings):
-    """For transforms of fields that may be null and have a default."""
+    """The setting of transforms whose fields may be null and have a default."""
 
     replace_null_with_default: bool = setting(
         "Whether a field that is null gets the default of its schema, if it has one.",
@@ -37,7 +37,7 @@ class NullDefaults(Settings):
 
 
 _NULL = (sql_null(Schema.string()), Schema.string(optional=True))
-"""What is not there in a value without a schema."""
+"""The column of a field that is missing in a schemaless value."""
 _EXTRACTION = "field extraction"
 _UNKNOWN = "java.lang.IllegalArgumentException"
 
@@ -45,14 +45,14 @@ _UNKNOWN = "java.lang.IllegalArgumentException"
 class ExtractFieldSettings(FieldSyntax, NullDefaults):
     """The settings of ``ExtractField``."""
 
-    field: str = setting("The field to put in the place of the whole.")
+    field: str = setting("The field that replaces the whole key or value.")
 
 
 class ExtractField(Transform):
-    """Puts a field in the place of the whole key or value.
+    """Replaces the whole key or value by one of its fields.
 
-    A field that is not there is null in values without a schema; with a schema it rejects the
-    record, also one that is null. Other nulls stay null.
+    A missing field becomes null in a value without a schema. With a schema, the record is
+    rejected, also if its key or value is null. Other nulls stay null.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.ExtractField",)
@@ -74,7 +74,7 @@ class ExtractField(Transform):
         return self.with_part(shape, ValueExpr.of(sql, schema, schemaless=part.schemaless))
 
     def _unstructured(self, shape: RecordExpr, part: ValueExpr) -> RecordExpr:
-        """Reject all records; of a null, Kafka Connect asks the schema and not the value."""
+        """Reject all records. For nulls, use the error of Kafka Connect's schema check."""
         nothing = part.is_null()
         null = UnfitRecordError(
             message="Cannot look up fields on non-struct type", where=nothing
@@ -88,11 +88,11 @@ class ExtractField(Transform):
             found = part.find(path, defaults=self.settings.replace_null_with_default)
         except UnfitRecordError as error:
             if not part.schemaless:
-                # It is the schema that lacks the field, so that a null has it no more.
+                # The schema lacks the field, so a null is rejected too.
                 raise UnfitRecordError(
                     message=error.message, exception=error.exception
                 ) from error
-            # A value in the way of the path that is null is no fault.
+            # A null on the path is not an error.
             return self.refusing(shape, error), None
         if found is None and not part.schemaless:
             raise UnfitRecordError(message=f"Unknown field: {path.text}", exception=_UNKNOWN)
@@ -102,13 +102,13 @@ class ExtractField(Transform):
 class HoistFieldSettings(FieldSyntax):
     """The settings of ``HoistField``."""
 
-    field: str = setting("The name of the field that holds the whole.")
+    field: str = setting("The name of the field to put the whole key or value into.")
 
 
 class HoistField(Transform):
-    """Puts the whole key or value into a field of a new struct; null, too.
+    """Puts the whole key or value, also if it is null, into a field of a new struct.
 
-    A path of several names makes a struct for each.
+    A path of several names creates nested structs.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.HoistField",)
@@ -118,7 +118,7 @@ class HoistField(Transform):
     @override
     def apply(self, shape: RecordExpr) -> RecordExpr:
         whole = self.part(shape)
-        # Nothing at all is null without a schema.
+        # A key or value without a schema is a schemaless null.
         schemaless = whole.schemaless or whole.schema is None
         path = self.settings.field_path(self.settings.field)
         column = _NULL if whole.schema is None else (whole.sql(), whole.schema)
@@ -137,17 +137,17 @@ class ValueToKeySettings(NullDefaults, FieldSyntax):
     """The settings of ``ValueToKey``."""
 
     fields: tuple[str, ...] = setting(
-        "The fields of the value that make the key, in this order.",
+        "The fields of the value that form the key, in this order.",
         validator=NonEmptyList(),
         importance=Importance.HIGH,
     )
 
 
 class ValueToKey(Transform):
-    """Makes the key a struct of some of the value's fields.
+    """Replaces the key by a struct of some of the value's fields.
 
-    A nested field keeps only its own name. A field that is not there is null in values
-    without a schema; with a schema it rejects the record. So does a value that is null.
+    A nested field keeps only its own name. A missing field becomes null in a value without a
+    schema; with a schema, the record is rejected. A record with a null value is rejected.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.ValueToKey",)
@@ -181,7 +181,7 @@ class ValueToKey(Transform):
 def _check_renames(name: str, value: object) -> None:
     pairs = [str(pair) for pair in value] if isinstance(value, list | tuple) else []
     for pair in pairs:
-        # As Java splits: nothing at the end counts as nothing.
+        # Java's split drops empty strings at the end.
         if len(pair.rstrip(":").split(":")) != 2:  # noqa: PLR2004 - old and new
             raise ConfigError(
                 problem=f"Invalid value [{', '.join(pairs)}] for configuration {name}: "
@@ -195,10 +195,10 @@ class ReplaceFieldSettings(NullDefaults, FieldSyntax):
     """The settings of ``ReplaceField``."""
 
     exclude: tuple[str, ...] = setting(
-        "Fields to remove. This goes before include.", default=()
+        "Fields to remove. Takes precedence over include.", default=()
     )
     include: tuple[str, ...] = setting(
-        "Fields to keep; all that are not excluded when empty.", default=()
+        "Fields to keep. If empty, all fields that are not excluded.", default=()
     )
     renames: tuple[str, ...] = setting(
         "Fields to rename, as old:new pairs.",
@@ -211,8 +211,8 @@ class ReplaceFieldSettings(NullDefaults, FieldSyntax):
 class ReplaceField(Transform):
     """Keeps only some fields, removes some, and renames some.
 
-    A path in ``renames`` is that of the old field; the new name is a name alone, at the same
-    place.
+    In ``renames`` the old field may be a path; the new name is a plain name, and the field
+    stays in the same struct.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.ReplaceField",)
@@ -241,15 +241,15 @@ _FLATTENING = "flattening"
 class FlattenSettings(Settings):
     """The settings of ``Flatten``."""
 
-    delimiter: str = setting("What stands between the names.", default=".")
+    delimiter: str = setting("The separator between the field names.", default=".")
 
 
 class Flatten(Transform):
-    """Brings the fields of nested structs to the top, under the names on the way to them.
+    """Moves the fields of nested structs to the top level, and joins the names on their paths.
 
-    Arrays stay as they are. Maps are not flattened: with a schema they reject the record, as
-    in Kafka Connect. A field is optional if anything around it is, and takes its default from
-    that of the struct around it where it has none of its own.
+    Arrays stay as they are. Maps are not flattened: with a schema, the record is rejected, as
+    in Kafka Connect. A field is optional if any enclosing struct is. A field without a default
+    takes it from the default of the enclosing struct.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.Flatten",)
@@ -278,8 +278,8 @@ class Flatten(Transform):
         values = part.schema.value_schema if part.schema else None
         if values is not None and values.type in (Type.MAP, Type.STRUCT):
             raise UnfitRecordError(
-                message="Flatten transformation needs the names of all fields, but this map's "
-                "differ from record to record.",
+                message="Flatten transformation needs the names of all fields, but the keys of "
+                "this map differ from record to record.",
                 where=f"NOT {part.is_null()}",
             )
         return shape
@@ -315,14 +315,14 @@ class Flatten(Transform):
 
 
 def _default(schema: Schema, name: str, around: object) -> object:
-    """Give a field's default: its own, or what it is in the default of the struct around it."""
+    """Return a field's own default, or its value in the default of the enclosing struct."""
     if schema.default is not None:
         return schema.default
     return around[name] if isinstance(around, Struct) else None
 
 
 def _within(sql: str, schema: Schema, column: Column) -> Column:
-    """Give a field of a struct, null and not its default where the struct is null."""
+    """Return a field of a struct. Where the struct is null, it is null and not its default."""
     if not schema.optional or column[1].default is None or column[1].type is Type.STRUCT:
         return column
     filled, own = defaulted(column)
@@ -344,20 +344,20 @@ def _check_insertion(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             problem="Invalid value null for configuration static.value: No value specified for "
             f"static field: {props['static.field']}",
             field="static.value",
-            fix="Set the constant's text.",
+            fix="Set static.value.",
         )
 
 
 class InsertFieldSettings(NullDefaults, FieldSyntax):
-    """The fields to add, each by the name that it gets."""
+    """The settings of ``InsertField``: the names of the fields to add."""
 
     topic_field: str | None = setting(f"Name of a field for the topic. {_SUFFIX}", default=None)
     partition_field: str | None = setting(
         f"Name of a field for the partition. {_SUFFIX}", default=None
     )
     offset_field: str | None = setting(
-        "Name of a field for the record's offset; null where no one number says it, as in a "
-        f"topic that is a table. {_SUFFIX}",
+        "Name of a field for the record's offset; null if the offset is not a single number, "
+        f"as in a topic stored as a table. {_SUFFIX}",
         default=None,
     )
     timestamp_field: str | None = setting(
@@ -374,7 +374,7 @@ class InsertFieldSettings(NullDefaults, FieldSyntax):
 class InsertField(Transform):
     """Adds the topic, the partition, the offset, the timestamp or a constant as a field.
 
-    A record whose part is null as a whole stays as it is.
+    A null key or value stays null.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.InsertField",)
@@ -416,7 +416,7 @@ def _inserted(part: ValueExpr, path: FieldPath, column: Column) -> ValueExpr:
     sql, schema = column
     before = part.find(path) if part.schemaless else None
     if before is not None and sql_type(before[1]) == sql_type(schema):
-        # Without a schema, what the record does not have replaces nothing.
+        # In a schemaless value, a null (such as no timestamp) does not replace the old field.
         sql = f"coalesce({sql}, {before[0]})"
     return part.inserted(path, sql, schema)
 
@@ -440,7 +440,7 @@ class SetSchemaMetadataSettings(Settings):
         "Schema version to set.", default=None, importance=Importance.HIGH
     )
     replace_null_with_default: bool = setting(
-        "Whether fields that are null and have a default get their default.",
+        "Whether a field that is null gets the default of its schema, if it has one.",
         default=True,
         importance=Importance.MEDIUM,
     )
@@ -449,7 +449,7 @@ class SetSchemaMetadataSettings(Settings):
 
 
 class SetSchemaMetadata(Transform):
-    """Sets the name, the version or both of the schema of a key or value with fields."""
+    """Sets the schema name, the schema version or both, of a key or value with fields."""
 
     aliases = ("org.apache.kafka.connect.transforms.SetSchemaMetadata",)
 
@@ -475,7 +475,7 @@ class SetSchemaMetadata(Transform):
         schema = part.schema.replaced(
             name=part.schema.name if name is None else name,
             version=part.schema.version if version is None else version,
-            # It is a struct of the old name, which would not fit any more.
+            # The old default is a struct with the old schema name, so it would not match.
             default=None,
         )
         return self.with_part(shape, replace(part, schema=schema))

@@ -51,8 +51,8 @@ class InsertHeaderSettings(Settings):
 class InsertHeader(Transform):
     """Adds a header with a constant value to each record.
 
-    The value gets the type that Kafka Connect gives it: `123` is a number, `true` a boolean,
-    `[1,2]` an array, `2019-08-23` a date, and whatever is nothing else a text.
+    The value gets the type that Kafka Connect infers: `123` is a number, `true` a boolean,
+    `[1,2]` an array, `2019-08-23` a date, and everything else a string.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.InsertHeader",)
@@ -99,7 +99,7 @@ def _check_lengths(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             problem="'fields' config must have the same number of elements as 'headers' "
             "config.",
             field="headers",
-            fix="Give one header for each field.",
+            fix="Set one header for each field.",
         )
 
 
@@ -125,7 +125,7 @@ class HeaderFromSettings(FieldSyntax):
         importance=Importance.HIGH,
     )
     replace_null_with_default: bool = setting(
-        "Whether a field that is null and has a default gives its default.",
+        "Whether a field that is null gets the default of its schema, if it has one.",
         default=True,
         importance=Importance.MEDIUM,
     )
@@ -134,7 +134,7 @@ class HeaderFromSettings(FieldSyntax):
 
 
 class HeaderFrom(Transform):
-    """Moves or copies fields of the key or the value to headers, in the order given."""
+    """Moves or copies fields of the key or the value to headers, in the configured order."""
 
     aliases = ("org.apache.kafka.connect.transforms.HeaderFrom",)
 

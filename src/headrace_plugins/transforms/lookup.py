@@ -1,4 +1,4 @@
-"""Lookup: fields from a table, or from an HTTP service."""
+"""Lookup: adds fields from a table or an HTTP service."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class _Part(CodeTransform):
-    """A gear that ``Lookup`` runs on."""
+    """The common base of the two implementations of ``Lookup``."""
 
     settings: LookupSettings
 
@@ -67,13 +67,13 @@ class _Part(CodeTransform):
 
     @property
     def added(self) -> Schema:
-        """The fields to add, by their names in the table or the answer."""
+        """The fields to add, with their names in the table or the response."""
         return parse_ddl(self.settings.fields, field="fields")
 
     @override
     def output(self, value: Schema) -> Schema:
         if value.type is not Type.STRUCT:
-            raise UnfitRecordError(message="Only values with fields can be looked up for.")
+            raise UnfitRecordError(message="Lookup needs values with fields.")
         prefix = self.settings.prefix
         fields = {field.name: field.schema for field in value.fields}
         fields |= {prefix + f.name: f.schema.replaced(optional=True) for f in self.added.fields}
@@ -82,13 +82,13 @@ class _Part(CodeTransform):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Gives out turns, evenly spaced, through a file that all askers share.
+    """A rate limiter that spaces requests evenly, through a file that all workers share.
 
-    Dividing the limit by the number of workers would waste it whenever some have nothing to
-    ask. A turn costs some 20 microseconds. Workers on other machines need a file system
-    that locks for all of them, and clocks in step.
+    Dividing the limit by the number of workers would waste it whenever some are idle. A call
+    costs about 20 microseconds. Workers on other machines need a shared file system with
+    working locks, and synchronized clocks.
 
-    The file is in a folder that exists; remove it while no worker asks to forget turns.
+    The file's folder must exist. To reset the limiter, remove the file while no worker waits.
     """
 
     per_second: float
@@ -97,7 +97,7 @@ class Pace:
     sleep: Callable[[float], None] = time.sleep
 
     def wait(self) -> None:
-        """Wait for a turn. Any thread of any process may call it."""
+        """Wait until the next request is allowed. Thread-safe and process-safe."""
         with Path(self.path).open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
             file.seek(0)
@@ -108,7 +108,7 @@ class Pace:
 
 
 class TableLookup(_Part, FrameTransform):
-    """Joins a table that is read again between batches, never within one."""
+    """Joins a table. The table is refreshed between batches, never within a batch."""
 
     repeatable = True
     _table: DataFrame | None = None
@@ -143,14 +143,14 @@ class TableLookup(_Part, FrameTransform):
         added = [self.settings.prefix + field.name for field in self.added.fields]
         columns = {name: f"value.{quote(name)}" for name in kind.fieldNames()}  # type: ignore[attr-defined]  # a struct
         for n, name in enumerate(added):
-            # A record that the step does not apply to keeps what it has.
+            # A record that the step does not apply to keeps its own value.
             columns[name] = f"IF(applies, __field{n}, {columns.get(name, 'NULL')})"
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in columns.items())
         return f"IF(value IS NULL, NULL, named_struct({pairs}))"
 
     def _current(self, spark: SparkSession, batch: TransformBatch) -> DataFrame:
         age = time.monotonic() - self._read_at
-        # A batch is computed several times, and must see one table.
+        # A batch is computed several times and must see the same table each time.
         old = batch.id != self._batch and age * 1000 >= self.settings.refresh_ms
         if self._table is None or old:
             self._table, self._read_at = self._read(spark), time.monotonic()
@@ -170,21 +170,23 @@ class TableLookup(_Part, FrameTransform):
             table = source.load(path).selectExpr(*keys, *columns, "true AS __found")
         except AnalysisException as error:
             raise self._wrong(
-                problem=f"{path} cannot be looked up in: {error.getMessage()}"
+                problem=f"The table {path} cannot be read: {error.getMessage()}"
             ) from error
         rows = table.limit(most + 1).toArrow()
         if rows.num_rows > most:
             raise self._wrong(problem=f"{path} has more than {most} rows.")
         groups = rows.group_by([f"__key{n}" for n in range(len(names))])
         if groups.aggregate([([], "count_all")]).num_rows != rows.num_rows:
-            raise self._wrong(problem=f"{path} has several rows for one {', '.join(names)}.")
+            raise self._wrong(
+                problem=f"{path} has more than one row for the same {', '.join(names)}."
+            )
         return spark.createDataFrame(rows)
 
     def _wrong(self, *, problem: str) -> ConfigError:
         return ConfigError(
             problem=problem,
             field=f"transforms.{self.alias}.table",
-            fix="Give a small table with one row for each key, with these columns and fields.",
+            fix="Use a small table with the columns of on and fields and one row for each key.",
         )
 
 
@@ -196,7 +198,7 @@ _SERVER = 500
 
 
 class ServiceLookup(_Part, ArrowTransform):
-    """Asks a service once for each different URL of a batch."""
+    """Requests each distinct URL of a batch once."""
 
     _pace: Pace | None = None
 
@@ -208,7 +210,7 @@ class ServiceLookup(_Part, ArrowTransform):
             path = context.state / "pace"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            # Of the task, not of a worker: the executors see the same folder.
+            # One limit for the whole task: all executors see the same folder.
             self._pace = Pace(rate, str(path))
 
     @override
@@ -245,7 +247,7 @@ class ServiceLookup(_Part, ArrowTransform):
         missing = [u is None or answers[u] is None for u in urls]
         how = self.settings.missing
         if how == "reject" and any(m and v for m, v in zip(missing, valid, strict=True)):
-            raise RecordError(problem="The service found nothing for it (404).")
+            raise RecordError(problem="The service has no data for the record (404).")
         after = self._added(rows, [answers[u] if u is not None else None for u in urls], valid)
         if how != "drop":
             return after
@@ -267,16 +269,16 @@ class ServiceLookup(_Part, ArrowTransform):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What a service said no to, for good."""
+    """A permanent error of the service for one URL."""
 
     problem: str
 
 
 class Service:
-    """A service as one worker process knows it: a client and the answers so far."""
+    """The HTTP client of one worker process, with a cache of the responses."""
 
     def __init__(self, settings: LookupSettings, pace: Pace | None) -> None:
-        """Connect when the first question comes."""
+        """Create the client; it connects at the first request."""
         self._settings = settings
         self._pace = pace
         secret = settings.authorization
@@ -287,9 +289,9 @@ class Service:
         self._known: OrderedDict[str, tuple[float, Any]] = OrderedDict()
 
     def answers(self, urls: Iterable[str]) -> dict[str, Any]:
-        """Return the JSON object, None for 404, or Refused, of each URL.
+        """Return the JSON object, None (for 404) or Refused for each URL.
 
-        Raises RetriableError when the service gives no answer for now.
+        Raises RetriableError if the service is unavailable after all retries.
         """
         found: dict[str, Any] = {}
         unknown = []
@@ -322,7 +324,7 @@ class Service:
             if answer.status_code != _BUSY and answer.status_code < _SERVER:
                 return _read(answer)
             problem = f"status {answer.status_code}"
-        raise RetriableError(problem=f"The service of a lookup does not answer: {problem}.")
+        raise RetriableError(problem=f"The lookup service is not available: {problem}.")
 
 
 @lru_cache(maxsize=16)
@@ -334,25 +336,25 @@ def _read(answer: httpx2.Response) -> Any:
     if answer.status_code == _NOT_FOUND:
         return None
     if not answer.is_success:
-        return Refused(f"The service of a lookup answered with status {answer.status_code}.")
+        return Refused(f"The lookup service returned status {answer.status_code}.")
     try:
         found = answer.json()
     except ValueError:
-        return Refused("The service of a lookup returned invalid JSON.")
+        return Refused("The lookup service returned invalid JSON.")
     if not isinstance(found, dict):
-        return Refused("The service of a lookup returned JSON that is not an object.")
+        return Refused("The lookup service returned JSON that is not an object.")
     return found
 
 
 def _filled(url: str, fields: dict[str, Any]) -> str | None:
-    """Return the URL to ask; None when a field is null, which nothing can be found for."""
+    """Return the URL to request; None if a field is null, as nothing can be found then."""
     if any(value is None for value in fields.values()):
         return None
     return _NAME.sub(lambda name: url_quote(str(fields[name.group(1)]), safe=""), url)
 
 
 def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as a type; null for those that do not fit it."""
+    """Convert values to a type; values that do not fit become null."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError):
@@ -377,7 +379,7 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
     if table is not None and not props.get("on"):
         yield ConfigError(
-            problem="A table needs it.", field="on", fix="Name the fields to look up."
+            problem="table requires on.", field="on", fix="Set on to the fields to look up."
         )
     if url is not None and not re.match(r"https?://.*\{.+\}", str(url)):
         yield ConfigError(
@@ -396,24 +398,25 @@ class LookupSettings(Settings):
     """The settings of ``Lookup``."""
 
     fields: str = setting(
-        "The fields to add, by their names in the table or the answer, with types, as "
-        "in 'name string, rate double'. What does not fit its type becomes null.",
+        "The fields to add, with their names in the table or the response and their types, "
+        "such as 'name string, rate double'. Values that do not fit the type become null.",
         importance=Importance.HIGH,
     )
     prefix: str = setting(
-        "What the names of the added fields begin with. A field of the value that has "
-        "such a name is replaced.",
+        "The prefix of the names of added fields. An existing field of the value with the "
+        "same name is replaced.",
         default="",
     )
     missing: str = setting(
-        "What becomes of records for which nothing is found: their fields are null, or "
-        "they are dropped, or rejected.",
+        "How to handle records for which nothing is found: set the added fields to null, drop "
+        "the record, or reject it.",
         default="null",
         validator=ValidString("null", "drop", "reject"),
         importance=Importance.MEDIUM,
     )
     refresh_ms: int = setting(
-        "How old a table or an answer may become before it is asked for again.",
+        "The maximum age of the table or a cached response, in milliseconds, before it is "
+        "read again.",
         default=300_000,
         type=ConfigType.LONG,
         validator=Range(at_least=0),
@@ -431,50 +434,53 @@ class LookupSettings(Settings):
         validator=ValidString("delta", "parquet", "csv", "json", "orc"),
     )
     on: tuple[str, ...] = setting(
-        "For a table: the value's fields to look up, each with the table's column "
-        "after a colon if its name is another. Dots lead into structs. Compared as texts.",
+        "For a table: the value's fields to look up, as field, or field:column if the "
+        "table's column has another name. A dot separates the names of nested fields. Values "
+        "are compared as strings.",
         default=(),
         importance=Importance.HIGH,
     )
     max_rows: int = setting(
-        "For a table: a larger one is refused, as it is held in memory.",
+        "For a table: the maximum number of rows, as the table is kept in memory. A larger "
+        "table is an error.",
         default=1_000_000,
         validator=Range(at_least=1),
     )
     url: str | None = setting(
-        "The URL of a service that answers GET with a JSON object, in which {field} "
-        "stands for a field of the value; dots lead into structs. 404 means that nothing "
-        "is found.",
+        "The URL of a service that responds to GET with a JSON object. {field} in the URL is "
+        "replaced by a field of the value; a dot separates the names of nested fields. A "
+        "response of 404 means that nothing is found.",
         default=None,
         importance=Importance.HIGH,
     )
     authorization: Password | None = setting(
-        "For a service: the header Authorization, such as 'Bearer ${env:TOKEN}'.", default=None
+        "For a service: the Authorization header, such as 'Bearer ${env:TOKEN}'.", default=None
     )
     timeout_ms: int = setting(
-        "For a service: how long an answer may take.",
+        "For a service: the timeout of a request, in milliseconds.",
         default=5_000,
         validator=Range(at_least=1),
     )
     retries: int = setting(
-        "For a service: how often a request is sent again at once, when there is no "
-        "answer, or one of 429 or 5xx, before the batch is put off.",
+        "For a service: how many times a request is retried if there is no response, or the "
+        "status is 429 or 5xx, before the batch is retried as a whole.",
         default=2,
         validator=Range(at_least=0),
     )
     rate_limit: float | None = setting(
-        "For a service: requests a second of the whole task, however many Python workers ask.",
+        "For a service: the maximum number of requests per second of the whole task, however "
+        "many Python workers it has.",
         default=None,
         validator=NullOr(Range(at_least=0.001)),
         importance=Importance.MEDIUM,
     )
     parallel: int = setting(
-        "For a service: how many requests of a worker are under way at once.",
+        "For a service: the maximum number of concurrent requests of each worker.",
         default=8,
         validator=Range(at_least=1),
     )
     cache_size: int = setting(
-        "For a service: how many answers a worker remembers.",
+        "For a service: the maximum number of responses that each worker caches.",
         default=100_000,
         validator=Range(at_least=1),
     )
@@ -483,12 +489,12 @@ class LookupSettings(Settings):
 
 
 class Lookup(CodeTransform):
-    """Adds fields that a small table or an HTTP service holds for each record.
+    """Adds fields to each record from a small table or an HTTP service.
 
-    A table is read whole, joined in memory, and read again when it has grown old. A service
-    is asked once for each different URL, from Spark's Python workers, which remember the
-    answers; what it refuses rejects the records that asked, and while it is down the batch
-    waits and runs again.
+    A table is read as a whole, joined in memory, and refreshed after `refresh.ms`. A service
+    receives one request for each distinct URL from Spark's Python workers, which cache the
+    responses. If it returns an error for a record, the record is rejected; while it is
+    unavailable, the batch is retried.
     """
 
     settings: LookupSettings
@@ -499,8 +505,8 @@ class Lookup(CodeTransform):
         settings = LookupSettings.from_config(config)
         path = re.sub(r"^file:(//)?(?=/)", "", settings.table or "")
         if not path or re.match(r"\w+:", path) or re.search(r"[*?\[{]", path):
-            return  # another file system, or a pattern: what is there, a run will tell
-        fix = "Make the table first, or correct its path."
+            return  # another file system, or a pattern: checked when the connector runs
+        fix = "Create the table first, or correct its path."
         if not Path(path).exists():
             yield ConfigError(f"{path} does not exist.", field="table", fix=fix)
         elif settings.format == "delta" and not (Path(path) / "_delta_log").is_dir():

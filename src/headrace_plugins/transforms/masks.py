@@ -39,9 +39,10 @@ _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 def _check_salt(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     if props.get("method") in {None, "hash"} and not props.get("salt"):
         yield ConfigError(
-            problem="Without a salt, hashing all possible values undoes a hash.",
+            problem="Without a salt, the original values can be found by hashing all possible "
+            "values.",
             field="salt",
-            fix="Set a long random text, best as ${env:NAME} or ${file:PATH}.",
+            fix="Set a long random string, preferably as ${env:NAME} or ${file:PATH}.",
         )
 
 
@@ -49,19 +50,20 @@ class MaskSettings(Settings):
     """The settings of ``Mask``."""
 
     fields: tuple[str, ...] = setting(
-        "The fields to mask; dots lead into structs, back-ticks quote names.",
+        "The fields to mask. A dot separates the names of nested fields; backticks quote a "
+        "name.",
         importance=Importance.HIGH,
     )
     method: str = setting(
-        "hash: a keyed hash of the value's text, in hexadecimal; format: the "
-        "value's text with its letters and digits covered.",
+        "hash: a keyed hash of the value's text, in hexadecimal. format: the value's text "
+        "with its letters and digits masked.",
         default="hash",
         validator=ValidString("hash", "format"),
         importance=Importance.HIGH,
     )
     salt: Password | None = setting(
-        "For hash: the secret without which no value can be found by hashing all that are "
-        "possible.",
+        "For hash: a secret that is hashed with the value, so that the original values cannot "
+        "be found by hashing all possible values.",
         default=None,
         importance=Importance.HIGH,
     )
@@ -69,30 +71,32 @@ class MaskSettings(Settings):
         "For hash: the hash function.", default="sha256", validator=ValidString(*_HASH_BITS)
     )
     keep_first: int = setting(
-        "For format: how many characters stay at the beginning.",
+        "For format: how many characters at the beginning are not masked.",
         default=0,
         validator=Range(at_least=0),
     )
     keep_last: int = setting(
-        "For format: how many characters stay at the end. A text that is not "
-        "longer than what would stay is covered whole.",
+        "For format: how many characters at the end are not masked. A text that is not "
+        "longer than keep.first plus keep.last is masked completely.",
         default=0,
         validator=Range(at_least=0),
     )
     keep_separators: bool = setting(
-        "For format: whether all but letters and digits stays.", default=True
+        "For format: whether characters other than letters and digits are kept.", default=True
     )
-    character: str = setting("For format: what covers.", default="*")
+    character: str = setting(
+        "For format: the replacement of each masked character.", default="*"
+    )
 
     rules = (_check_salt,)
 
 
 class Mask(Transform):
-    """Replaces fields by texts that do not show what they were; null stays null.
+    """Replaces fields by texts that hide the original values; null stays null.
 
-    ``hash`` gives the same text for the same value and the same salt, so that masked data
-    can still be joined and counted. ``format`` covers letters and digits, and keeps what is
-    between them, and the first or the last characters.
+    ``hash`` returns the same text for the same value and salt, so masked data can still be
+    joined and counted. ``format`` masks letters and digits, and can keep separators and the
+    first or the last characters.
     """
 
     settings: MaskSettings
@@ -108,14 +112,14 @@ class Mask(Transform):
 
     def _masked(self, sql: str, schema: Schema) -> Column:
         if schema.type in _NESTED:
-            raise UnfitRecordError(message="Only values without parts can be masked.")
+            raise UnfitRecordError(message="Structs, arrays and maps cannot be masked.")
         text = f"hex({sql})" if schema.type is Type.BYTES else f"CAST({sql} AS STRING)"
         masked = self._hashed(text) if self.settings.method == "hash" else (self._covered(text))
         return masked, Schema.string(optional=schema.optional)
 
     def _hashed(self, text: str) -> str:
-        # Only digests of the salt go into Spark's plans, which logs may show. Two rounds, as
-        # in HMAC (RFC 2104), so that a hash cannot be continued with a longer value.
+        # Spark's plans, which may be logged, contain only digests of the salt. Two rounds, as
+        # in HMAC (RFC 2104), prevent length extension attacks.
         name = self.settings.hash_algorithm
         salt = self.settings.salt.value.encode() if self.settings.salt else b""
         inner, outer = (
@@ -163,7 +167,7 @@ class MaskFieldSettings(NullDefaults, FieldSyntax):
         "The fields to mask.", validator=NonEmptyList(), importance=Importance.HIGH
     )
     replacement: str | None = setting(
-        "The text to put in the place of numbers and texts.",
+        "The replacement for numbers and strings.",
         default=None,
         validator=NullOr(NonEmptyString()),
         importance=Importance.LOW,
@@ -171,11 +175,11 @@ class MaskFieldSettings(NullDefaults, FieldSyntax):
 
 
 class MaskField(Transform):
-    """Replaces the values of fields by what is nothing for their type, or by a configured text.
+    """Replaces the values of fields by an empty value of their type, or by a configured text.
 
-    Nothing is 0, false, the empty text, list or map, and the first instant of 1970. Null
-    stays null. A field of another type, and a replacement that does not fit the type, reject
-    the record; so does a key or value that is null as a whole.
+    Empty values are 0, false, the empty string, array or map, and the first instant of 1970.
+    Null stays null. A record is rejected if a field has another type, if the replacement does
+    not fit the type, or if the key or value is null as a whole.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.MaskField",)
@@ -189,7 +193,7 @@ class MaskField(Transform):
             return shape
         if self.settings.replace_null_with_default:
             part = part.defaulted()
-        # In the record's order, as the first error of a record counts.
+        # In the record's order, as a record gets its first error only.
         places = {name: number for number, name in enumerate(part.columns())}
         paths = self.settings.field_paths(self.settings.fields)
         for path in sorted(paths, key=lambda path: places.get(path.steps[0], len(places))):
@@ -225,7 +229,7 @@ class MaskField(Transform):
     def _masked(self, schema: Schema, *, schemaless: bool) -> Column:
         replacement = self.settings.replacement
         if schemaless and schema.type is Type.STRUCT:
-            # Kafka Connect makes it an empty map, which a struct cannot be.
+            # Kafka Connect returns an empty map, which a struct cannot represent.
             schema = Schema.map(Schema.string(), Schema.string(optional=True))
         if replacement is not None:
             return _replaced(schema, replacement), schema
@@ -261,7 +265,7 @@ def _decimal(text: str, scale: int) -> Decimal:
     own = -int(number.as_tuple().exponent)
     try:
         fitting = number.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
-    except InvalidOperation:  # more digits than there are
+    except InvalidOperation:  # more digits than MAX_PRECISION
         fitting = None
     if fitting is None or fitting != number:
         raise UnfitRecordError(
@@ -272,7 +276,7 @@ def _decimal(text: str, scale: int) -> Decimal:
 
 
 def _number(text: str, target: str) -> Decimal:
-    """Read a number as Java's BigDecimal does: without spaces, underscores and names."""
+    """Parse a number as Java's BigDecimal does: no spaces, underscores, NaN or Infinity."""
     try:
         plain = text.isascii() and "_" not in text and text.strip() == text
         number = Decimal(text) if plain else Decimal("NaN")

@@ -1,4 +1,4 @@
-"""Runs a Python function over records, one by one or by Arrow batches."""
+"""Python: runs a Python function on records, one by one or in Arrow batches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headrace.sdk.config import Config
 
 ROW = "__row"
-"""The column that numbers the rows of a batch."""
+"""The column with the row numbers of a batch."""
 
 
 def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -62,7 +62,7 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
 
 
 def _wrong_text(place: str, text: str, name: str, field: str) -> Iterable[ConfigError]:
-    """Yield what is wrong with a module's text, which is not run."""
+    """Yield the errors in a module's source code, without running it."""
     try:
         tree = ast.parse(text, place)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -72,7 +72,7 @@ def _wrong_text(place: str, text: str, name: str, field: str) -> Iterable[Config
         yield ConfigError(
             problem=f"{place} is not valid Python{where}: {message}.",
             field=field,
-            fix="Correct it; try it in a Python prompt.",
+            fix="Correct the code; test it in a Python prompt.",
         )
         return
     names: set[str] = set()
@@ -84,7 +84,7 @@ def _wrong_text(place: str, text: str, name: str, field: str) -> Iterable[Config
                 names.add(known)
             case ast.alias(name=known, asname=other):
                 names.add(other or known)
-    # What is imported with a star, or set by other means, is known when it runs only.
+    # Names from a star import or a module's __getattr__ are only known at run time.
     if not names & {name, "*", "__getattr__"}:
         yield ConfigError(
             problem=f"{place} has no function {name}.", field=field, fix=f"Define {name}."
@@ -92,7 +92,7 @@ def _wrong_text(place: str, text: str, name: str, field: str) -> Iterable[Config
 
 
 def _missing_module(name: str) -> str | None:
-    """Return the first part of a module's name that is not there; imports nothing."""
+    """Return the prefix of a module's name that cannot be found; import nothing."""
     if name in sys.modules:
         return None
     path: Sequence[str] | None = None
@@ -118,32 +118,32 @@ class PythonSettings(Settings):
     """The settings of ``Python``."""
 
     function: str | None = setting(
-        "Where the function is: package.module:name, or path/of/file.py:name.",
+        "The function, as package.module:name or path/of/file.py:name.",
         default=None,
         importance=Importance.HIGH,
         meaning=Meaning.CODE,
     )
     code: str | None = setting(
-        "Instead of function, Python that defines a function transform.",
+        "Instead of function: Python code that defines a function named transform.",
         default=None,
         importance=Importance.HIGH,
         meaning=Meaning.CODE,
     )
     of: str = setting(
-        "What the function takes: one record, or an Arrow batch, which is some "
-        "ten times as fast.",
+        "The argument of the function: one record, or an Arrow batch, which is about ten times "
+        "as fast.",
         default="record",
         validator=ValidString("record", "batch"),
         importance=Importance.HIGH,
     )
     schema: str | None = setting(
-        "The fields of the values that it returns, as in 'id bigint, name string'; "
-        "by default those that it is given.",
+        "The fields of the returned values, such as 'id bigint, name string'. By default the "
+        "fields of the input.",
         default=None,
         importance=Importance.MEDIUM,
     )
     changes_topic: bool = setting(
-        "For a function of records: whether it may give them another topic.", default=False
+        "For of=record: whether the function may change the record's topic.", default=False
     )
 
     rules = (_check,)
@@ -161,11 +161,11 @@ class _Configured(CodeTransform):
 class Python(_Configured):
     """Runs a Python function, in Spark's Python workers.
 
-    A function of one record takes a ``headrace.sdk.Record`` and returns a record, or a
-    mapping as the new value, or None to drop it. A function of a batch takes the fields of
-    the values as a ``pyarrow.RecordBatch`` and returns one, with as many rows; to drop some,
-    it filters the column ``__row`` along with the others. What a function raises rejects the
-    records that it was called with, those of a batch one by one in the end.
+    A function of one record takes a ``headrace.sdk.Record`` and returns a record, a mapping as
+    the new value, or None to drop the record. A function of a batch takes the fields of the
+    values as a ``pyarrow.RecordBatch`` and returns one with the same number of rows; to drop
+    rows, it filters the column ``__row`` along with the others. If the function raises, its
+    record is rejected; a failed batch is split until only the failing records are rejected.
     """
 
     @override
@@ -182,7 +182,7 @@ class Python(_Configured):
             yield from _wrong_text(place, text, name, "function")
         elif (missing := _missing_module(place)) is not None:
             yield ConfigError(
-                problem=f"There is no module {missing}.",
+                problem=f"The module {missing} does not exist.",
                 field="function",
                 fix="Install it where Headrace runs, or write path/of/file.py:name.",
             )
@@ -192,12 +192,12 @@ class Python(_Configured):
         kind = _OfRecords if self.settings.of == "record" else _OfBatches
         runner = kind(self.alias, self.config)
         runner.source = _source(self.config)
-        runner.function()  # what is wrong with it shows here, before any record moves
+        runner.function()  # raises its errors here, before any record is processed
         return runner
 
 
 class _Function(_Configured):
-    """What both kinds share."""
+    """The common base of the two runners."""
 
     source: tuple[str, str, str]
 
@@ -207,7 +207,7 @@ class _Function(_Configured):
         return "Python"
 
     def function(self) -> Callable[[Any], Any]:
-        """Return the function. A worker process makes it once."""
+        """Return the function. Each worker process loads it once."""
         return _function(*self.source)
 
     @override
@@ -216,15 +216,15 @@ class _Function(_Configured):
         return value if ddl is None else parse_ddl(ddl, field="schema")
 
     def check_names(self, names: Iterable[str], before: Iterable[str]) -> None:
-        """Raise RecordError for a field that would be lost, as the values after lack it.
+        """Raise RecordError for a returned field that the output schema does not contain.
 
         ``before`` are the fields of the values that the function was called with.
         """
         ddl = self.config.find_str("schema")
         for name in frozenset(names) - (frozenset(before) if ddl is None else _names(ddl)):
             raise RecordError(
-                problem=f"The function returned a field {name}, which its values do not have.",
-                fix="Name all the fields in schema.",
+                problem=f"The function returned the field {name}, which is not in the schema.",
+                fix="Set schema to all fields that the function returns.",
             )
 
 
@@ -246,7 +246,7 @@ class _OfRecords(_Function, RecordTransform):
             self.check_names(after.value, (f.name for f in record.value_schema.fields))
         if after.topic != record.topic and not self.routes:
             raise RecordError(
-                problem=f"The function returned topic {after.topic}, without changes.topic.",
+                problem=f"The function returned topic {after.topic} without changes.topic.",
                 fix="Set changes.topic to true.",
             )
         return after
@@ -279,13 +279,16 @@ class _OfBatches(_Function, ArrowTransform):
             raise RecordError(problem)
         left = after.schema.names
         if ROW not in left and after.num_rows != before.num_rows:
-            problem = f"It returned {after.num_rows} rows for {before.num_rows} without {ROW}."
+            problem = (
+                f"The function returned {after.num_rows} rows for {before.num_rows} without "
+                f"the column {ROW}."
+            )
             raise RecordError(problem)
         row_numbers = (after if ROW in left else before).column(ROW)
         fields = [name for name in left if name != ROW]
         self.check_names(fields, names)
         made = pa.StructArray.from_arrays([after.column(name) for name in fields], fields)
-        # Records without a value, tombstones, pass.
+        # Tombstones pass unchanged.
         none = numbers.filter(pc.invert(there))
         made = pa.concat_arrays([made, pa.nulls(len(none), made.type)])
         row_numbers = pa.concat_arrays([row_numbers, none])
@@ -298,7 +301,7 @@ def _names(ddl: str) -> frozenset[str]:
 
 
 def _source(config: Config) -> tuple[str, str, str]:
-    """Return a module's name or a file's, its text or nothing, and the function's name."""
+    """Return the module or file, the source code (empty for a module), and the function."""
     code = config.find_str("code")
     if code is not None:
         return "<code>", code, "transform"
@@ -312,7 +315,7 @@ def _source(config: Config) -> tuple[str, str, str]:
         raise ConfigError(
             problem=f"{place} cannot be read: {reason}.",
             field="function",
-            fix="Give the path of a file of Python, or a module.",
+            fix="Set function to the path of a readable Python file, or to a module.",
         ) from error
 
 
@@ -322,7 +325,7 @@ def _function(place: str, text: str, name: str) -> Callable[[Any], Any]:
     try:
         if text:
             names: dict[str, Any] = {"__name__": "headrace_transform"}
-            exec(compile(text, place, "exec"), names)  # noqa: S102 - it is what the user asks for
+            exec(compile(text, place, "exec"), names)  # noqa: S102 - the purpose of this plugin
             found = names.get(name)
         else:
             found = getattr(importlib.import_module(place), name, None)
@@ -330,7 +333,7 @@ def _function(place: str, text: str, name: str) -> Callable[[Any], Any]:
         raise ConfigError(
             problem=f"{place} cannot be loaded: {type(error).__name__}: {error}.",
             field=field,
-            fix="Correct it; try it in a Python prompt.",
+            fix="Correct the code; test it in a Python prompt.",
         ) from error
     if not callable(found):
         raise ConfigError(

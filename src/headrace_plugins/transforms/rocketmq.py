@@ -1,4 +1,4 @@
-"""The transforms that RocketMQ Connect has and Kafka Connect does not."""
+"""Transforms of RocketMQ Connect that Kafka Connect does not have."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def require_struct(part: ValueExpr) -> ValueExpr:
-    """Return a part that has fields, or is null; raise UnfitRecordError for another type."""
+    """Return the part if it has fields or is null; raise UnfitRecordError for other types."""
     schema = part.schema
     if schema is None or part.is_struct:
         return part
@@ -55,19 +55,19 @@ class PatternFilterSettings(FieldSyntax):
     """The settings of ``PatternFilter``."""
 
     pattern: str = setting(
-        "The regular expression of Java that drops a record.",
+        "The Java regular expression; a record with a matching field is dropped.",
         validator=Regex(),
         importance=Importance.HIGH,
     )
     fields: tuple[str, ...] = setting(
-        "The fields to look at.", default=(), importance=Importance.HIGH
+        "The fields to match.", default=(), importance=Importance.HIGH
     )
 
 
 class PatternFilter(Transform):
-    """Drops records in which one of some text fields matches a pattern as a whole.
+    """Drops records in which a pattern matches the whole text of one of the given fields.
 
-    Fields that are missing or no texts do not match, nor do values without fields.
+    Fields that are missing or not strings do not match, nor do values without fields.
     """
 
     aliases = ("org.apache.rocketmq.connect.transforms.PatternFilter",)
@@ -89,7 +89,7 @@ class PatternFilter(Transform):
         if not (part.is_struct or part.is_map):
             return
         for path in self.settings.field_paths(self.settings.fields):
-            with suppress(UnfitRecordError):  # something on the way has no fields
+            with suppress(UnfitRecordError):  # a value on the path has no fields
                 column = part.find(path)
                 if column and column[1].type is Type.STRING and not column[1].is_logical:
                     yield column[0]
@@ -99,7 +99,7 @@ class ExtractNestedFieldSettings(FieldSyntax):
     """The settings of ``ExtractNestedField``."""
 
     input_outer_field_name: str = setting(
-        "The field that holds the struct: address for address.state.",
+        "The field that contains the struct: address for address.state.",
         importance=Importance.HIGH,
     )
     input_inner_field_name: str = setting(
@@ -107,14 +107,14 @@ class ExtractNestedFieldSettings(FieldSyntax):
         importance=Importance.HIGH,
     )
     output_field_name: str | None = setting(
-        "The name of the new field; the inner field's when it is not set.",
+        "The name of the new field; by default the name of the inner field.",
         default=None,
         importance=Importance.MEDIUM,
     )
 
 
 class ExtractNestedField(Transform):
-    """Adds a field to the key or the value that holds what a field of a struct in it holds."""
+    """Copies a field of a nested struct to a new field of the key or the value."""
 
     aliases = ("org.apache.rocketmq.connect.transforms.ExtractNestedField",)
 
@@ -139,11 +139,11 @@ class ExtractNestedField(Transform):
         return self.with_part(shape, part.inserted(new, *column))
 
 
-_UNUSED = "Taken, as RocketMQ Connect asks for it, and not used."
+_UNUSED = "Accepted for compatibility with RocketMQ Connect; not used."
 
 
 class SetNullSettings(Settings):
-    """What RocketMQ Connect's transform of the name takes."""
+    """The settings of RocketMQ Connect's ``SetNull``; none of them is used."""
 
     field_pattern: str | None = setting(_UNUSED, default=None, importance=Importance.LOW)
     field_pattern_flags: str | None = setting(_UNUSED, default=None, importance=Importance.LOW)
@@ -151,10 +151,10 @@ class SetNullSettings(Settings):
 
 
 class SetNull(Transform):
-    """Makes the key or the value of each record null.
+    """Sets the key or the value of each record to null.
 
-    A null value is a tombstone. RocketMQ Connect's own leaves the value as it is, and loses
-    the record's topic and headers.
+    A null value is a tombstone. Unlike this transform, RocketMQ Connect's keeps the value, and
+    loses the record's topic and headers.
     """
 
     aliases = ("org.apache.rocketmq.connect.transforms.SetNull",)
@@ -173,7 +173,7 @@ class SetNull(Transform):
         return self.with_part(shape, null)
 
 
-# What a decimal without a precision is taken for.
+# The assumed precision of a decimal without one.
 _UNLIMITED = 64
 
 
@@ -188,7 +188,7 @@ class SetMaximumPrecisionSettings(Settings):
 
 
 class SetMaximumPrecision(Transform):
-    """Gives decimals at the top that have more digits, or no limit, a limit.
+    """Limits the precision of top-level decimal fields that have a larger or no precision.
 
     A record with a number that has more digits than the limit is rejected.
     """
@@ -208,7 +208,7 @@ class SetMaximumPrecision(Transform):
             cast = f"try_cast({sql} AS {sql_type(limited)})"
             message = f"concat('The number ', CAST({sql} AS STRING), ' has too many digits')"
             shape = self.rejecting(shape, f"{sql} IS NOT NULL AND {cast} IS NULL", message)
-            # The arguments are those of now: the loop goes on before a change is made.
+            # Bind the values as defaults: the function runs after the loop has ended.
             changes[FieldPath((name,), name)] = lambda *_, new=(cast, limited): new
         return self.with_part(shape, part.changed(changes) if changes else part)
 
@@ -243,12 +243,12 @@ def _title(word: str) -> str:
 
 @dataclass(frozen=True)
 class _Case:
-    """A way to write names of several words.
+    """A case format of names of several words.
 
     Args:
-        separator: What is between words.
-        ends: A pattern of what begins the next word.
-        first, word: How the first word and the others are written.
+        separator: The text between words.
+        ends: The pattern at which a name is split into words.
+        first, word: Convert the first word, and the other words, to this case.
     """
 
     separator: str
@@ -268,16 +268,16 @@ _CASES: Mapping[str, _Case] = {
 
 
 class ChangeCaseSettings(Settings):
-    """Which case becomes which."""
+    """The settings of ``ChangeCase``."""
 
     old: str = setting(
-        "The format that the names have.",
+        "The current format of the names.",
         key="from",
         validator=ValidString(*_CASES),
         importance=Importance.HIGH,
     )
     new: str = setting(
-        "The format that they get.",
+        "The new format of the names.",
         key="to",
         validator=ValidString(*_CASES),
         importance=Importance.HIGH,
@@ -285,9 +285,9 @@ class ChangeCaseSettings(Settings):
 
 
 class ChangeCase(Transform):
-    """Changes the names of all fields at the top from one case to another.
+    """Changes the names of all top-level fields from one case format to another.
 
-    As in RocketMQ Connect, by the rules of Guava's CaseFormat.
+    As in RocketMQ Connect, with the rules of Guava's CaseFormat.
     """
 
     aliases = ("org.apache.rocketmq.connect.transforms.ChangeCase",)
@@ -307,7 +307,7 @@ def _changed(name: str, old: str, new: str) -> str:
         return name
     source, target = _CASES[old], _CASES[new]
     if source.separator and target.separator:
-        # The separator changes, and the case of all letters where it has to.
+        # Change the separator and, if needed, the case of all letters.
         joined = name.replace(source.separator, target.separator)
         return joined if source.word is target.word else target.word(joined)
     words = re.split(source.ends, name)
@@ -318,7 +318,7 @@ def _changed(name: str, old: str, new: str) -> str:
 
 
 _PATTERN, _FLAGS, _REPLACEMENT = "field.pattern", "field.pattern.flags", "field.replacement"
-# Java's flags as the letters that stand for them in a pattern.
+# The letters of Java's flags in a pattern.
 _LETTERS = {
     "CASE_INSENSITIVE": "i",
     "DOTALL": "s",
@@ -341,7 +341,7 @@ def _regex(pattern: str, flags: Iterable[str]) -> JavaRegex:
 
 def _unknown(pattern: str, field: str) -> ConfigError:
     return ConfigError(
-        problem=f"Names cannot be found by {pattern}: RE2 cannot match it.",
+        problem=f"Names cannot be matched by {pattern}: RE2 does not support it.",
         fix="Write it without look-arounds, back references, possessive quantifiers, "
         "classes like \\p{L}, intersections and inline flags.",
         field=field,
@@ -367,7 +367,7 @@ class PatternRenameSettings(Settings):
     """The settings of ``PatternRename``."""
 
     field_pattern: str = setting(
-        "The regular expression of Java to find in a name.",
+        "The Java regular expression to find in a name.",
         validator=Regex(),
         importance=Importance.HIGH,
     )
@@ -378,14 +378,14 @@ class PatternRenameSettings(Settings):
         importance=Importance.LOW,
     )
     field_replacement: str = setting(
-        "What stands for each match; $1 is the first group.", importance=Importance.HIGH
+        "The replacement of each match; $1 is the first group.", importance=Importance.HIGH
     )
 
     rules = (_check_pattern,)
 
 
 class PatternRename(Transform):
-    """Replaces what matches a pattern in the names of all fields at the top."""
+    """Replaces all matches of a pattern in the names of top-level fields."""
 
     aliases = ("org.apache.rocketmq.connect.transforms.PatternRename",)
 

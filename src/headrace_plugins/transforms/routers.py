@@ -48,10 +48,10 @@ def _check_routes(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     rules = _rules(str(text))
     fix = "Write a rule as pattern -> topic, such as orders_\\d+ -> orders."
     if not rules:
-        yield ConfigError(problem="There is no rule.", field="routes", fix=fix)
+        yield ConfigError(problem="routes contains no rule.", field="routes", fix=fix)
     for pattern, name in rules:
         if not pattern or not name:
-            problem = f"{pattern or name!r} is half a rule."
+            problem = f"The rule with {pattern or name!r} is incomplete."
             yield ConfigError(problem=problem, field="routes", fix=fix)
             continue
         try:
@@ -65,13 +65,13 @@ class RouteSettings(Settings):
     """The settings of ``Route``."""
 
     routes: str = setting(
-        "Rules, pattern -> topic, separated by semicolons or line ends. The first "
-        "whose pattern matches the whole topic counts; $1 stands for a group.",
+        "Rules, pattern -> topic, separated by semicolons or line breaks. The first rule "
+        "whose pattern matches the whole topic applies; $1 refers to a group.",
         importance=Importance.HIGH,
         meaning=Meaning.TOPIC,
     )
     unmatched: str = setting(
-        "What to do with records that no rule is for: keep their topic, or drop them.",
+        "How to handle records that no rule matches: keep their topic, or drop them.",
         default="keep",
         validator=ValidString("keep", "drop"),
     )
@@ -80,12 +80,12 @@ class RouteSettings(Settings):
 
 
 class Route(Transform):
-    r"""Sends records to the topic that the first rule for their topic names.
+    r"""Sends records to the topic of the first rule that matches their current topic.
 
-    A rule is ``pattern -> topic``: a regular expression of Java that the whole topic must
-    match, and the new name, in which ``$1`` or ``${name}`` stand for groups. Several patterns
-    may lead to one topic, as when the shards of a table are merged; its schema then grows to
-    hold the fields of all.
+    A rule is ``pattern -> topic``: a Java regular expression that must match the whole topic,
+    and the new name, in which ``$1`` or ``${name}`` refer to groups. Several patterns may have
+    the same topic, for example to merge the shards of a table; the schema of the topic is then
+    extended to the fields of all.
     """
 
     parts = False
@@ -98,7 +98,7 @@ class Route(Transform):
         rules = [(JavaRegex.of(rule), name) for rule, name in _rules(self.settings.routes)]
         keep = self.settings.unmatched == "keep"
         topic, constant = shape.topic, literal_text(shape.topic)
-        # A constant stays one: the flow then needs not look at each record's topic.
+        # Keep a constant topic constant: the flow then need not compute each record's topic.
         if constant is not None and all(regex.re2_for(constant) for regex, _ in rules):
             for regex, name in rules:
                 pattern = regex.re2_for(constant)
@@ -141,10 +141,10 @@ class RegexRouterSettings(Settings):
 
 
 class RegexRouter(Transform):
-    """Sends records to another topic where a regular expression matches the topic's name.
+    """Sends records to another topic if a regular expression matches the topic's name.
 
-    The expression, in Java's syntax, has to match the whole name; then its first match is
-    replaced. `$1` in the replacement stands for the first group.
+    The expression, in Java's syntax, must match the whole name; then its first match is
+    replaced. `$1` in the replacement refers to the first group.
     """
 
     aliases = (
@@ -161,14 +161,14 @@ class RegexRouter(Transform):
         regex, text = JavaRegex.of(self.settings.regex), self.settings.replacement
         topic = literal_text(shape.topic)
         pattern = None if topic is None else regex.re2_for(topic)
-        # A constant stays one: the flow then needs not look at each record's topic.
+        # Keep a constant topic constant: the flow then need not compute each record's topic.
         if topic is not None and pattern is not None:
             if not pattern.fullmatch(topic):
                 return shape
             expand = regex.replacement(text, key="replacement")
             return replace(shape, topic=literal(pattern.sub(expand, topic, count=1)))
-        # SQL replaces every match, Kafka the first. As the whole name matches, the first match
-        # is at its start.
+        # SQL replaces every match, Kafka Connect only the first. As the whole name matches, the
+        # first match is at the start.
         first = f"regexp_replace({shape.topic}, {literal(regex.head)}, {literal(text)})"
         matches = f"{shape.topic} RLIKE {literal(regex.whole)}"
         return replace(shape, topic=f"IF({matches}, {first}, {shape.topic})")
@@ -187,14 +187,14 @@ def _check_pattern(pattern: str) -> Iterable[ConfigError]:
     ]
     if wrong:
         yield ConfigError(
-            problem=f"{wrong[0]!r} is not a part of a date in Spark's patterns.",
+            problem=f"{wrong[0]!r} is not a letter of Spark's date patterns.",
             field="pattern",
-            fix="Write it as yyyyMM or yyyy-MM-dd, with other letters in single quotes.",
+            fix="Write a pattern such as yyyyMM or yyyy-MM-dd, with text in single quotes.",
         )
 
 
 def _check_bounds(bounds: object) -> Iterable[ConfigError]:
-    """Yield an error for bounds that ascend as values of no type; the field's is not known."""
+    """Yield an error if the bounds ascend for no type; the field's type is unknown here."""
     texts = [str(each) for each in bounds] if isinstance(bounds, list | tuple) else []
     texts = texts or [text.strip() for text in str(bounds).split(",")]
     for read, _ in dict.fromkeys(_BOUNDS.values()):
@@ -202,7 +202,7 @@ def _check_bounds(bounds: object) -> Iterable[ConfigError]:
             values = [read(text) for text in texts]
             if all(before < after for before, after in pairwise(values)):
                 return
-    yield _wrong(problem=f"The bounds {', '.join(texts)} do not ascend.")
+    yield _wrong(problem=f"The bounds {', '.join(texts)} are not in ascending order.")
 
 
 def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -210,7 +210,9 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     needed = _NEEDED.get(strategy)
     if needed and not props.get(needed):
         yield ConfigError(
-            problem=f"The strategy {strategy} needs it.", field=needed, fix=f"Set {needed}."
+            problem=f"The strategy {strategy} requires {needed}.",
+            field=needed,
+            fix=f"Set {needed}.",
         )
     if strategy == "date" and props.get("pattern"):
         yield from _check_pattern(str(props["pattern"]))
@@ -218,14 +220,14 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         yield from _check_bounds(props["bounds"])
     if "${shard}" not in str(props.get("topic.format") or "${shard}"):
         yield ConfigError(
-            problem="All shards would have one name.",
+            problem="All shards would have the same topic name.",
             field="topic.format",
-            fix="Put ${shard} into it.",
+            fix="Add ${shard} to topic.format.",
         )
     try:
         ZoneInfo(str(props.get("time.zone") or "UTC"))
     except (ValueError, OSError, KeyError):
-        fix = "Name one of the IANA's zones, such as Europe/Paris."
+        fix = "Set an IANA time zone, such as Europe/Paris."
         yield ConfigError(problem="Unknown time zone.", field="time.zone", fix=fix)
 
 
@@ -233,47 +235,50 @@ class ShardSettings(Settings):
     """The settings of ``Shard``."""
 
     field: str = setting(
-        "The field to look at; dots lead into structs, back-ticks quote names.",
+        "The field that selects the shard. A dot separates the names of nested fields; "
+        "backticks quote a name.",
         importance=Importance.HIGH,
     )
     strategy: str = setting(
-        "hash spreads values evenly over shards, 0 to shards - 1; range numbers "
-        "what is between bounds, from 0; date names a shard by the field's time.",
+        "How to select the shard. hash: distributes values evenly over the shards 0 to "
+        "shards - 1. range: numbers the ranges between the bounds, from 0. date: names the "
+        "shard after the field's formatted date.",
         default="hash",
         validator=ValidString(*_NEEDED),
         importance=Importance.HIGH,
     )
     shards: int | None = setting(
-        "For hash: how many shards there are.",
+        "For hash: the number of shards.",
         default=None,
         validator=NullOr(Range(at_least=1)),
     )
     bounds: tuple[str, ...] = setting(
-        "For range: the first value of each shard but the first, ascending; dates "
-        "and times in ISO's form.",
+        "For range: the first value of each shard except shard 0, in ascending order; dates "
+        "and times in ISO 8601 format.",
         default=(),
     )
     pattern: str | None = setting(
         "For date: Spark's date pattern, such as yyyyMM.", default=None
     )
-    time_zone: str = setting("For date: the zone to take the date in.", default="UTC")
+    time_zone: str = setting("For date: the time zone of the date.", default="UTC")
     topic_format: str = setting(
-        "The new topic; ${topic} stands for the old one, ${shard} for the shard.",
+        "The new topic; ${topic} is replaced by the old topic, ${shard} by the shard.",
         default="${topic}_${shard}",
         meaning=Meaning.TOPIC,
     )
     null_shard: str = setting(
-        "The shard of records whose field is null, or is not a date for date.", default="null"
+        "The shard of records whose field is null or, for date, not a valid date.",
+        default="null",
     )
 
     rules = (_check,)
 
 
 class Shard(Transform):
-    """Sends each record to a shard's topic: by hash, range or date pattern of a field.
+    """Sends each record to the topic of a shard, by hash, range or date pattern of a field.
 
-    The same value goes to the same shard, whatever the batch. The hash is xxHash64 of the
-    value as text, so that it stays when a number's type is widened.
+    A value always goes to the same shard. The hash is the xxHash64 of the value as text, so it
+    does not change when a number's type is widened.
     """
 
     routes = True
@@ -312,7 +317,7 @@ class Shard(Transform):
         bounds = [_bound(text, read, what) for text in self.settings.bounds]
         for before, after in pairwise(bounds):
             if not before < after:
-                raise _wrong(problem=f"{after} does not follow {before}.")
+                raise _wrong(problem=f"The bound {after} is not larger than {before}.")
         cases = [f"WHEN {sql} < {_sql(bound)} THEN '{n}'" for n, bound in enumerate(bounds)]
         return f"CASE WHEN {sql} IS NULL THEN NULL {' '.join(cases)} ELSE '{len(bounds)}' END"
 
@@ -340,7 +345,7 @@ def _time(text: str) -> datetime:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-# How a field's bounds are read, and what they are called.
+# The parser of a field type's bounds, and the name of a bound in messages.
 _BOUNDS: Mapping[Type | str, tuple[Callable[[str], Any], str]] = {
     **dict.fromkeys((*NUMBERS, DECIMAL), (_number, "number")),
     Type.STRING: (str, "text"),
@@ -369,12 +374,12 @@ def _sql(bound: Any) -> str:
 
 
 def _wrong(*, problem: str) -> ConfigError:
-    fix = "Give values of the field's type, each larger than the one before."
+    fix = "Set values of the field's type in ascending order."
     return ConfigError(problem=problem, field="bounds", fix=fix)
 
 
 def _parts(form: str, values: Mapping[str, str]) -> list[str]:
-    """Return the SQL of a text's pieces, with expressions for what stands in it."""
+    """Split a format text into SQL pieces: literals, and the expressions of placeholders."""
     pieces = [form]
     for name in values:
         pieces = [

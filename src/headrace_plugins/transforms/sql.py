@@ -1,4 +1,4 @@
-"""SQL of the user's: Sql and Filter."""
+"""Transforms with user-defined SQL: Sql and Filter."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ _TOKEN = re.compile(
     r"|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>\w+)|.",
     re.DOTALL,
 )
-"""As Spark's own lexer has them, or a text could hide in what only we take for a string. What
-is not closed goes on to the end, so that no text is searched again and again."""
+"""The tokens of Spark's own lexer: any difference would allow SQL to hide in a string. An
+unclosed quote or comment extends to the end, to avoid repeated searches of the text."""
 _CLOSED = re.compile(
     r"[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`"
     r"|--.*|/\*(?!\+)(?:(?!/\*).)*\*/",
     re.DOTALL,
 )
-"""A hint is not a comment, and a comment within a comment is one in Spark."""
+"""Closed quotes and comments. Excludes hints and nested comments, which Spark supports."""
 _JAVA = {*(name.upper() for name in CALLS_JAVA), "IDENTIFIER"}
-"""Functions that call Java's methods, and what gives any name to a function or a table."""
+"""Functions that call Java methods, and IDENTIFIER, which names any function or table."""
 _FILES = {*(name.upper() for name in OPENS_FILES), "FROM_AVRO"}
 _QUERIES = {"SELECT", "FROM", "WITH", "TABLE", "VALUES", "MAP", "REDUCE"}
-"""What a query may begin with."""
+"""Words that a query may begin with."""
 _GOES_ON = {
     "AND", "AS", "BETWEEN", "DIV", "FROM", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR", "REGEXP",
     "RLIKE",
 }  # fmt: skip
-"""What follows a field whose name a query may begin with, such as ``values``."""
+"""Words that may follow a field whose name is also in _QUERIES, such as ``values``."""
 _SETS = {"UNION", "INTERSECT", "EXCEPT", "MINUS"}
 _WINDOW = re.compile(r"\)\s*OVER\s*[(\w`]", re.IGNORECASE)
 
 
 def tokens(sql: str) -> Iterator[re.Match[str]]:
-    """Yield the tokens of an SQL text, by what they are: quoted, comment, open, close, word.
+    """Yield the tokens of an SQL text; the group tells the kind.
 
-    They are all of the text.
+    Groups are quoted, comment, open, close and word. Together the tokens are the whole text.
     """
     return _TOKEN.finditer(sql)
 
 
 def enclosed(sql: str) -> str:
-    """Return expressions so that brackets may follow them: a comment may end a line."""
+    """Return SQL that a closing bracket may follow: ends a line comment with a line break."""
     return f"{sql}\n" if "--" in sql else sql
 
 
 def check_expression(props: Mapping[str, object], key: str) -> Iterable[ConfigError]:
-    """Yield what is wrong with a key's SQL before Spark sees it.
+    """Yield the errors in a setting's SQL that can be found without Spark.
 
-    A window in it would look at other records than the one it is about: another stage, and
-    another result for each way in which records fall into batches.
+    A window function would read other records than the current one: it needs another stage,
+    and its result would depend on how records are split into batches.
     """
     sql = props.get(key)
     if sql is None:
@@ -75,11 +75,11 @@ def check_expression(props: Mapping[str, object], key: str) -> Iterable[ConfigEr
     if problem := foreign(str(sql)):
         yield ConfigError(
             problem=problem,
-            fix="Use functions of Spark SQL over the record's fields, and put names that SQL "
-            "has a meaning for in backquotes.",
+            fix="Use functions of Spark SQL on the record's fields, and quote field names that "
+            "are SQL keywords with backticks.",
             field=key,
         )
-    # What stands in quotes and comments says nothing.
+    # Ignore the content of quotes and comments.
     bare = "".join(
         " '' " if token["quoted"] else " " if token["comment"] else token[0]
         for token in tokens(str(sql))
@@ -90,16 +90,17 @@ def check_expression(props: Mapping[str, object], key: str) -> Iterable[ConfigEr
         )
     if _WINDOW.search(bare):
         yield ConfigError(
-            problem="A window function is not possible, as each record is looked at by itself.",
+            problem="Window functions are not supported: each record is processed on its own.",
             fix="Use Deduplicate to compare with earlier records.",
             field=key,
         )
 
 
 def unfinished(sql: str) -> str | None:
-    """Return what is wrong with an expression that lacks a value or a bracket.
+    """Return the error in an expression that lacks a value or a bracket; None if none is found.
 
-    Only what cannot be SQL is found: the rest is for Spark, which a check does without.
+    Finds only text that cannot be SQL. Spark finds the other errors at run time, as the check
+    runs without Spark.
     """
     found = [each for each in tokens(sql) if each[0].strip() and not each["comment"]]
     depth = 0
@@ -108,9 +109,9 @@ def unfinished(sql: str) -> str | None:
         if depth < 0:
             break
     if depth:
-        return "A bracket is not closed, or not opened."
+        return "The brackets do not match."
     if not found:
-        return "Expected an expression, found none."
+        return "Expected an expression, got none."
     texts = ["''" if each["quoted"] else each[0].upper() for each in found]
     typed = any(each in _GENERIC and "<" in texts for each in texts)
     for before, text, after in zip(["(", *texts], texts, [*texts[1:], ")"], strict=False):
@@ -129,15 +130,15 @@ _SIGNS = {"=", "<", ">", "!", "+", "-", "/", "%", "&", "|", "^", "~"}
 _PREFIXES = {"+", "-", "!", "~"}
 _BETWEEN_VALUES = {"AND", "OR", "LIKE", "ILIKE", "RLIKE", "REGEXP", "DIV", "BETWEEN", "IN"}
 _GENERIC = {"ARRAY", "MAP", "STRUCT"}
-"""Types whose brackets look like comparisons."""
+"""Types whose angle brackets look like comparisons."""
 
 
 def foreign(sql: str) -> str | None:
-    """Return what is wrong with SQL that reaches out of its record."""
+    """Return the error in SQL that accesses more than its record; None if there is none."""
     found = [each for each in tokens(sql) if each[0].strip()]
     if any((t["quoted"] or t["comment"]) and not _CLOSED.fullmatch(t[0]) for t in found):
-        return "A quote or a comment is not closed, or a comment holds another."
-    # As Spark looks at them, without regard to case; strings are all alike.
+        return "A quote or a comment is not closed, or comments are nested."
+    # Case-insensitive, as in Spark; the content of strings does not matter.
     texts = [
         "''" if each["quoted"] and not each[0].startswith("`") else each[0].upper()
         for each in found
@@ -145,31 +146,31 @@ def foreign(sql: str) -> str | None:
     ]
     for before, text, after in zip(["", *texts], texts, [*texts[1:], ""], strict=False):
         if text.strip("`") in _JAVA and after == "(":
-            return f"{text.lower()} is not possible in SQL of a record: it may call Java."
+            return f"{text.lower()} is not allowed in SQL of a record: it can call Java."
         if text.strip("`") in _FILES and after == "(":
             return (
-                f"{text.lower()} is not possible in SQL of a record: it may open files and "
-                "addresses."
+                f"{text.lower()} is not allowed in SQL of a record: it can open files and "
+                "network addresses."
             )
         if _is_query(before, text, after):
             return (
-                f"A query is not possible within SQL of a record, as {text} {after} is: it "
-                "would read more than the record."
+                f"A query ({text} {after}) is not allowed in SQL of a record: it would read "
+                "more than the record."
             )
     return None
 
 
 def _is_query(before: str, text: str, after: str) -> bool:
-    """Return whether a query begins or goes on at a token, as far as it may read a table.
+    """Return whether a query that may read a table begins or continues at a token.
 
-    What a query begins with may be a field's name too, and a function's.
+    The words that begin a query may also be names of fields or functions.
     """
     if text in _SETS:
         return after in _QUERIES or after in {"ALL", "DISTINCT"}
     if text + after == "|>":
         return True
     if text == "USING":
-        return before != "."  # a program that a query would run
+        return before != "."  # a script that a query would run
     if before != "(" or text not in _QUERIES:
         return False
     if text in {"SELECT", "FROM", "WITH"}:
@@ -184,7 +185,7 @@ _KEYWORDS = {
     "EXISTS", "FALSE", "FOR", "FROM", "ILIKE", "IN", "INTERVAL", "IS", "LIKE", "NOT", "NULL",
     "OR", "REGEXP", "RLIKE", "SOME", "THEN", "TO", "TRUE", "WHEN",
 }  # fmt: skip
-"""Words that mean something between values: a field of that name needs backquotes."""
+"""Words with a meaning in expressions: a field with such a name needs backticks."""
 _UNIT_OF = {
     "DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "EXTRACT", "TIMESTAMPADD", "TIMESTAMPDIFF",
 }  # fmt: skip
@@ -196,11 +197,11 @@ _RECORD = {"topic", "key", "headers", "timestamp", "partition"}
 
 
 def over_fields(sql: str, fields: Mapping[str, str]) -> str:
-    """Return an expression over a record with the SQL of each field in place of its name.
+    """Replace the name of each field in an expression by the field's SQL, and return it.
 
-    It can then stand in any query of a frame of records. ``record.topic`` and its like are the
-    rest of the record, as in ``Sql``. Names go without regard to case, as Spark's do,
-    unless two fields differ in that only. What is no field stays as it is.
+    The result can be used in any query of a frame of records. ``record.topic``, ``record.key``
+    and so on refer to the rest of the record, as in ``Sql``. Names are case-insensitive, as in
+    Spark, unless two fields differ in case only. Words that are not fields stay as they are.
     """
     folded: dict[str, str | None] = {}
     for name, source in fields.items():
@@ -233,7 +234,7 @@ def over_fields(sql: str, fields: Mapping[str, str]) -> str:
 
 
 class _TypeReader:
-    """Tells which tokens belong to the type, or to the name, that follows AS."""
+    """Recognizes the tokens of the type or the name that follows AS."""
 
     def __init__(self) -> None:
         self._depth, self._angles = 0, 0
@@ -254,7 +255,7 @@ class _TypeReader:
 
 
 def _variables(texts: Sequence[str]) -> set[str]:
-    """Return the names of the arguments of lambdas, as in ``x -> x + 1``."""
+    """Return the names of lambda parameters, as in ``x -> x + 1``."""
     found: set[str] = set()
     for n, (text, after) in enumerate(itertools.pairwise(texts)):
         if text + after != "->" or not n:
@@ -268,7 +269,7 @@ def _variables(texts: Sequence[str]) -> set[str]:
 
 
 def _is_unit(name: str, before: str, outer: str) -> bool:
-    """Return whether it is one, as in ``INTERVAL 2 DAYS`` and ``EXTRACT(YEAR FROM t)``."""
+    """Return whether a word is a unit, as in ``INTERVAL 2 DAYS``, ``EXTRACT(YEAR FROM t)``."""
     if not _UNIT.fullmatch(name):
         return False
     return outer == "INTERVAL" or before == "TO" or (before == "(" and outer in _UNIT_OF)
@@ -282,26 +283,28 @@ _HIDDEN = re.compile(r"__\w+|record|original_key|original_value")
 
 
 def _clauses(query: str) -> tuple[str, str | None]:
-    """Return the expressions and the condition of a query. Raises ConfigError."""
+    """Return the SELECT expressions and the WHERE condition of a query. Raises ConfigError."""
     depth = 0
     places: dict[str, tuple[int, int]] = {}
     for token in tokens(query):
         depth += bool(token["open"]) - bool(token["close"])
         word = (token["word"] or "").upper()
-        # `* EXCEPT (a)` leaves out fields; as a set operation SELECT follows it.
+        # `* EXCEPT (a)` excludes fields; as a set operation, EXCEPT is followed by SELECT.
         excepted = word == "EXCEPT" and re.match(
             r"\s*\(\s*(?!SELECT\b)", query[token.end() :], re.IGNORECASE
         )
         if depth or not word or (excepted and "FROM" not in places):
             continue
         if word in _REFUSED:
-            raise _wrong(problem=f"{word} is not possible, as each record gives one record.")
+            raise _wrong(
+                problem=f"{word} is not supported, as each record must result in one record."
+            )
         if word in {"SELECT", "FROM", "WHERE"}:
             if word in places:
-                raise _wrong(problem=f"{word} is there twice.")
+                raise _wrong(problem=f"{word} occurs twice.")
             places[word] = token.span()
     if depth:
-        raise _wrong(problem="A bracket is not closed, or not opened.")
+        raise _wrong(problem="The brackets do not match.")
     return _cut(query, places)
 
 
@@ -317,12 +320,10 @@ def _cut(query: str, places: Mapping[str, tuple[int, int]]) -> tuple[str, str | 
     }
     parts = {word: query[places[word][1] : ends[word]].strip(" \t\r\n;") for word in order}
     if parts.get("FROM", "record").lower() != "record":
-        raise _wrong(
-            problem=f"There is nothing to select from but record, not {parts['FROM']}."
-        )
+        raise _wrong(problem=f"The only table of the query is record, not {parts['FROM']}.")
     for word in order:
         if not parts[word]:
-            raise _wrong(problem=f"Nothing follows {word}.")
+            raise _wrong(problem=f"Expected an expression after {word}.")
     return parts["SELECT"], parts.get("WHERE")
 
 
@@ -356,12 +357,12 @@ class SqlSettings(Settings):
 
 
 class Sql(TypedTransform):
-    """Makes the value from a SELECT over each record, and drops what its WHERE leaves out.
+    """Replaces the value by a SELECT on each record, and drops records that WHERE excludes.
 
-    Fields of the value go by their names, a value without fields by ``value``, and the rest
-    of the record is ``record.topic``, ``record.key``, ``record.timestamp`` and
-    ``record.headers``. ``*`` stands for all fields of the value. Each record gives one: what
-    would join, group or sort records is refused. Tombstones stay tombstones.
+    Refer to fields of the value by name, to a value without fields as ``value``, and to the
+    rest of the record as ``record.topic``, ``record.key``, ``record.timestamp`` and
+    ``record.headers``. ``*`` means all fields of the value. Each record results in one record:
+    joins, grouping and sorting are errors. Tombstones stay tombstones.
     """
 
     parts = False
@@ -389,7 +390,7 @@ class Sql(TypedTransform):
         after = replace(shape, value=plain.with_fields(columns))
         if where is None:
             return after
-        # Tombstones have no fields, so no condition over those can say anything of them.
+        # Tombstones have no fields, so a condition on fields cannot select them.
         drop = f"NOT {missing} AND NOT coalesce({enclosed(where)}, false)"
         return replace(after, dropped=shape.dropping(drop, self.alias).dropped)
 
@@ -398,9 +399,9 @@ class FilterSettings(Settings):
     """The settings of ``Filter``."""
 
     condition: str | None = setting(
-        "A Spark SQL condition over the value's fields; records for which it is "
-        "false or unknown are dropped. Without it, every record the predicate allows "
-        "is dropped.",
+        "A Spark SQL condition on the value's fields; records for which it is false or "
+        "unknown (null) are dropped. By default, every record that matches the predicate is "
+        "dropped.",
         default=None,
         importance=Importance.HIGH,
     )
@@ -409,7 +410,7 @@ class FilterSettings(Settings):
 
 
 class Filter(Transform):
-    """Drops records: all that its predicate lets through, or those that fail a condition.
+    """Drops records: all that match its predicate, or those that do not meet a condition.
 
     As in Kafka Connect, ``Filter`` with a predicate drops the records for which the
     predicate is true. With ``condition`` it keeps those for which the condition is true.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 UNIX_PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 
 _MAX = 2**63 - 1
-# Milliseconds that Spark's timestamps, which count microseconds, can hold.
+# The limit of milliseconds in Spark's timestamps, which count microseconds.
 _MAX_MILLIS = _MAX // 1_000
 _DAY_MILLIS = 86_400_000
 _MORE: Mapping[str, int] = {"microseconds": 1_000, "nanoseconds": 1_000_000}
@@ -46,37 +46,37 @@ _MORE: Mapping[str, int] = {"microseconds": 1_000, "nanoseconds": 1_000_000}
 
 @dataclass(frozen=True)
 class Instant:
-    """A moment as Kafka Connect holds it, a number of milliseconds; null stays null."""
+    """An instant in milliseconds since 1970, as in Kafka Connect; null stays null."""
 
     millis: str
     """SQL of a BIGINT."""
     timestamp: str | None = None
-    """SQL of a TIMESTAMP, where it comes from one: it may have microseconds."""
+    """SQL of the TIMESTAMP that the instant comes from, if any: it may have microseconds."""
     bounded: bool = True
-    """Whether it is certain that a TIMESTAMP can hold it."""
+    """Whether every value is in the range of a TIMESTAMP."""
 
     def too_far(self) -> str | None:
-        """Give the condition under which no TIMESTAMP can hold it; None for never."""
+        """Return the condition for values out of the range of a TIMESTAMP; None for never."""
         return None if self.bounded else f"NOT ({self._near()})"
 
     def _near(self) -> str:
         return f"{self.millis} BETWEEN {-_MAX_MILLIS}L AND {_MAX_MILLIS}L"
 
     def as_timestamp(self) -> str:
-        """Give a TIMESTAMP; null where none can hold it."""
+        """Return SQL of a TIMESTAMP; null if the instant is out of range."""
         if self.timestamp is not None:
             return self.timestamp
         made = f"timestamp_millis({self.millis})"
         return made if self.bounded else f"IF({self._near()}, {made}, NULL)"
 
     def as_time(self) -> str:
-        """Give the microseconds since midnight in UTC."""
+        """Return SQL of the microseconds since midnight in UTC."""
         if self.timestamp is not None:
             return f"pmod(unix_micros({self.timestamp}), {_DAY_MILLIS}000L)"
         return f"pmod({self.millis}, {_DAY_MILLIS}L) * 1000L"
 
     def as_unix(self, precision: str) -> str:
-        """Give the number since 1970; as in Java, it stops at the ends of 64 bits."""
+        """Return SQL of the time since 1970. As in Java, it saturates at 64 bits."""
         if precision == "seconds":
             return f"{self.millis} div 1000L"
         if precision == "milliseconds":
@@ -87,12 +87,12 @@ class Instant:
 
 
 def of_timestamp(sql: str) -> Instant:
-    """Give the instant of a TIMESTAMP."""
+    """Return the instant of a TIMESTAMP."""
     return Instant(f"unix_millis({sql})", timestamp=sql)
 
 
 def of_unix(sql: str, precision: str) -> Instant:
-    """Give the instant of a number since 1970. Fractions of a millisecond are cut off."""
+    """Return the instant of a number since 1970. Fractions of a millisecond are truncated."""
     if precision in _MORE:
         return Instant(f"({sql} div {_MORE[precision]}L)")
     return Instant(_times(sql, 1_000 if precision == "seconds" else 1), bounded=False)
@@ -102,7 +102,7 @@ def _times(sql: str, factor: int) -> str:
     if factor == 1:
         return sql
     most = _MAX // factor
-    # The lowest BIGINT cannot be written as a number with a minus.
+    # SQL has no literal for the lowest BIGINT: the minus is applied to a number that overflows.
     return (
         f"CASE WHEN {sql} > {most}L THEN {_MAX}L WHEN {sql} < -{most}L "
         f"THEN -{_MAX}L - 1L ELSE {sql} * {factor}L END"
@@ -116,8 +116,8 @@ _SCHEMAS: Mapping[str, Callable[..., Schema]] = {
     "Time": Schema.time,
     "Timestamp": Schema.timestamp,
 }
-_NO_FORMAT = "A timestamp cannot be read from a text, as no format is set"
-# What texts are without a format to read them by.
+_NO_FORMAT = "A string cannot be parsed as a timestamp, as format is not set"
+# The instant of strings if no format is set.
 _NEVER = Instant("CAST(NULL AS BIGINT)")
 _PURPOSE = "converting timestamp formats"
 
@@ -146,9 +146,9 @@ def _check_format(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         return
     if fault is not None and target != "string":
         yield ConfigError(
-            problem=f"Timestamps cannot be read by {text}: {fault}.",
+            problem=f"Timestamps cannot be parsed with {text}: {fault}.",
             field="format",
-            fix="Leave these letters out; only target.type string writes them.",
+            fix="Remove these letters; they can only be used with target.type=string.",
         )
 
 
@@ -180,7 +180,7 @@ class TimestampConverterSettings(FieldSyntax):
         importance=Importance.LOW,
     )
     replace_null_with_default: bool = setting(
-        "Whether fields that are null and have a default get their default.",
+        "Whether a field that is null gets the default of its schema, if it has one.",
         default=True,
         importance=Importance.MEDIUM,
     )
@@ -189,10 +189,10 @@ class TimestampConverterSettings(FieldSyntax):
 
 
 class TimestampConverter(Transform):
-    """Converts a field, or the whole key or value, from one form of timestamp to another.
+    """Converts a field, or the whole key or value, from one timestamp format to another.
 
-    The input's type says how it is read: a text by `format`, a 64-bit number as a count from
-    1970 in `unix.precision`, the logical types as what they are. All is UTC.
+    The type of the input decides how it is parsed: a string with `format`, a 64-bit integer as
+    the time since 1970 in `unix.precision`, the logical types as they are. All times are UTC.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.TimestampConverter",)
@@ -210,7 +210,7 @@ class TimestampConverter(Transform):
         found = part.find(path)
         if found is None:
             if path.parent is None and part.schemaless and part.is_struct:
-                # As Kafka Connect: what has no such field gets one, and it is null.
+                # As in Kafka Connect, a missing field is added as null.
                 schema = self._schema(Schema.string(optional=True))
                 part = part.inserted(path, sql_null(schema), schema)
             return self.with_part(shape, part)
@@ -272,9 +272,9 @@ class TimestampConverter(Transform):
             pattern = DatePattern.of(self._format)
             if fault := reading_fault(pattern):
                 raise ConfigError(
-                    problem=f"Timestamps cannot be read by {self._format}: {fault}.",
+                    problem=f"Timestamps cannot be parsed with {self._format}: {fault}.",
                     field=f"transforms.{self.alias}.format",
-                    fix="Leave these letters out, or read the text with a transform of SQL.",
+                    fix="Remove these letters, or parse the string with the Sql transform.",
                 )
             return of_timestamp(read_sql(pattern, sql))
         if schema.type is Type.INT64:
@@ -298,7 +298,7 @@ class TimestampConverter(Transform):
         )
 
     def _failing(self, shape: RecordExpr, part: ValueExpr, column: Column) -> RecordExpr:
-        """Reject texts that do not fit the pattern, and moments beyond Spark's reach."""
+        """Reject strings that do not match the pattern, and instants out of Spark's range."""
         sql, schema = column
         instant = self._instant(part, column)
         if instant is _NEVER:
@@ -351,7 +351,7 @@ class TimestampRouterSettings(Settings):
 
 
 class TimestampRouter(Transform):
-    """Sends records to a topic made of the old topic and the record's timestamp, in UTC."""
+    """Sends records to a topic built from the old topic and the record's timestamp, in UTC."""
 
     aliases = ("org.apache.kafka.connect.transforms.TimestampRouter",)
     parts = False

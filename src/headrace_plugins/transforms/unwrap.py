@@ -1,4 +1,4 @@
-"""Turns changes into rows: the state that each change leads to."""
+"""Unwrap: replaces each change by the row that results from it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _REWRITING = _MODES[3:]
 _KEEPING = ("tombstone", "rewrite-with-tombstone")
 
 
-# What a change without a row before has in its place.
+# The column that stands for a missing before or after.
 _NOTHING = ("NULL", Schema.string())
-# The fields of Headrace's contract and of Debezium's envelope, but op.
+# The fields of Headrace's contract and of Debezium's envelope, except op.
 _ENVELOPE = ("before", "after", "source", "ts", "ts_ms", "ts_us", "ts_ns", "transaction")
 _DELETES = "('d', 'del', 'delete', 'deleted')"
 _TRUNCATES = "('t', 'truncate', 'truncated')"
@@ -38,51 +38,49 @@ class UnwrapSettings(Settings):
     """The settings of ``Unwrap``."""
 
     delete_tombstone_handling_mode: str = setting(
-        "What becomes of deletions. delete-to-tombstone: a record without value, "
-        "and tombstones that come are dropped, as each deletion makes one. drop: both "
-        "are dropped. tombstone: deletions are dropped, tombstones stay. rewrite: the "
-        "row before stays, marked as deleted (a soft delete), and tombstones are "
-        "dropped. rewrite-with-tombstone: the same, and tombstones stay.",
+        "How to handle deletions and tombstones. delete-to-tombstone: a deletion becomes a "
+        "tombstone, and tombstones of the source are dropped. drop: both are dropped. "
+        "tombstone: deletions are dropped, tombstones stay. rewrite: a deletion becomes its "
+        "before row, marked as deleted (a soft delete), and tombstones are dropped. "
+        "rewrite-with-tombstone: as rewrite, but tombstones stay.",
         default="delete-to-tombstone",
         validator=ValidString(*_MODES),
         importance=Importance.HIGH,
     )
     deleted_field: str = setting(
-        "For both forms of rewrite: the field that says, as the text true or "
-        "false, whether the row was deleted.",
+        "For rewrite and rewrite-with-tombstone: the name of the field that contains the "
+        "string true or false: whether the row was deleted.",
         default="__deleted",
     )
     route_by_field: str = setting(
-        "The field of the row whose value is the topic that the record goes to; of "
-        "a deletion, the row before has it. Empty: the topic stays.",
+        "The field of the row that contains the new topic; for a deletion, the field of the "
+        "before row. If empty, the topic stays.",
         default="",
     )
     add_fields: tuple[str, ...] = setting(
-        "Metadata to add to the row, such as op, ts, source.table or lsn; a name "
-        "alone is looked for in the change, then in its source. name:new renames it.",
+        "Metadata to add to the row, such as op, ts, source.table or lsn. A name without a "
+        "dot is looked up in the change, then in its source. name:new renames the field.",
         default=(),
         importance=Importance.MEDIUM,
     )
-    add_fields_prefix: str = setting("What the names of added fields begin with.", default="__")
+    add_fields_prefix: str = setting("The prefix of the names of added fields.", default="__")
     add_headers: tuple[str, ...] = setting(
         "Metadata to add as headers, named as in add.fields.", default=()
     )
-    add_headers_prefix: str = setting(
-        "What the names of added headers begin with.", default="__"
-    )
+    add_headers_prefix: str = setting("The prefix of the names of added headers.", default="__")
 
 
 class Unwrap(Transform):
-    """Replaces a change (before, after, op, source, ts) by the row after it.
+    """Replaces a change (before, after, op, source, ts) by its after row.
 
-    It takes Headrace's contract ``change`` and Debezium's envelope. ``op`` is c, r, u, d or t,
-    or a word such as insert, update, delete or truncate; a truncation has no row and is
-    dropped. All else passes unchanged: tombstones, but where they are dropped, and records
-    that are not changes, also beside changes in one stream. A record without a key gets the
-    primary key that came with its rows, as deletions would else say nothing. A change has an
-    ``op`` and one more of ``before``, ``after``, ``source``, ``ts``, ``ts_ms`` or
-    ``transaction``; one that is not a deletion or a truncation and has no row after it is
-    rejected.
+    Supports Headrace's contract ``change`` and Debezium's envelope. ``op`` is c, r, u, d or t,
+    or a word such as insert, update, delete or truncate. A truncation has no row and is
+    dropped. Other records pass unchanged: tombstones, unless they are dropped, and records that
+    are not changes, even if the stream also contains changes. A record without a key gets the
+    primary key of its rows, as a deletion would otherwise not identify its row. A change has
+    an ``op`` and at least one of ``before``, ``after``, ``source``, ``ts``, ``ts_ms``,
+    ``ts_us``, ``ts_ns`` or ``transaction``. A change that is not a deletion or a truncation
+    and has no after row is rejected.
     """
 
     aliases = ("io.debezium.transforms.ExtractNewRecordState",)
@@ -103,19 +101,19 @@ class Unwrap(Transform):
             return shape
         if found["after"][1].name == VARIANT:
             some = f"{found['op'][0]} IS NOT NULL AND {found['after'][0]} IS NOT NULL"
-            return self._rejecting(shape, some, "The field after is a row in some records only")
+            return self._rejecting(shape, some, "The field after is a row only in some records")
         if found["after"][1].type is not Type.STRUCT:
             return shape
         after = value.columns().get("after")
         if after is not None and after != found["after"]:
-            text = "The field after is a text, not a row"
+            text = "The field after is a string, not a row"
             shape = self._rejecting(shape, f"{after[0]} IS NOT NULL", text)
         change = _Change.of(value, found)
         shape = self._rejecting(
             shape,
             f"{change.sql} AND NOT {change.deletes} AND NOT {change.truncates} "
             f"AND {change.after[0]} IS NULL",
-            "The change is not a deletion and has no row after it",
+            "The change has no after row, but is not a deletion",
         )
         mode = self.settings.delete_tombstone_handling_mode
         headers = self._headers(shape, found, change)
@@ -144,7 +142,7 @@ class Unwrap(Transform):
             or any(schema.name == VARIANT for schema in value.walk())
         ):
             return None
-        from headrace.sdk.keyed_rows import KeyedRows  # noqa: PLC0415 - brings pyarrow
+        from headrace.sdk.keyed_rows import KeyedRows  # noqa: PLC0415 - imports pyarrow
 
         keys = tuple(primary_key(members["after"]))
         return KeyedRows(keys, _rows_of_changes) if keys else None
@@ -153,7 +151,7 @@ class Unwrap(Transform):
         return self.rejecting(shape, condition, literal(text))
 
     def _routed(self, shape: RecordExpr, change: _Change) -> RecordExpr:
-        """Send rows to the topic that one of their fields names; all else stays."""
+        """Set the topic of changes to a field of their row; other records keep theirs."""
         name = self.settings.route_by_field
         after, before = (
             f"CAST({sql}.{quote(name)} AS STRING)" if _has(schema, name) else "NULL"
@@ -163,14 +161,14 @@ class Unwrap(Transform):
             where = f"({change.sql} OR {shape.value.is_null()})"
             raise UnfitRecordError(message=f"{name} is not a valid field name", where=where)
         topic = f"IF({change.deletes}, {before}, {after})"
-        message = literal(f"The field {name}, which names the topic, is null")
+        message = literal(f"The field {name} of route.by.field is null")
         shape = self.rejecting(shape, f"{change.sql} AND {topic} IS NULL", message)
         return replace(shape, topic=f"IF({change.sql}, {topic}, {shape.topic})")
 
     def _row(
         self, value: ValueExpr, found: dict[str, Column], change: _Change
     ) -> dict[str, Column]:
-        """Return the columns of the row that a change leads to, and what is added to it."""
+        """Return the columns of the row that a change results in, and the added fields."""
         rewriting = self.settings.delete_tombstone_handling_mode in _REWRITING
         columns: dict[str, Column] = {}
         for field in change.after[1].fields:
@@ -193,10 +191,10 @@ class Unwrap(Transform):
     def _with_others(
         self, shape: RecordExpr, row: dict[str, Column], change: _Change
     ) -> tuple[RecordExpr, ValueExpr]:
-        """Return the value after the step: rows of changes, and the other records as they are.
+        """Return the value after the step: the rows of changes, and other records unchanged.
 
-        The records of a stream share one schema: where there can be records that are not
-        changes, the fields of these are beside those of the rows.
+        The records of a stream share one schema: if the stream can have records that are not
+        changes, the schema has the fields of the rows and of these records.
         """
         value = shape.value
         rewriting = self.settings.delete_tombstone_handling_mode in _REWRITING
@@ -222,19 +220,19 @@ class Unwrap(Transform):
         plain = replace(
             value, schema=value.schema.replaced(optional=True), missing=missing, whole="NULL"
         )
-        # A struct has at least one field; where no row is known, all are null anyway.
+        # A struct needs at least one field; if no row's fields are known, all rows are null.
         return shape, plain.with_fields(merged or value.columns())
 
     def _without_lost(
         self, shape: RecordExpr, lost: dict[str, Column], change: _Change
     ) -> RecordExpr:
-        """Reject records that are not changes and hold what the rows have no place for."""
+        """Reject records that are not changes and have values in fields that get lost."""
         names = [f"IF({sql} IS NULL, NULL, {literal(name)})" for name, (sql, _) in lost.items()]
         held = f"concat_ws(', ', {', '.join(names)})"
         alone = f"NOT {change.sql} AND NOT {shape.value.is_null()} AND {held} <> ''"
         message = (
-            "concat('The record is not a change, but its stream has changes, whose rows have "
-            f"no place for its ', {held})"
+            "concat('The record is not a change, and the rows of the changes in its stream "
+            f"have no place for its fields ', {held})"
         )
         return self.rejecting(shape, alone, message)
 
@@ -268,11 +266,13 @@ class Unwrap(Transform):
 
 @dataclass(frozen=True)
 class _Change:
-    """Which records are changes, as SQL conditions that are never null.
+    """SQL conditions, never null, that select changes; and the rows of a change.
 
     Args:
-        others: Fields that records which are not changes cannot keep; None where each record
-            with a value is a change, as the schema says so.
+        sql, deletes, truncates: Whether a record is a change, a deletion, a truncation.
+        before, after: The columns of the two rows.
+        others: Fields that records other than changes cannot keep; None if, according to the
+            schema, every record with a value is a change.
     """
 
     sql: str
@@ -284,12 +284,12 @@ class _Change:
 
     @classmethod
     def of(cls, value: ValueExpr, found: dict[str, Column]) -> _Change:
-        """Tell changes from other records by what their fields hold."""
+        """Derive the conditions from the fields of the value."""
         op, schema = found["op"]
         others = None
         sql = f"(NOT {value.is_null()})"
         if schema.optional or value.schemaless:
-            # Plain JSON has one schema for changes and for all else.
+            # In plain JSON, changes and other records share one schema.
             others = frozenset(("op", *_ENVELOPE))
             rest = (f"{found[name][0]} IS NOT NULL" for name in _ENVELOPE if name in found)
             sql = f"({op} IS NOT NULL AND ({' OR '.join(rest)}))"
@@ -301,10 +301,10 @@ class _Change:
 
 
 def _key(key: ValueExpr, change: _Change) -> ValueExpr:
-    """Return the key of the row that changes; the record's own where it has one.
+    """Return the record's own key if it has one, else the primary key of the changed row.
 
-    Rows of a database say which of their fields it is. Without it nothing tells which row a
-    deletion is of, whose value is dropped.
+    The schema of a database's rows names the fields of the key. A deletion loses its value,
+    so without a key nothing would identify the deleted row.
     """
     names = primary_key(change.after[1])
     before = [field.name for field in change.before[1].fields]
@@ -320,14 +320,14 @@ def _key(key: ValueExpr, change: _Change) -> ValueExpr:
 
 
 def _rows_of_changes(changes: pa.RecordBatch) -> pa.RecordBatch:
-    import pyarrow as pa  # noqa: PLC0415 - what checks a definition does without
+    import pyarrow as pa  # noqa: PLC0415 - not needed to check a definition
     import pyarrow.compute as pc  # noqa: PLC0415 - the same
 
     from headrace.sdk.keyed_rows import DELETED, NotKeyedError  # noqa: PLC0415 - the same
 
     op, before, after = (changes.column(name) for name in ("op", "before", "after"))
     ops = set(pc.unique(op).to_pylist())
-    # Choosing copies all values, so it is done only where there is a choice.
+    # if_else copies all values, so skip it if there are no deletions.
     some = "d" in ops
     deleted = pc.equal(op, "d") if some else pa.repeat(pa.scalar(value=False), len(op))
     row = pc.if_else(deleted, before, after) if some else after
@@ -337,13 +337,14 @@ def _rows_of_changes(changes: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _completed(value: ValueExpr) -> dict[str, Column]:
-    """Return the fields of a change, with the row after it also where none was seen.
+    """Return the fields of a change, with an after row even if no record had one so far.
 
-    Plain JSON says nothing of what is null in all records so far, as after deletions alone.
+    In plain JSON, a field that is null in all records (after, if all are deletions) has no
+    known type.
     """
     found = value.columns()
     before, after = found.get("before", _NOTHING), found.get("after", _NOTHING)
-    # A source that infers types once for its stream takes what is only null for a text.
+    # A source that infers types once for its stream infers string for a field with only nulls.
     inferred = value.schemaless or ("after" in found and after[1].optional)
     if not inferred or not _unknown(after[1]):
         return found

@@ -93,7 +93,7 @@ def test_sql_of_a_table_that_reaches_out_of_its_records_is_not_run(
     )
     properties = {} if in_column else {name: value}
     columns = Columns({}, {})
-    with pytest.raises(ConfigError, match=f"{name} of the table: .* is not possible"):
+    with pytest.raises(ConfigError, match=f"{name} of the table: .* is not allowed"):
         list(broken_constraints(spark.range(1), columns, table, properties, merges=False))
 
 

@@ -337,5 +337,5 @@ def test_a_schema_that_its_subject_refuses_is_the_fault_of_the_records(
     encode(spark, each, Schema.struct({"a": Schema.int32()}, name="x.Y"), [])
     worse = Schema.struct({"a": Schema.string()}, name="x.Y")
     [fault] = each.converter.encode("c", "m", worse).faults
-    assert "did not take the schema" in fault.message
+    assert "did not accept the schema" in fault.message
     assert registry.versions("x.Y") == [1]

@@ -101,7 +101,7 @@ def test_a_table_is_read_anew_between_batches_when_it_is_old(spark, tmp_path: Pa
 def test_a_table_with_two_rows_for_a_key_is_refused(spark, tmp_path: Path) -> None:
     file = write_names(tmp_path)
     file.write_text(file.read_text() + "\n1,one more,1")
-    with pytest.raises(ConfigError, match="several rows"):
+    with pytest.raises(ConfigError, match="more than one row"):
         flow(spark, [Kept()], of_table(file)).run(batch(1, 0, 1))
 
 
@@ -212,6 +212,6 @@ def test_a_lookup_is_checked_before_data_moves() -> None:
         return [error.problem for error in caught.value.errors]
 
     assert "Either table or url" in problems(fields="a int")[0]
-    assert "needs it" in problems(fields="a int", table="t")[0]
+    assert "requires on" in problems(fields="a int", table="t")[0]
     assert "Invalid URL" in problems(fields="a int", url="http://example.com/")[0]
     assert problems(fields="a nonsense", url="http://example.com/{id}")

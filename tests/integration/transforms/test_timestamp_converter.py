@@ -194,8 +194,8 @@ def test_patterns_read_and_write_as_javas_do(spark) -> None:
         ({"target.type": "string"}, "requires format option"),
         ({"target.type": "string", "format": "nope-bad-Q"}, "Illegal pattern character 'n'"),
         ({"target.type": "string", "format": "yyyy 'x"}, "Unterminated quote"),
-        ({"target.type": "unix", "format": "YYYY-ww"}, "can be written but not read"),
-        ({"target.type": "unix", "format": "EEE"}, "only beside a day"),
+        ({"target.type": "unix", "format": "YYYY-ww"}, "can be formatted but not parsed"),
+        ({"target.type": "unix", "format": "EEE"}, "only be parsed together with a day"),
         ({"target.type": "moon"}, "String must be one of"),
         ({"target.type": "unix", "unix.precision": "days"}, "String must be one of"),
         ({}, 'Missing required configuration "target.type"'),
@@ -209,7 +209,7 @@ def test_wrong_keys_are_refused(config: dict[str, str], problem: str) -> None:
 def test_texts_need_a_pattern_that_can_be_read(spark) -> None:
     tries = [to("unix", value, TEXT) for value in ("2017", None)]
     [told, nothing] = values(spark, *tries)
-    assert told == "A timestamp cannot be read from a text, as no format is set"
+    assert told == "A string cannot be parsed as a timestamp, as format is not set"
     assert nothing is None
-    with pytest.raises(ConfigError, match="can be written but not read"):
+    with pytest.raises(ConfigError, match="can be formatted but not parsed"):
         to("string", "2017", TEXT, format="ww").after()

@@ -50,13 +50,13 @@ def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEC_TESTS_WORD", "w0rd")
     assert value("${env:SEC_TESTS_WORD}", registry()) == "w0rd"
     assert "leads to no value" in refusal("${env:SEC_TESTS_NONE}", registry())
-    assert "no path" in refusal("${env:here:SEC_TESTS_WORD}", registry())
+    assert "do not have a path" in refusal("${env:here:SEC_TESTS_WORD}", registry())
 
 
 def test_which_variables_may_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_SEC_TESTS", "own")
     monkeypatch.setenv("SEC_TESTS_WORD", "w0rd")
-    told = "not among the variables"
+    told = "is not allowed in references"
     assert told in refusal("${env:HEADRACE_SEC_TESTS}", registry())
     some = registry(allowlist_pattern="SEC_TESTS_W.*")
     assert value("${env:SEC_TESTS_WORD}", some) == "w0rd"
@@ -151,7 +151,7 @@ def test_secrets_of_vault(vault: HTTPServer, tmp_path: Path) -> None:
     assert value("${vault:secret/app/db:password}", known) == "v4ult"
     assert value("${vault:secret/data/app/db:port}", known) == "5432"
     assert "leads to no value" in refusal("${vault:secret/app/db:none}", known)
-    assert "is not there" in refusal("${vault:secret/none:x}", known)
+    assert "does not exist" in refusal("${vault:secret/none:x}", known)
     assert "Invalid path of a secret" in refusal("${vault:password}", known)
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
@@ -169,18 +169,18 @@ def test_vault_by_a_role_of_an_application(vault: HTTPServer, tmp_path: Path) ->
     )
     assert value("${vault:secret/app/db:password}", known) == "v4ult"
     file.write_text("another")
-    assert "may not be read" in refusal("${vault:secret/app/db:password}", known)
+    assert "permission denied" in refusal("${vault:secret/app/db:password}", known)
 
 
 def test_what_vault_refuses_is_told_without_the_token(vault: HTTPServer) -> None:
     address = vault.url_for("")
     wrong = registry(address=address, token="s.wrong")  # noqa: S106 - no secret
     told = refusal("${vault:secret/app/db:password}", wrong)
-    assert "may not be read" in told
+    assert "permission denied" in told
     vault.stop()
     down = registry(address=address, token=TOKEN)
     told = refusal("${vault:secret/app/db:password}", down)
-    assert "does not answer" in told
+    assert "Vault is not available" in told
     assert TOKEN not in told
     vault.start()
 

@@ -29,7 +29,7 @@ def problems(kind: str, registry: Registry | None = None, /, **config: str) -> l
         ("a IN", "a value after in"),
         ("(a", "bracket"),
         ("a) = (b", "bracket"),
-        ("-- nothing", "found none"),
+        ("-- nothing", "got none"),
     ],
 )
 def test_an_expression_that_lacks_a_value_is_found_without_spark(sql, said) -> None:
@@ -91,7 +91,7 @@ def test_what_is_refused_is_refused_by_spark_too(spark) -> None:
 def test_bounds_that_ascend_as_no_type_are_refused(bounds: str, good: bool) -> None:
     found = problems("Shard", field="f", strategy="range", bounds=bounds)
     shown = bounds.replace(",", ", ")
-    wrong = f"transforms[0].bounds: The bounds {shown} do not ascend."
+    wrong = f"transforms[0].bounds: The bounds {shown} are not in ascending order."
     assert found == ([] if good else [wrong])
 
 
@@ -121,7 +121,7 @@ def test_a_module_that_is_not_there_is_refused(tmp_path: Path, monkeypatch) -> N
     assert problems("Python", function="os.path:join") == []
     assert problems("Python", function="math:floor") == []
     for name in ("no_such_steps", "some_steps.two", "some_steps.one.two"):
-        assert f"no module {name}" in problems("Python", function=f"{name}:f")[0]
+        assert f"module {name} does not exist" in problems("Python", function=f"{name}:f")[0]
 
 
 def test_a_lookup_table_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -159,10 +159,10 @@ def test_names_are_found_in_the_namespace_around_them_and_in_references() -> Non
     ("tree", "told"),
     [
         (record({"name": "me", "type": ["null", "R"]}), "contains itself"),
-        ("Nobody", "does not say what Nobody is"),
-        (record({"name": "a", "type": "int"}, {"name": "A", "type": "int"}), "but case"),
+        ("Nobody", "does not define Nobody"),
+        (record({"name": "a", "type": "int"}, {"name": "A", "type": "int"}), "only in case"),
         ("null", "Standalone null"),
-        (["int", "int", "string"], "one name"),
+        (["int", "int", "string"], "different names"),
         ({"type": "record", "name": "R"}, "Invalid Avro schema"),
         ({"type": "fixed", "name": "F"}, "Invalid Avro schema"),
         (17, "Invalid Avro schema"),

@@ -145,7 +145,7 @@ def test_references_to_other_schemas_are_followed() -> None:
     ("raw", "problem", "field"),
     [
         (obj(a={"type": "array"}), "items", "a"),
-        (obj(a={}), "does not say", "a"),
+        (obj(a={}), "does not describe", "a"),
         (obj(a={"type": "object"}), "without properties", "a"),
         ({**obj(a={"$ref": "#"})}, "itself", "a.a"),
         (obj(a={"$ref": "#/definitions/none"}), "Unknown reference", None),

@@ -61,5 +61,5 @@ def test_what_protoc_refuses_is_refused_with_its_words(text: str, said: str) -> 
 @pytest.mark.parametrize("path", ["../../x.proto", "/x.proto", "", "a\0b", "a/b.proto/c.proto"])
 def test_an_import_cannot_leave_its_folder(path: str) -> None:
     imports = {"a/b.proto": 'syntax = "proto3";', path: 'syntax = "proto3";'}
-    with pytest.raises(InvalidSchemaError, match="not the path"):
+    with pytest.raises(InvalidSchemaError, match="not a valid import path"):
         compile_proto('syntax = "proto3";', imports)

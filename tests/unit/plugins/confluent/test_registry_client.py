@@ -126,7 +126,7 @@ def test_what_may_pass_is_tried_again_and_then_left_to_the_caller(server: HTTPSe
     assert client(base(server)).subjects() == ["s"]
     server.clear()
     server.expect_request("/subjects").respond_with_json({}, status=429)
-    with pytest.raises(RetriableError, match="answered 429"):
+    with pytest.raises(RetriableError, match="returned status 429"):
         client(base(server)).subjects()
     assert answered("GET", server) == 2
 
@@ -139,7 +139,7 @@ def test_a_url_that_is_down_is_passed_over(server: HTTPServer) -> None:
 
 def test_a_page_that_is_no_registry_is_no_answer(server: HTTPServer) -> None:
     server.expect_request("/subjects").respond_with_data("<html>", status=200)
-    with pytest.raises(Exception, match="not as a schema registry"):
+    with pytest.raises(Exception, match="not respond like a schema registry"):
         client(base(server)).subjects()
 
 

@@ -97,7 +97,7 @@ def test_a_schema_that_does_not_fit_its_subject_is_the_fault_of_its_records(regi
         remote(registry).writer(TEXT)
     converted = refusing("v", unwanted.value)
     assert converted.faults[0].condition == "v IS NOT NULL"
-    assert "registry did not take the schema" in converted.faults[0].message
+    assert "registry did not accept the schema" in converted.faults[0].message
 
 
 def test_heads_of_unknown_ids_and_of_other_languages_are_told_apart(registry) -> None:

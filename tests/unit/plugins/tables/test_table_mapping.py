@@ -91,7 +91,7 @@ def test_two_rules_that_give_a_stream_one_table_are_an_error() -> None:
         (
             {"from": "a", "where": "(select 1) > 0"},
             "[0].where",
-            "A query is not possible",
+            "is not allowed in SQL of a record",
             "Use functions",
         ),
         ({"from": "a", "skip.ids": "1,[5-2]"}, "[0].skip.ids", "is descending", "[2-5]"),
