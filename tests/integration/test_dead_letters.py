@@ -408,7 +408,7 @@ def test_of_two_that_claim_few_letters_at_once_one_gets_them(runtime, tmp_path: 
     letters = second._few(DeadLetterFilter(stage="TRANSFORMATION"))
     assert first.claim(DeadLetterFilter(), None, ["out"]).records == 2
     assert letters is not None
-    with pytest.raises(StateError, match="Another command works on the letters"):
+    with pytest.raises(StateError, match="Another command is using the letters"):
         second._claim_streams(letters, ["out"], looked)
     assert second.claim(DeadLetterFilter(), None, ["out"]) == Claimed(0, 2)
 

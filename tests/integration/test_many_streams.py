@@ -52,7 +52,7 @@ def test_streams_that_a_transform_would_make_one_of_are_refused(
     file.write_text(f"{SOURCE}{limit}transforms: [{{type: Filter, condition: 'true'}}]\n")
     outcome = runtime.run(runtime.definitions([file]), Scoreboard(lambda: 0.0), once=True)
     [error] = outcome.errors.values()
-    assert "would be one in the topic packed" in str(error)
+    assert "in the topic packed: rows of one stream" in str(error)
 
 
 def test_another_run_may_not_add_a_stream_to_that_of_a_topic_either(
@@ -75,4 +75,4 @@ def test_another_run_may_not_add_a_stream_to_that_of_a_topic_either(
         outcome = runtime.run(runtime.definitions([file]), scores, once=True)
         told = [str(error) for error in outcome.errors.values()]
         assert bool(told) is not is_taken
-        assert all("The streams a, b would be one in the topic packed" in each for each in told)
+        assert all("would merge the streams a, b in the topic packed" in each for each in told)

@@ -1,8 +1,8 @@
-"""Moves batches: sources, the flow, sinks, dead letters; `flow.py` is the order of a batch.
+"""Moves batches: sources, the flow, sinks, dead letters; `flow.py` has the steps of a batch.
 
-In it: how a batch is read, transformed, staged and committed by Spark, a few rows without it;
-previews, trials, comparisons with a target and repairs. Never: the store, or a plugin by its
-name.
+Contains how a batch is read, transformed, staged and committed, by Spark or, for a few rows,
+without it; also previews, trials, comparisons with a target and repairs. Does not access the
+store and does not name any plugin.
 """
 
 from headrace.dataplane.chain import Step, apply_chain, constant_topic

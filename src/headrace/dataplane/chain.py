@@ -1,4 +1,4 @@
-"""Lays the chain of transforms over records, and finds the topic that each goes to."""
+"""Applies the chain of transforms to records, and finds the topic of each record."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ _ArrowRows: TypeAlias = Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]
 def run_code(
     records: RecordFrame, transform: CodeTransform, condition: str, batch: TransformBatch
 ) -> RecordFrame:
-    """Return the records after a step of code."""
+    """Return the records after a transform that runs Python code."""
     shape, transform = records.shape, transform.running
     if shape.value.schema is None:
         return records
     output = transform.output(shape.value.schema)
     if condition != "true" and not takes_unchanged(output, shape.value.schema):
         raise ConfigError(
-            problem="gives the value another shape, but its predicate leaves out some records.",
+            problem="Records that the predicate skips do not fit the transform's schema.",
             field=f"transforms.{transform.alias}.predicate",
-            fix="Let it keep all fields and add only such as may be null, remove the "
+            fix="Make the transform keep all fields and add only optional fields, remove the "
             "predicate, or send these records to a topic of their own.",
         )
     columns = _columns(records) | {"applies": shape.alive(condition)}
@@ -148,17 +148,17 @@ _FIRST = TransformBatch(1, "", datetime.fromtimestamp(0, UTC))
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
 
 
-# Conditions that are known before any record is seen, such as one on a constant topic.
+# Conditions that are constant without reading a record, such as one on a constant topic.
 _SAME_FOR_ALL = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
 class Step:
-    """A transform with the predicate that limits it.
+    """A transform with its predicate.
 
     Args:
-        predicate: To which records; None for all.
-        negate: Whether to do it where the predicate is false.
+        predicate: Selects the records to transform; None for all.
+        negate: Whether to transform the records for which the predicate is false.
     """
 
     transform: Transform
@@ -170,7 +170,7 @@ class Step:
         return self.transform.uses_names or bool(self.predicate and self.predicate.uses_names)
 
     def apply(self, shape: RecordExpr, types: Types | None = None) -> RecordExpr:
-        """Return the shape after this step; records that do not fit are rejected in it.
+        """Return the shape after this step; it rejects records that do not fit.
 
         A TypedTransform needs ``types``.
         """
@@ -191,7 +191,7 @@ class Step:
         return merged_where(condition, after, shape, self.transform)
 
     def condition(self, shape: RecordExpr) -> str:
-        """Return SQL that is true for the records that the step is meant for."""
+        """Return SQL that is true for the records that the step applies to."""
         if self.predicate is None:
             return "true"
         condition = self.predicate.condition(shape)
@@ -203,10 +203,10 @@ class Step:
 def apply_chain(
     records: RecordFrame, steps: Sequence[Step], batch: TransformBatch | None = None
 ) -> RecordFrame:
-    """Return the records after all steps, which belong to ``batch``.
+    """Return the records of ``batch`` after all steps.
 
-    Builds expressions; a job runs only where a step of code needs one for its state.
-    Without a batch the records are taken for a first one.
+    Builds expressions; a job runs only if a code transform needs one for its state.
+    Without ``batch``, the records count as the first batch.
     """
     return chain_frames(records, steps, batch)[-1]
 
@@ -218,7 +218,7 @@ def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFra
             return _run_code(before, step, step.transform, batch)
         shape = step.apply(before.shape, before.types)
         if shape.shared and not before.is_flat and not before.is_wide:
-            # A struct that goes through two projections is built again for each record.
+            # Spark rebuilds a struct for each record if two projections use it.
             before = before.named()
             shape = step.apply(before.shape, before.types)
         return replace(before, shape=shape).settled()
@@ -228,8 +228,8 @@ def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFra
         wrong = error
     if not before.shape.unfit:
         raise wrong
-    # A step before has rejected records, so these fields are not those that this step was
-    # made for: that it does not fit says nothing about its configuration.
+    # An earlier step has rejected records, so this step does not get the fields that it was
+    # configured for: its failure does not mean that its configuration is wrong.
     refusal = UnfitRecordError(message=wrong.problem, exception=_CONFIG_EXCEPTION)
     return replace(before, shape=step.transform.refusing(before.shape, refusal)).settled()
 
@@ -249,7 +249,7 @@ def _not_analysed(before: RecordFrame, step: Step, error: AnalysisException) -> 
     wrong = ConfigError(
         problem=f"Spark cannot run this step: {message}",
         field=f"transforms.{step.transform.alias}",
-        fix=f"The fields here are: {', '.join(before.shape.value.fields) or 'none'}.",
+        fix=f"The available fields are: {', '.join(before.shape.value.fields) or 'none'}.",
     )
     wrong.__cause__ = error
     return wrong
@@ -258,9 +258,9 @@ def _not_analysed(before: RecordFrame, step: Step, error: AnalysisException) -> 
 def constant_topic(steps: Sequence[Step], topic: str) -> str | None:
     """Return the topic that records of ``topic`` have after all steps; None if unknown.
 
-    It is found without any record, and so only where no step looks at more than the topic.
+    Reads no record, so the topic is known only if no step depends on anything but the topic.
     """
-    # Nothing is to be constant but the topic: a part that is not there is a tombstone.
+    # Only the topic may be constant here; a missing part would be a (constant) tombstone.
     key = ValueExpr.of("key", Schema.string(optional=True))
     value = ValueExpr.of("value", Schema.struct({}, optional=True))
     shape = RecordExpr(key, value, literal(topic), "partition", "headers", "timestamp")
@@ -294,12 +294,12 @@ _NAME = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"
 
 @dataclass(frozen=True)
 class Routes:
-    """Where the records of one stream go.
+    """Routes the records of one stream to their topics.
 
     Args:
-        stream: The topic that they come with.
-        own: The topic of the task, where a stream stays that no step has renamed.
-        staging: A folder on the topics' file system to divide batches in.
+        stream: The topic of the incoming records.
+        own: The task's topic, the target of a stream that no step has renamed.
+        staging: A folder on the topics' file system for dividing batches by topic.
     """
 
     stream: str
@@ -310,15 +310,15 @@ class Routes:
     def checked(
         self, records: RecordFrame, sinks: Sequence[FrameSink]
     ) -> tuple[RecordFrame, str | None]:
-        """Return the records, those without a good topic rejected, and their one topic.
+        """Return the records and their topic; None for a topic that depends on the data.
 
-        The topic is None when it depends on the data.
+        Rejects records whose topic name is invalid.
         """
         into_topics = any(isinstance(sink, TopicWriter) for sink in sinks)
         topic = constant_text(records.frame, records.shape.topic)
         if topic is not None:
             return records, self.own if into_topics and topic == self.stream else topic
-        # What is computed from data may be used often below: it becomes a column once.
+        # The topic expression may be used often below: compute it once, as a column.
         named = records.named()
         shape = named.shape
         if into_topics and self.own != self.stream:
@@ -331,26 +331,26 @@ class Routes:
             plugin="topic",
             exception="org.apache.kafka.common.errors.InvalidTopicException",
             message=f"concat('The name ', coalesce(concat('\"', {shape.topic}, '\"'), 'null'), "
-            "' cannot be that of a topic.')",
+            "' is not a valid topic name.')",
         )
         return replace(named, shape=shape), None
 
     def divided(self, sink: FrameSink) -> FrameSink:
-        """Return a sink that takes records of many topics in one frame."""
+        """Return a sink that accepts records of many topics in one frame."""
         return sink if sink.takes_many_topics else _Divided(sink, self)
 
 
 class _Divided(SinkFront):
-    """Gives a sink the records of one topic after the other.
+    """Passes a sink the records of one topic after the other.
 
-    They are staged as Parquet first, so that the source is read once: reading it once for
-    each topic costs more, and a source that gives other rows when it is read again would
-    lose some between two topics. The files for a topic of ours are then in its own folder.
+    Stages the records as Parquet first, so that the source is read once: reading it once per
+    topic costs more, and a source that returns different rows on the second read would lose
+    some between two topics. For a Headrace topic, the files then stay in the topic's folder.
     """
 
     def __init__(self, sink: FrameSink, routes: Routes) -> None:
         super().__init__(sink)
-        # What the sink refuses depends on the topic, so it is asked for each.
+        # Refusals depend on the topic, so the sink must verify the records of each topic.
         self.verifies = True  # type: ignore[misc]
         self._sink, self._routes = sink, routes
 
@@ -395,7 +395,7 @@ class _StagedByTopic:
     """What a batch staged for each of its topics."""
 
     parts: list[tuple[StagedWrite, Sequence[Refused]]] = field(default_factory=list)
-    """Each topic's write, and what was refused of it."""
+    """Each topic's write, and the records that were refused."""
     held_rows: int = 0
     held_refused: list[Refused] = field(default_factory=list)
     held_filtered: Counter[str] = field(default_factory=Counter)
@@ -422,8 +422,8 @@ class _StagedByTopic:
     def commit(self, receipt: str) -> None:
         """Commit the topics one by one, each under its own mark.
 
-        Guarantee 2: when this ends in the middle, the batch runs again, and the topics that
-        hold their mark are left as they are; what they refused is in their receipts.
+        Guarantee 2: after a crash in the middle, the batch runs again and skips the topics
+        that already contain its mark; their receipts list the refused records.
         """
         for write, refused in self.parts:
             write.commit(receipt_with(receipt, refused, filtered_of(write)))
@@ -434,7 +434,7 @@ class _StagedByTopic:
 
 
 def _voids(frame: DataFrame) -> list[str]:
-    """Return the columns that are nothing but null, for which Parquet has no type."""
+    """Return the columns of Spark's void type, which Parquet cannot store."""
     return [f.name for f in frame.schema.fields if f.dataType.typeName() == "void"]
 
 
@@ -449,9 +449,9 @@ def _part_of_topic(
 
 
 def keyed_chain(steps: Sequence[Step], records: ArrowParts) -> KeyedRows | None:
-    """Return what makes rows of records as a chain does; None if only SQL can.
+    """Return the Arrow equivalent of a chain; None if only SQL can run the chain.
 
-    Only a chain of one step has that.
+    Only chains of one step can have an equivalent.
     """
     if len(steps) != 1 or steps[0].predicate is not None:
         return None
@@ -459,9 +459,9 @@ def keyed_chain(steps: Sequence[Step], records: ArrowParts) -> KeyedRows | None:
 
 
 def inserted_rows(steps: Sequence[Step], records: ArrowParts) -> ArrowParts | None:
-    """Return the rows that a chain makes of records that are all inserts; None if only SQL can.
+    """Return the output rows of a chain for inserts; None if only SQL can run the chain.
 
-    Reading them raises RecordError for a record that is not an insert.
+    Reading the rows raises RecordError for a record that is not an insert.
     """
     if not steps:
         return records
@@ -478,5 +478,7 @@ def _inserted(read: Callable[[Any], _ArrowRows], keyed: KeyedRows, part: Any) ->
         except NotKeyedError:
             made = None
         if made is None or pc.any(made.column(DELETED)).as_py():
-            raise RecordError(problem="A record is not an insert, as its source declares.")
+            raise RecordError(
+                problem="The source declares inserts only, but a record is not an insert."
+            )
         yield made.drop_columns([DELETED]), rejected

@@ -1,4 +1,4 @@
-"""What Spark's Python workers do for a step that is code of Arrow batches or of records."""
+"""Runs ArrowTransform and RecordTransform code in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from headrace.sdk.struct_exprs import check_variants
 RECORD = ("key", "value", "headers", "timestamp", "topic", "partition")
 _CHANGED = ("key", "value", "headers", "timestamp", "topic")
 _AT_ONCE = 1000
-"""How many records are objects at a time."""
+"""How many records are converted to Python objects at a time."""
 
 
 def takes_unchanged(output: RecordSchema, value: RecordSchema) -> bool:
-    """Return whether values that a predicate leaves out fit what a step makes of the others.
+    """Return whether values that the step skips (by its predicate) fit its output schema.
 
-    They do where the step keeps all fields and adds only such as may be null.
+    They fit if the step keeps all fields and adds only optional fields.
     """
     wide, narrow = output.replaced(optional=True), value.replaced(optional=True)
     if wide == narrow or not wide.type is narrow.type is Type.STRUCT:
@@ -42,7 +42,7 @@ def takes_unchanged(output: RecordSchema, value: RecordSchema) -> bool:
 
 @dataclass(frozen=True)
 class Worked:
-    """What became of some rows: ``after`` has their numbers in ``row``."""
+    """The result of some rows; the column ``row`` of ``after`` contains their row numbers."""
 
     after: list[pa.RecordBatch]
     failed: dict[int, Exception]
@@ -50,7 +50,7 @@ class Worked:
 
 @dataclass(frozen=True)
 class CodeRows:
-    """Runs a step's code over rows. It is pickled, and used on executors."""
+    """Runs a step's code over rows. Pickled, and used on executors."""
 
     transform: ArrowTransform | RecordTransform
     value: RecordSchema
@@ -78,7 +78,9 @@ class CodeRows:
         rows = [part.column("row").to_numpy() for part in worked.after]
         returned = index[np.concatenate([*rows, np.array([], dtype=np.int64)]).astype(np.int64)]
         if len(np.unique(returned)) != len(returned):
-            raise RecordError(problem="A transform gave a row twice.", fix="Keep one of each.")
+            raise RecordError(
+                problem="A transform returned a row twice.", fix="Return each row once."
+            )
         columns = {n: batch.column(n) for n in batch.schema.names if n != "applies"}
         take = np.arange(batch.num_rows)
         take[returned] = batch.num_rows + np.arange(len(returned))
@@ -101,7 +103,7 @@ class CodeRows:
             kind = to_arrow_type(self.output)
             if takes_unchanged(self.output, self.value):
                 before = _as(before, kind)
-            else:  # a predicate leaves out none then, and the others are gone or rejected
+            else:  # no predicate then: all rows were transformed, dropped or rejected
                 before = pa.nulls(len(before), kind)
         after = [part.column(name) for part in worked.after]
         return pa.concat_arrays([before, *(_as(a, kind) for a in after)]).take(take)
@@ -122,7 +124,7 @@ class CodeRows:
         return pa.array(rows, errors.type)
 
     def _arrow(self, transform: ArrowTransform, rows: pa.RecordBatch) -> Worked:
-        """Run an Arrow function, over halves of what it fails on."""
+        """Run an Arrow function; after a failure, retry with halves of the rows."""
 
         def run(some: Any) -> pa.RecordBatch:
             return self._fitted(some.batch, transform.transform(some.batch))
@@ -132,13 +134,13 @@ class CodeRows:
         return Worked(after, dict(failed))
 
     def _fitted(self, rows: pa.RecordBatch, after: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what a function gave, with all columns and the declared types."""
+        """Return the function's result with all columns and the declared types."""
         names = after.schema.names
         if "row" not in names:
             if after.num_rows != rows.num_rows:
                 raise RecordError(
-                    problem=f"A function gave {after.num_rows} rows for {rows.num_rows}.",
-                    fix="Return the column row as well, so that it is known which are left.",
+                    problem=f"A function returned {after.num_rows} rows for {rows.num_rows}.",
+                    fix="Also return the column row, which identifies the rows that are left.",
                 )
             after = after.append_column("row", rows.column("row"))
         first = rows.column("row")[0].as_py()
@@ -151,7 +153,7 @@ class CodeRows:
         return pa.RecordBatch.from_pydict(columns)
 
     def _checked(self, values: pa.Array) -> pa.Array:
-        """Return values of the declared type, in which texts for variants are JSON."""
+        """Return values of the declared type; checks that variant texts are valid JSON."""
         fitted = _as(values, to_arrow_type(self.output))
         check_variants(fitted, self.output)
         return fitted
@@ -171,7 +173,7 @@ class CodeRows:
                     raise
                 except Exception as error:  # noqa: BLE001 - the author's code may raise anything
                     failed[at] = error
-            # Values of any kind may not fit in any way.
+            # The conversion of arbitrary values may raise anything.
             fitting, bad = sieve(done, lambda some: self._rows(some, rows), Exception)
             after += fitting
             failed |= {done[at][0]: error for at, error in bad}
@@ -195,6 +197,6 @@ class CodeRows:
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    # Arrow's own cast refuses a null struct whose fields are required.
+    # Arrow's own cast fails for a null struct whose fields are required.
     target = pa.schema([pa.field("it", kind)])
     return conform(pa.RecordBatch.from_pydict({"it": values}), target).column(0)

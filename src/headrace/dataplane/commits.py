@@ -1,4 +1,4 @@
-"""Commits of many streams side by side, where sinks leave them to workers."""
+"""Commits many streams in parallel, for sinks whose commits run in workers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class CommitsTogether:
-    """Parts that wait to be committed by one job.
+    """Collects staged parts and commits them in one job.
 
-    A part that waits is staged and judged. It loses nothing by that: who finds some committed
-    and others not, as after a crash, commits the rest.
+    Waiting is safe: the parts are staged and checked, and if a crash leaves only some of them
+    committed, the next attempt commits the rest.
 
     Args:
         spark: Runs the job.
-        commit: Commits the parts of a stream by themselves.
-        accept: Called with each that was committed.
+        commit: Commits the parts of one stream immediately.
+        accept: Called with each committed part.
     """
 
     spark: SparkSession
@@ -37,14 +37,14 @@ class CommitsTogether:
     def commit_of(
         self, delivery: Delivery, place: tuple[int, ...]
     ) -> Callable[[Sequence[StagedPart]], None]:
-        """Return what commits a stream, once those that come before its place are committed."""
+        """Return the commit function of a stream; first commits the streams of other places."""
         if not delivery.is_few or place != self._place:
             self.finish()
         self._place = place
         return self._add if delivery.is_few else self.commit
 
     def _add(self, staged: Sequence[StagedPart]) -> None:
-        """Let the parts of a stream wait, or commit them now where they cannot."""
+        """Queue the parts of a stream, or commit them now if they cannot wait."""
         writes = [part.rows.write for part in staged]
         shared = [write for write in writes if isinstance(write, WorkerCommit)]
         targets = {write.target for write in shared}
@@ -57,7 +57,7 @@ class CommitsTogether:
             self._targets |= targets
 
     def finish(self) -> None:
-        """Commit what waits."""
+        """Commit the waiting parts."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -69,7 +69,7 @@ class CommitsTogether:
             self.accept(part)
 
     def abort(self) -> None:
-        """Undo what waits."""
+        """Abort the waiting parts."""
         for part in self._waiting:
             part.abort()
         self._waiting.clear()

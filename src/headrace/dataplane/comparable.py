@@ -1,9 +1,8 @@
-"""How a value is compared with what another system holds of it.
+"""Defines how a value is compared with its copy in another system.
 
-A pair of schemas decides. Both sides are brought to one scalar type, in which equal values
-are equal: whole numbers, decimals and booleans by value, floats by the precision of the
-coarser one, times as microseconds, JSON with its names in order, lists and structs part by
-part as texts.
+The pair of schemas decides. Both sides are converted to one scalar type in which equal values
+are equal: integers, decimals and booleans by value, floats by the lower precision, times as
+microseconds, JSON with sorted names, lists and structs part by part as texts.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MICROS = 6
 _DAY_MICROS = 86_400_000_000
 _WHOLE_DIGITS = dict(zip(WHOLE_NUMBERS, (3, 5, 10, 19), strict=True))
 _EXACT_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
-"""How many decimal digits a float gives back, whatever they are."""
+"""How many decimal digits survive a round trip through a float, whatever the digits are."""
 _NESTED = (Type.STRUCT, Type.ARRAY, Type.MAP)
 _DIGITS_OF_COLUMN = re.compile(r"\((\d)\)")
 _NUMBER = r"^[+-]?[0-9]+(\\.[0-9]+)?$"
@@ -48,11 +47,11 @@ class Comparable:
     """How the values of a column are compared.
 
     Args:
-        source, target: Give the SQL of what is compared for the SQL of a value. Equal values
-            give what is equal in Spark, of one scalar type; null gives null.
-        truncated: The same as ``source``, for a target that cuts digits off where others round;
-            None where none are lost.
-        loss: The two types, where the target's cannot hold all of the source's values.
+        source, target: Map the SQL of a value to the SQL of its compared form. Equal values
+            have equal compared forms in Spark, of one scalar type; null maps to null.
+        truncated: The same as ``source``, for a target that truncates digits instead of
+            rounding; None if no digits are lost.
+        loss: The two types, if the target's type cannot represent all source values.
     """
 
     source: Sql
@@ -61,21 +60,21 @@ class Comparable:
     loss: str | None = None
 
     def of_source(self, sql: str, *, truncated: bool) -> str:
-        """Return the SQL of what is compared of a value of the source."""
+        """Return the SQL of the compared form of a source value."""
         return (self.truncated or self.source if truncated else self.source)(sql)
 
 
 def comparable(source: Schema, target: Schema, *, allow_loss: bool = False) -> Comparable:
-    """Return how values of two schemas are compared, as record frames have them.
+    """Return how values of two schemas are compared, in the form of record frames.
 
-    Digits that the target cannot hold make a difference, unless ``allow_loss``: the source's
-    are then rounded, or cut, to what it can.
+    Digits that the target cannot represent count as a difference, unless ``allow_loss``: then
+    the source's values are rounded or truncated to the target's digits.
     """
     return _Pair(source, target, allow_loss).compared()
 
 
 def title(schema: Schema) -> str:
-    """Return what a type is called, with its digits: `decimal(10,2)`, `timestamp(3)`."""
+    """Return the name of a type, with its digits: `decimal(10,2)`, `timestamp(3)`."""
     name = _logical(schema)
     if name == DECIMAL:
         precision, scale = _exact(schema) or (0, 0)
@@ -93,7 +92,7 @@ class _Pair:
     """Two schemas.
 
     Args:
-        depth: How many lists they are in, which numbers the variables of lambdas.
+        depth: The nesting depth in lists; numbers the variables of lambdas.
     """
 
     source: Schema
@@ -122,7 +121,7 @@ class _Pair:
         return Comparable(_text, _text)
 
     def _lossy(self, exact: Comparable, rounded: Sql, cut: Sql, target: Sql) -> Comparable:
-        """Return how to compare where the target may not hold all digits."""
+        """Return the comparison if the target may not represent all digits."""
         loss = f"source {title(self.source)} → target {title(self.target)}"
         if not self.allow_loss:
             return Comparable(exact.source, exact.target, loss=loss)
@@ -155,7 +154,7 @@ class _Pair:
         kind = "FLOAT" if "FLOAT" in (one, other) else "DOUBLE"
         by_value = partial(_float_sql, kind)
         if one and other:
-            # A FLOAT64 beside a FLOAT32 is compared by what the narrower one can tell apart.
+            # A FLOAT64 and a FLOAT32 are compared with the precision of the FLOAT32.
             return Comparable(by_value, by_value)
         number, is_source = (self.source, True) if other else (self.target, False)
         precision, scale = _exact(number) or (0, 0)
@@ -163,7 +162,7 @@ class _Pair:
             return Comparable(by_value, by_value)
 
         def faithful(sql: str) -> str:
-            """Give the float's text for a number that the float stands for, digit by digit."""
+            """Return the float's text if the float represents the number exactly."""
             back = f"CAST({_float_sql(kind, sql)} AS STRING)"
             exact = f"DECIMAL({MAX_PRECISION},{scale})"
             same = f"try_cast({back} AS {exact}) <=> {_number(exact, number)(sql)}"
@@ -243,7 +242,7 @@ class _Pair:
         for field in self.source.fields:
             other = self.target.field(names.get(field.name, ""))
             if other is None:
-                # It can only be null there.
+                # The target can only have null.
                 pairs.append(
                     (field.name, "", Comparable(_presence, lambda _: _presence("NULL")))
                 )
@@ -284,7 +283,7 @@ class _Pair:
 
 
 def matched_names(source: Schema, target: Schema) -> dict[str, str]:
-    """Return the target's name of each field that both have, whatever its case."""
+    """Return the target's name of each field that both have, ignoring case."""
     lower: dict[str, list[str]] = {}
     for field in target.fields:
         lower.setdefault(field.name.lower(), []).append(field.name)
@@ -305,7 +304,7 @@ def _kind(schema: Schema) -> object:
 
 
 def _exact(schema: Schema) -> tuple[int, int] | None:
-    """Return the digits, and those behind the point, of a number without a rounding error."""
+    """Return precision and scale of an exact numeric type; None for other types."""
     if _logical(schema) == DECIMAL:
         head = native_head(schema)
         return precision_of(head.parameters) or MAX_PRECISION, scale_of(head.parameters) or 0
@@ -326,7 +325,7 @@ def _float(schema: Schema) -> str:
 
 
 def _unit(schema: Schema) -> int:
-    """Return the microseconds of the smallest step of a time or a date; 0 for other types."""
+    """Return the resolution of a time or a date in microseconds; 0 for other types."""
     if _logical(schema) == DATE:
         return _DAY_MICROS
     if _logical(schema) in (TIME, TIMESTAMP):
@@ -335,7 +334,7 @@ def _unit(schema: Schema) -> int:
 
 
 def _time_digits(schema: Schema) -> int:
-    """Return the digits of a second that the type of a column has."""
+    """Return the fractional second digits of a column type."""
     found = _DIGITS_OF_COLUMN.search(schema.parameters.get(COLUMN_TYPE, ""))
     return min(_MICROS, int(found[1])) if found else _MICROS
 
@@ -357,7 +356,7 @@ def _presence(sql: str) -> str:
 
 
 def _number(kind: str | None, schema: Schema) -> Sql:
-    """Give a number of a type that holds all of both, or the text of its digits."""
+    """Return a cast to ``kind``, which fits both sides; None for the text of the digits."""
     if kind is None:
         return partial(_number_text, _exact(schema) or (0, 0))
     if schema.type is Type.BOOLEAN:
@@ -371,7 +370,7 @@ def _number_text(exact: tuple[int, int], sql: str) -> str:
 
 
 def _float_sql(kind: str, sql: str) -> str:
-    """Give a float in which -0.0 is 0.0; NaN equals NaN in Spark."""
+    """Return a float with -0.0 as 0.0; NaN equals NaN in Spark."""
     return f"(CAST({sql} AS {kind}) + CAST(0 AS {kind}))"
 
 
@@ -390,7 +389,7 @@ def _both_json(one: Schema, other: Schema) -> Comparable:
 
 
 def _json(schema: Schema) -> Sql:
-    """Give JSON whose names are in order, and whose numbers have no zeros at their ends."""
+    """Return JSON with sorted names, and with numbers without trailing zeros."""
     if _logical(schema) == VARIANT:
         return lambda sql: f"to_json({sql})"
     if schema.type is Type.STRING:
@@ -401,7 +400,7 @@ def _json(schema: Schema) -> Sql:
 
 
 def _as_text(own: Schema, other: Schema) -> Sql:
-    """Give texts of values of which one system holds texts only."""
+    """Return the compared form of ``own`` if one of the two types is a string."""
     if own.type is Type.STRING:
         return partial(_read_text, other)
     if own.type is Type.BYTES and _logical(own) is None:
@@ -420,7 +419,7 @@ def _as_text(own: Schema, other: Schema) -> Sql:
 
 
 def _read_text(other: Schema, sql: str) -> str:
-    """Give what a text stands for beside values of another type, and itself if nothing."""
+    """Parse a text as a value of the other type; return the text itself if that fails."""
     if other.type is Type.BYTES and _logical(other) is None:
         return f"CAST({sql} AS BINARY)"
     if other.type is Type.BOOLEAN:

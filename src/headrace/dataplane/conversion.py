@@ -1,4 +1,4 @@
-"""Where bytes become records and records bytes: converters in the flow of a task."""
+"""Applies converters in a task's flow: decodes bytes to records and encodes records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FAULT = Schema.struct(
     {"exception": Schema.string(optional=True), "message": Schema.string(optional=True)},
     optional=True,
 )
-"""Why a part could not be converted: the class of the error and its message."""
+"""The reason why a part could not be converted: the class of the error and its message."""
 
 _PIECE = "path string, schema binary, rows bigint"
 _FAULT_TYPE = to_arrow_type(FAULT)
@@ -54,7 +54,7 @@ _FAULT_SQL = sql_type(FAULT)
 
 
 def fault_column(part: str) -> str:
-    """Return the name of the column with a part's fault."""
+    """Return the name of the column with the fault of a part."""
     return f"__fault_{part}"
 
 
@@ -65,12 +65,12 @@ def raw_column(part: str) -> str:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decodes some of a frame's parts.
+    """Decodes some parts of a frame.
 
     Args:
-        decoders: By part; the column ``raw_<part>`` has its bytes.
-        known: The schema that is remembered for a part, if one is.
-        folder: A folder for this alone, on a file system that all executors share.
+        decoders: The decoder of each part; the column ``raw_<part>`` has its bytes.
+        known: The remembered schemas by part, if any.
+        folder: A folder for this decoding only, on a file system that all executors share.
     """
 
     decoders: Mapping[str, ArrowDecoder]
@@ -81,7 +81,7 @@ class Decoding:
         """Decode a frame. Runs one job.
 
         Returns:
-            The frame with a column ``<part>`` and ``__fault_<part>`` for each part, and the
+            The frame with columns ``<part>`` and ``__fault_<part>`` for each part, and the
             schemas of the parts.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class Decoding:
         return with_variants(decoded, **schemas), schemas
 
     def _merge(self, part: str, pieces: Sequence[_Piece]) -> _Merge:
-        """Merge the schemas, those of most rows first; the misfits become faults."""
+        """Merge the schemas, the most frequent first; rows with misfits become faults."""
         rows: dict[Schema, int] = defaultdict(int)
         for piece in pieces:
             if (schema := piece.schema_of(part)) is not None:
@@ -168,7 +168,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Work:
-    """What runs on executors: decodes the batches of a partition into files."""
+    """Decodes the batches of a partition into files, on executors."""
 
     decoders: Mapping[str, ArrowDecoder]
     folder: str
@@ -217,14 +217,14 @@ class _Work:
 
 
 def _without_raw(batch: pa.RecordBatch, part: str, faults: pa.Array) -> pa.RecordBatch:
-    """Keep the bytes of bad values only."""
+    """Set the bytes of good values to null."""
     index = batch.schema.get_field_index(raw_column(part))
     raw = pc.if_else(faults.is_valid(), batch.column(index), pa.scalar(None, pa.binary()))
     return batch.set_column(index, batch.schema.field(index), raw)
 
 
 def _divided(rest: pa.RecordBatch, decoded: Mapping[str, Decoded]) -> Iterator[pa.RecordBatch]:
-    """Divide rows so that each piece has one schema for each part."""
+    """Divide rows so that each piece has one schema per part."""
     pieces = [rest]
     for part, found in decoded.items():
         pieces = [more for piece in pieces for more in _with_part(piece, part, found)]
@@ -236,7 +236,7 @@ _ROW = "__row"
 
 
 def _with_part(piece: pa.RecordBatch, part: str, decoded: Decoded) -> Iterator[pa.RecordBatch]:
-    """Yield the piece's rows for each group of a part, and those without any."""
+    """Yield the piece's rows for each group of a part, then the rows without a group."""
     rows = piece.num_rows
     whole = next((group for group in decoded.groups if _is_whole(group, rows)), None)
     if whole is not None and _ROW not in piece.schema.names:
@@ -291,7 +291,7 @@ def _fitted(
 
 
 def _faulted(batch: pa.RecordBatch, misfits: Mapping[str, str]) -> pa.RecordBatch:
-    """Make faults of parts whose schema does not go with the others of the batch."""
+    """Replace parts whose schema does not fit the others of the batch by faults."""
     for part, problem in misfits.items():
         text = f"The schema does not fit the other records of its topic: {problem}"
         fault = {"exception": DATA_EXCEPTION, "message": text}
@@ -307,10 +307,10 @@ def _faulted(batch: pa.RecordBatch, misfits: Mapping[str, str]) -> pa.RecordBatc
 
 @dataclass(frozen=True)
 class PartConverter:
-    """A converter at work on one part.
+    """The converter of one part.
 
     Args:
-        name: The class that errors name.
+        name: The class name for errors.
     """
 
     part: RecordPart
@@ -319,7 +319,7 @@ class PartConverter:
 
 
 def encoded(records: RecordFrame, converters: Sequence[PartConverter]) -> RecordFrame:
-    """Return records whose parts are bytes, as the last step of a chain."""
+    """Return the records with their parts encoded as bytes, after the chain."""
     for each in converters:
         records = _encoded(records, each)
     return records
@@ -352,7 +352,7 @@ def _encoded(records: RecordFrame, each: PartConverter) -> RecordFrame:
         )
     if each.part is RecordPart.HEADER:
         return replace(records, frame=frame, shape=replace(shape, headers=converted.sql))
-    # Spark asks whether a column may be null, not whether a value is.
+    # Spark checks whether a column is nullable, not whether it has nulls.
     coded = ValueExpr(converted.schema.replaced(optional=True), whole=converted.sql)
     is_key = each.part is RecordPart.KEY
     shape = replace(shape, key=coded) if is_key else replace(shape, value=coded)
@@ -360,7 +360,7 @@ def _encoded(records: RecordFrame, each: PartConverter) -> RecordFrame:
 
 
 def _untouched(records: RecordFrame, part: ValueExpr, name: str) -> str | None:
-    """Return the column that the whole part still is; to build a struct again costs more."""
+    """Return the column of an unchanged part; cheaper than building the struct again."""
     field = frame_schema(records.frame).field(name)
     return name if field and part == ValueExpr.of(name, field.schema) else None
 
@@ -371,10 +371,10 @@ def _of_headers(each: PartConverter) -> HeaderConverter:
 
 
 class ConvertingReader:
-    """A source whose key, value or headers are bytes, read as what they mean.
+    """Decodes the key, the value or the headers of a source.
 
-    The frame has also ``error``, and ``raw_key`` and ``raw_value``: the bytes of parts that
-    could not be read. Parts that have a type already pass as they are, which is said once.
+    The frame also has ``error``, ``raw_key`` and ``raw_value``: the bytes of parts that could
+    not be read. Parts that already have a type are passed unchanged; this is logged once.
     """
 
     def __init__(
@@ -383,11 +383,11 @@ class ConvertingReader:
         converters: Sequence[PartConverter],
         folder: Path,
     ) -> None:
-        """Decode what ``source`` reads.
+        """Decode the records of ``source``.
 
         Args:
             source: The reader of the topic.
-            converters: At most one for each part.
+            converters: At most one per part.
             folder: For temporary files, on a file system that all executors share.
         """
         self._source = source
@@ -449,7 +449,7 @@ class ConvertingReader:
             elif each.part not in self._said:
                 self._said.add(each.part)
                 log.info(
-                    "the topic has a type here, so its converter has nothing to do",
+                    "converter not used: the topic already has a type for this part",
                     part=each.part.value,
                     type=field.schema.type.value,
                     converter=each.name,
@@ -473,7 +473,7 @@ class ConvertingReader:
             tokens = self._tokens.of(frame, part, decoder.tokens(raw_column(part)))
             if tokens is not None:
                 decoder.prepare(tokens)
-        # The batch before is done with: a task runs one at a time.
+        # A task runs one batch at a time, so the previous batch's files are not needed.
         shutil.rmtree(self._folder, ignore_errors=True)
         self._reads += 1
         folder = self._folder / str(self._reads)
@@ -505,15 +505,15 @@ class ConvertingReader:
 class _Tokens:
     """Finds the tokens that identify the schemas of each batch, in a job over its bytes.
 
-    Nearly all batches of a topic have one token, that of the batch before. To look for others
-    takes half of the time that it takes to group all of them.
+    Nearly all batches of a topic have only the token of the previous batch. Searching for other
+    tokens takes half the time of grouping all tokens.
     """
 
     def __init__(self) -> None:
         self._usual: dict[str, bytes] = {}
 
     def of(self, frame: DataFrame, part: str, sql: str | None) -> list[Any] | None:
-        """Return the different tokens, and perhaps the usual one; None where none is asked."""
+        """Return the distinct tokens, and maybe the usual one; None if ``sql`` is None."""
         if sql is None:
             return None
         usual = self._usual.pop(part, None)
@@ -525,7 +525,7 @@ class _Tokens:
             self._usual[part] = most
         elif usual is not None and not rows:
             self._usual[part] = usual
-        # Where there were others, the next batch is asked for all, to see which is usual.
+        # If there were others, the next batch groups all tokens to find the usual one.
         return sorted(rows if usual is None else {usual, *rows})
 
 
@@ -558,10 +558,10 @@ def _with_headers(frame: DataFrame, each: PartConverter) -> DataFrame:
 
 
 def _called(call: ArrowCall) -> Column:
-    def apply(values: pa.Array) -> pa.Array:  # Spark asks for these very hints
+    def apply(values: pa.Array) -> pa.Array:  # Spark requires exactly these type hints
         return call.function(values)
 
-    # Its stubs ask for a type of function, and it warns where one is given.
+    # Spark's stubs require a function type, but Spark warns if one is passed.
     called: Column = cast("Any", arrow_udf)(apply, call.type)(F.expr(call.argument))
     return called
 
@@ -578,7 +578,7 @@ def _fault(faults: Sequence[Fault]) -> str:
 
 
 def _error_case(each: PartConverter, columns: Sequence[str]) -> str:
-    """Return the error of one part; that of the key comes first, as in Kafka Connect."""
+    """Return the CASE branch of one part's error; the key comes first, as in Kafka Connect."""
     fault, raw = fault_column(each.part.value), raw_column(each.part.value)
     text = "CAST(NULL AS STRING)"
     if raw in columns:

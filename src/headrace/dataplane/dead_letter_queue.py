@@ -1,4 +1,4 @@
-"""Looks into a dead-letter topic, and replays or discards what is in it."""
+"""Reads a dead-letter topic, and replays or discards its letters."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from headrace.topics.log import Commit
 from headrace.topics.rows import HEADERS
 
 ID = "id"
-"""Names a letter in its topic: the version that brought it, and its offset there."""
+"""Identifies a letter in its topic: the version that added it, and its offset in it."""
 
 _TIME = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX"
 _CAUSE = ("connector", "task", "stage", "class", "exception", "message", "rejected", "topic")
 
 
 def line_sql() -> str:
-    """Return SQL of a letter's line. The key and the value stand in it as they are."""
+    """Return SQL of a letter's line. It contains the key and the value unchanged."""
     parts = {name: f"cause.{name}" for name in _CAUSE}
     parts |= {name: f"cause.{name}" for name in ("partition", "position", "sink")}
     line = {ID: ID, **parts, "timestamp": "timestamp", "headers": original_headers()}
@@ -66,13 +66,13 @@ def line_sql() -> str:
 
 
 def original_headers() -> str:
-    """Return SQL of the headers that the record came with, without the context's."""
+    """Return SQL of the record's original headers, without the context headers."""
     added = ", ".join(literal(name) for name in letter_headers())
     return f"filter(headers, h -> h.key IS NULL OR h.key NOT IN ({added}))"
 
 
 def _as_json(part: str) -> str:
-    """Return SQL of a letter's key or value; text that is not a record is quoted."""
+    """Return SQL of a letter's key or value as JSON; quotes text that is not a record."""
     wrapped = f"to_json(named_struct('v', {part}))"
     quoted = f"substring({wrapped}, 6, length({wrapped}) - 6)"
     return f"IF({part} IS NULL, 'null', IF(cause.raw IS NULL, {part}, {quoted}))"
@@ -94,17 +94,17 @@ _FIGURES = (
     f"date_format(max(rejected), '{_SECOND}') AS last",
 )
 _STREAM = ("topic", "key_schema", "value_schema", "sink", "sink_name")
-"""What the letters of one claim share: they are carried as one batch."""
+"""The common properties of a claim's letters, which are replayed as one batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterFilter:
-    """Which letters; what is None does not matter.
+    """Selects letters; None means any.
 
     Args:
         stage: Kafka Connect's name of the stage.
         exception: The class of the error, with or without its package.
-        since, until: When the batch began that rejected them: from, and before.
+        since, until: The start time of the batch that rejected them: inclusive, exclusive.
     """
 
     connector: str | None = None
@@ -131,7 +131,7 @@ class DeadLetterFilter:
         return " AND ".join(found)
 
     def matches(self, letters: pa.RecordBatch) -> pa.Array:
-        """Return which letters are chosen, as ``sql`` does: it has columns cause and id."""
+        """Return the mask of the chosen letters, like ``sql``; needs columns cause and id."""
         cause = letters.column("cause")
         found = [pc.is_valid(cause)]
         for name, value in (("connector", self.connector), ("stage", self.stage)):
@@ -153,12 +153,12 @@ class DeadLetterFilter:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a replay took on.
+    """The result of claiming letters for a replay.
 
     Args:
-        records: How many letters are on their way.
-        unrepaired: How many of those chosen are not records yet, and were left.
-        unknown: How many lines of the file name a letter that is not open.
+        records: How many letters will be replayed.
+        unrepaired: How many chosen letters were skipped, since they are not valid records yet.
+        unknown: How many lines of the file have the id of a letter that is not open.
     """
 
     records: int
@@ -167,15 +167,15 @@ class Claimed:
 
 
 class _Letters(Protocol):
-    """Open letters that are to be claimed."""
+    """Open letters to claim."""
 
     def groups(self, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Count the letters by fields of their cause, and by ``unfit``: no record yet."""
+        """Count the letters by fields of their cause, and by ``unfit``: not a valid record."""
 
     def stage(
         self, stream: Mapping[str, Any] | None, table: Topic, mark: Mark
     ) -> list[AddedFile]:
-        """Stage the rows of a claim of letters: of one stream that are fit, or of all."""
+        """Stage the claim rows of all letters, or of the valid letters of one stream."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class _FrameLetters:
     frame: DataFrame
 
     def groups(self, by: Sequence[str]) -> list[dict[str, Any]]:
-        # One job over both: each costs as much as all letters of most replays.
+        # One job for both counts: a job costs more than the letters of most replays.
         counted = self.frame.selectExpr("cause.*", "unfit").groupBy(*by, "unfit").count()
         return [row.asDict() for row in counted.collect()]
 
@@ -211,33 +211,33 @@ class _FrameLetters:
 class DeadLetterQueue:
     """The letters of one topic. A letter is open until it is replayed or discarded.
 
-    What is replayed or discarded is claimed in one transaction of a table beside the
-    topics. A replay carries what is claimed for it, so that no letter goes twice, however
-    often it is asked for or killed. A claim closes letters of the table that it was made of,
-    not those of a topic that was created again.
+    Letters are claimed for a replay or a discard in one transaction of a table beside the
+    topics. A replay delivers only its claimed letters, so that no letter is sent twice, even if
+    the replay is requested several times or killed. A claim closes letters of the topic's table
+    at that time, not of a topic that was created again.
     """
 
     def __init__(
         self, spark: Callable[[], SparkSession], topic: Topic, folder: Location
     ) -> None:
-        """Look into ``topic``.
+        """Open ``topic``.
 
         Args:
-            spark: Gives the session; a few letters are counted and claimed without.
+            spark: Returns the session; counting and claiming a few letters does not need it.
             topic: The dead-letter topic.
-            folder: That of all topics.
+            folder: The folder of all topics.
         """
         if not topic.exists() or topic.schema().field("cause") is None:
-            problem = f"{topic.name} is not a dead-letter topic, or holds no letters yet."
+            problem = f"{topic.name} is not a dead-letter topic, or has no letters yet."
             raise TopicNotFoundError(problem, field="TOPIC", fix="See `headrace dlq list`.")
-        topic.prepare(LETTERS)  # it may be older than some of the columns
+        topic.prepare(LETTERS)  # add columns that an older table may lack
         self._spark = spark
         self._topic = topic
         self._table = str(DeltaTable(str(topic.location)).metadata().id)
         self._claims = claims_of(topic.name, folder)
 
     def groups(self, chosen: DeadLetterFilter) -> list[dict[str, Any]]:
-        """Return the open letters by connector and cause: how many, and from when."""
+        """Return the number and the time range of the open letters by connector and cause."""
         by = ("connector", "stage", "class", "exception")
         if (few := self._few(chosen)) is not None:
             found = few.summed(by)
@@ -248,12 +248,12 @@ class DeadLetterQueue:
         return sorted(found, key=lambda group: [group[name] or "" for name in by])
 
     def lines(self, chosen: DeadLetterFilter, rows: int) -> list[dict[str, Any]]:
-        """Return the first open letters, the oldest first, as ``export`` writes them."""
+        """Return the oldest open letters in the form of ``export``."""
         frame = self._open(chosen).orderBy("position").limit(rows)
         return [json.loads(row[0]) for row in frame.selectExpr(line_sql()).collect()]
 
     def export(self, chosen: DeadLetterFilter, file: Path) -> int:
-        """Write the open letters as JSON lines, to be repaired by hand; return how many."""
+        """Write the open letters as JSON lines for repair by hand; return how many."""
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=".letters-") as folder:
             lines = self._open(chosen).orderBy("position").selectExpr(f"{line_sql()} AS value")
             lines.write.mode("overwrite").text(folder)
@@ -276,18 +276,18 @@ class DeadLetterQueue:
     def claim(
         self, chosen: DeadLetterFilter, repaired: Path | None, sinks: Sequence[str]
     ) -> Claimed:
-        """Take letters on for a replay, with what a file of exported lines says of them.
+        """Claim letters for a replay, with the repairs from a file of exported lines.
 
-        Guarantee 2: each claim is one transaction; the letters of another claim are not
-        open any more. A letter that one sink alone has refused goes to that sink alone.
+        Guarantee 2: each claim is one transaction; letters of other claims are no longer open.
+        A letter that only one sink has refused is replayed to that sink only.
 
         Args:
-            chosen: Which letters.
-            repaired: The file: only its letters; None for all.
-            sinks: What the connector's sinks are called in marks.
+            chosen: Selects the letters.
+            repaired: The file, to claim only its letters; None for all.
+            sinks: The names of the connector's sinks in marks.
 
         Raises:
-            StateError: A letter belongs to a sink that is not there any more.
+            StateError: A letter belongs to a sink that no longer exists.
         """
         at = self._next()
         repairs = None if repaired is None else few_repairs(repaired)
@@ -342,7 +342,7 @@ class DeadLetterQueue:
         reader = TopicReader(self._topic, start=parse_start(self._topic, "earliest"))
         end = reader.latest(Position(), ReadLimit())
         frame = TopicSource(reader, ordered=True).read(self._spark(), Position(), end).frame
-        if frame is None:  # none has come yet, or retention has removed them all
+        if frame is None:  # there are no letters yet, or retention has removed all of them
             kind = T.StructType.fromJson(to_spark_json(LETTERS))
             frame = self._spark().createDataFrame([], kind).drop("offset")
             frame = frame.selectExpr("*", "CAST(NULL AS array<bigint>) AS position")
@@ -357,16 +357,16 @@ class DeadLetterQueue:
         return letters.join(closed, ID, "left_anti")
 
     def _closed(self) -> dict[Location, int]:
-        """Return the files with the ids of closed letters, and how many rows each has."""
+        """Return the files with the ids of closed letters, and their numbers of rows."""
         log = self._claims.log
         commits = (log.commit(version) for version in range(log.newest() + 1))
-        # A topic that was created again gives its letters the names of earlier ones. Claims of
-        # before they kept the table are taken to be of this one.
+        # A topic that was created again reuses the ids of earlier letters. Old claims, which do
+        # not name their table, count for the current one.
         mine = (c for c in commits if claim_in(c).get("table", self._table) == self._table)
         return {self._claims.location / f.path: f.rows for c in mine for f in c.added}
 
     def _next(self) -> int:
-        """Return the number that a claim takes that sees all claims until now."""
+        """Return the number of the next claim, which sees all claims so far."""
         self._claims.prepare(_CLAIMED)
         return self._claims.log.newest() + 1
 
@@ -386,23 +386,23 @@ class DeadLetterQueue:
             receipt = mark.receipt({**claim, "table": self._table, "rows": count})
             self._claims.append(files, mark, receipt, datetime.now(UTC))
         except StaleEpochError as error:
-            problem = f"Another command works on the letters of {self._topic.name}."
+            problem = f"Another command is using the letters of {self._topic.name}."
             raise StateError(problem, fix="Wait until it is done, then try again.") from error
         return count
 
 
 def sink_of(cause: Mapping[str, Any], sinks: Sequence[str]) -> str | None:
-    """Return what marks call the one sink that letters go to; None for all.
+    """Return the name in marks of the only sink that gets the letters; None for all sinks.
 
-    Letters of before these names were kept have a number only, which may be another sink's
-    by now, unless there is just one.
+    Old letters have only the sink's number and no name. The number may belong to another sink
+    now, unless there is just one sink.
 
     Args:
-        cause: What the letters' cause, or their claim, says.
-        sinks: What the connector's sinks are called.
+        cause: The letters' cause, or their claim.
+        sinks: The names of the connector's sinks.
 
     Raises:
-        LookupError: The connector has no such sink, or it cannot be known which it is.
+        LookupError: The connector has no such sink, or the sink cannot be identified.
     """
     number, name = cause.get("sink"), cause.get("sink_name")
     if number is None:
@@ -423,12 +423,12 @@ def _check_sinks(streams: Sequence[Mapping[str, Any]], sinks: Sequence[str]) -> 
             gone += stream["count"]
     if gone:
         problem = (
-            f"{gone} of the letters were refused by a sink that the connector has no more, or "
-            "that cannot be distinguished from others."
+            f"{gone} of the letters were refused by a sink that the connector no longer has, "
+            "or that cannot be identified."
         )
         fix = (
-            "Add that sink back, choose other letters, or discard these: they arrived in all "
-            "the other sinks."
+            "Add that sink again, choose other letters, or discard these letters: all other "
+            "sinks have the records."
         )
         raise StateError(problem, fix=fix)
 
@@ -440,22 +440,22 @@ def _sql(value: str | int | None) -> str:
 
 
 def claim_in(commit: Commit) -> dict[str, Any]:
-    """Return what a commit says of its claim; nothing where it has none."""
+    """Return the claim of a commit; empty if the commit has no claim."""
     claim: dict[str, Any] = json.loads(commit.receipt) if commit.receipt else {}
     return claim
 
 
 def claims_of(topic: str, folder: Location) -> Topic:
-    """Return the table of what is replayed and discarded of a dead-letter topic."""
+    """Return the table of claims (replayed and discarded letters) of a dead-letter topic."""
     return Topic("~letters", folder / _FOLDER / topic)
 
 
 class ReplayReader:
-    """The claimed letters of one dead-letter topic, a claim at a time.
+    """Reads the claimed letters of one dead-letter topic, one claim at a time.
 
-    All letters of a claim come from one topic with one schema, and go to all sinks or to the
-    one that alone has refused them: the others have them. The position is the
-    newest claim that was replayed, so that the batch loop gives each claim once.
+    All letters of a claim come from one topic with one schema, and go to all sinks, or only to
+    the sink that refused them if the others already have them. The position is the newest
+    replayed claim, so that the batch loop reads each claim once.
     """
 
     PARTITION = "replays"
@@ -465,8 +465,8 @@ class ReplayReader:
 
         Args:
             topic: The dead-letter topic.
-            folder: That of all topics.
-            sinks: What the connector's sinks are called in marks.
+            folder: The folder of all topics.
+            sinks: The names of the connector's sinks in marks.
         """
         self._claims = claims_of(topic, folder)
         self._sinks = sinks
@@ -480,24 +480,24 @@ class ReplayReader:
         return start
 
     def has_more(self, position: Position) -> bool:
-        """Return whether claims are behind a position."""
+        """Return whether there are claims after a position."""
         return self.latest(position, ReadLimit()) != position
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         return Lag()
 
     def ended(self, position: Position) -> bool:
-        """See SourceTask; only what was claimed before is replayed."""
+        """See SourceTask; only letters that are already claimed are replayed."""
         return True
 
     def acknowledge(self, position: Position) -> None:
-        """See ReplayableSource; claims stay, or their letters would be open again."""
+        """See ReplayableSource; keeps claims, since their letters would be open otherwise."""
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         """See SourceReader.
 
         Raises:
-            StateError: The one sink that the letters go to is not there any more.
+            StateError: The only sink of the letters no longer exists.
         """
         check_range(start, end, [self._partition])
         version = self._version(end)
@@ -516,12 +516,12 @@ class ReplayReader:
         except LookupError:
             # Without its sink the batch would be empty, and its letters would be lost.
             problem = (
-                f"A replay brings {claim['rows']} letters to a sink that the connector has no "
-                "more, or that cannot be distinguished from others."
+                f"A replay has {claim['rows']} letters for a sink that the connector no longer "
+                "has, or that cannot be identified."
             )
             fix = (
-                "Set the connector's sinks back to what they were until the replay is done, "
-                "or give up the batch of task -1 and leave its letters out."
+                "Restore the connector's previous sinks until the replay is done, or give up "
+                "the batch of task -1, which drops its letters."
             )
             raise StateError(problem, fix=fix) from None
 
@@ -534,7 +534,7 @@ class ReplayReader:
 
 
 def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> DataFrame:
-    """Give letters the key and the value that they stand for, with all types."""
+    """Parse the keys and values of letters into typed records."""
     schemas = {"value": schema_from_json(value_schema).replaced(optional=True)}
     if key_schema is not None:
         schemas["key"] = schema_from_json(key_schema).replaced(optional=True)
@@ -550,7 +550,7 @@ def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> Data
     bad = " OR ".join(misfits.values())
     columns = []
     for part, schema in schemas.items():
-        # What does not fit may be read in part.
+        # A text that does not fit may be parsed partly.
         own = f"IF({misfits[part]}, NULL, {value_sql(f'{part}_', schema)})"
         columns.append(f"{own} AS {part}")
         columns.append(f"CAST(IF({misfits[part]}, {part}, NULL) AS BINARY) AS raw_{part}")
@@ -573,7 +573,7 @@ def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> Data
     arrow = to_arrow(whole)
 
     def exact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Expressions forget what must not be null and what a type stands for.
+        # Expressions lose the required flags and logical types.
         return (conform(batch, arrow) for batch in batches)
 
     return map_in_arrow(frame, exact, T.StructType.fromJson(to_spark_json(whole)))

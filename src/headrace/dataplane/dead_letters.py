@@ -1,7 +1,7 @@
 """Sends rejected records, each with its cause, to the dead-letter topic.
 
-Two words for one fate: the chain *rejects* a record, a sink *refuses* it. Both are rejected
-records of the batch, and become dead letters.
+The chain *rejects* a record, a sink *refuses* it. Both are rejected records of the batch, and
+become dead letters.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FIGURES = ("count(1)", "any_value(cause.message)")
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 _LETTERS, _TOPIC = "letters", "topic"
 _FOLDER = "letters"
-"""Upkeep clears what crashed attempts left in ``data``; these a restart may still need."""
+"""Not ``data``, where upkeep removes files of crashed attempts: a restart may need letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class RejectedFrame:
     Args:
         frame: Columns ``key``, ``value``, ``headers``, ``timestamp``, ``topic``,
             ``partition``, ``position``, ``raw_key`` and ``raw_value`` as the record
-            came, ``error``, and ``chain_error``: that of the chain, null where only the sink
-            refuses the record.
+            came, ``error``, and ``chain_error``: the chain's error, null if only the sink
+            refused the record.
     """
 
     frame: DataFrame
@@ -69,10 +69,10 @@ class Staged:
     """Letters under one mark.
 
     Args:
-        causes: How many there are, by stage and class of the error.
-        files: The files with them, in the topic's folder; none where they are skipped.
-        settled: Whether an earlier attempt has appended them: what it says holds.
-        examples: For each cause, the message of some record.
+        causes: The number of letters, by stage and class of the error.
+        files: The files of the letters, in the topic's folder; empty if they are skipped.
+        settled: Whether an earlier attempt has appended the letters; its counts are final.
+        examples: For each cause, the message of one record.
     """
 
     causes: Mapping[str, int] = field(default_factory=dict)
@@ -87,23 +87,23 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StagedDeadLetters:
-    """The rejected records of a batch, staged: the chain's, and those that a sink refuses."""
+    """The staged letters of a batch: rejected by the chain, and refused by a sink."""
 
     chain: Staged = field(default_factory=Staged)
     sink: Staged = field(default_factory=Staged)
 
     @property
     def causes(self) -> Mapping[str, int]:
-        """How many there are, by stage and class of the error."""
+        """The number of letters, by stage and class of the error."""
         return dict(Counter(self.chain.causes) + Counter(self.sink.causes))
 
     @property
     def examples(self) -> Mapping[str, str]:
-        """For each cause, the message of some record."""
+        """For each cause, the message of one record."""
         return {**self.chain.examples, **self.sink.examples}
 
     def to_json(self) -> dict[str, Any]:
-        """Return those that have files, for the sink's receipt."""
+        """Return the parts that have files, for the sink's receipt."""
         parts = {"chain": self.chain, "sink": self.sink}
         return {
             name: {"causes": part.causes, "files": [asdict(file) for file in part.files]}
@@ -124,7 +124,7 @@ _UNREAD = "error.stage IN ('KEY_CONVERTER', 'VALUE_CONVERTER', 'HEADER_CONVERTER
 
 
 def _unread(raw: str) -> str:
-    """Return SQL for the text of bytes that never became a value."""
+    """Return SQL for the text of bytes that could not be converted."""
     return f"IF({_UNREAD}, make_valid_utf8(CAST({raw} AS STRING)), NULL)"
 
 
@@ -134,18 +134,18 @@ def _text(schema: Schema) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterWriter:
-    """What becomes of the rejected records of one task.
+    """Writes the rejected records of one task.
 
-    They are staged before the good records become visible, the sink's transaction keeps
-    the list of the staged files, and they are appended after it: that one transaction
-    decides for both, and a batch that runs again appends what is missing.
+    The letters are staged before the good records become visible, the sink's transaction
+    stores the list of staged files, and the letters are appended afterwards: that transaction
+    decides for both, and a retried batch appends missing letters.
 
     Args:
-        topic: The dead-letter topic; None: they are counted, logged and skipped.
+        topic: The dead-letter topic; None to count, log and skip rejected records.
         appended: Called with the topic's name after each append.
-        sinks: What the task's sinks are called in marks, by their numbers.
+        sinks: The names of the task's sinks in marks, by their numbers.
         context_headers: Whether letters have Kafka Connect's context headers.
-        log: Logs rejected records; None logs none.
+        log: Logs rejected records; None to log nothing.
     """
 
     task: TaskId
@@ -156,7 +156,7 @@ class DeadLetterWriter:
     log: ErrorLog | None = None
 
     def settled(self, mark: Mark, batch: Batch) -> Staged | None:
-        """Return letters that are in the topic: a sink without marks is written once more."""
+        """Return already appended letters, after a retry with a sink without marks, or None."""
         receipt = self.topic.receipt(mark) if self.topic is not None and batch.again else None
         if receipt is None:
             return None
@@ -171,9 +171,9 @@ class DeadLetterWriter:
             files = stage_parquet(fitted(rows, stored), path, mark, folder=_FOLDER)
             if not files:
                 return Staged()
-            # The sink's transaction will name them: by then they are durable.
+            # The files must be durable before the sink's transaction names them.
             sync((path / file.path for file in files), up_to=path)
-            # Read back, as the plan behind it would run again for each question.
+            # Read the files, since each query of ``rows`` would run its plan again.
             rows = rows.sparkSession.read.schema(rows.schema).parquet(
                 *((path / file.path).spark_path for file in files)
             )
@@ -191,27 +191,25 @@ class DeadLetterWriter:
         return Staged(causes, examples=examples)
 
     def append(self, staged: Staged, mark: Mark, *, shared: bool = False) -> None:
-        """Append staged letters once; ``shared`` are those that any sink may decide for.
+        """Append staged letters once; ``shared``: any sink's transaction may decide for them.
 
-        Guarantee 4. Raises StaleEpochError when the topic has another attempt's, unless they
-        are shared.
+        Guarantee 4. Raises StaleEpochError if the topic has another attempt's letters, unless
+        they are shared.
         """
         if self.topic is None or not staged.files:
             return
-        # The files may be those of an attempt before a crash: the sink's receipt names them,
-        # and whoever appends them carries out what that attempt has decided.
+        # The files may be of an attempt before a crash: the sink's receipt names them, and
+        # appending them completes that attempt, so its epoch is used.
         epoch = int(staged.files[0].path.split("/")[-2].rpartition("-")[2])
         decided = replace(mark, epoch=epoch)
         there = self.topic.receipt(decided)
         if there == "":
-            return  # appended so long ago that the topic has forgotten by whom
+            return  # appended long ago: the topic no longer stores the receipt
         gone = [file for file in staged.files if not (self.topic.location / file.path).exists()]
         if there is None and gone:
-            # A topic that named a missing file could be read by nobody.
-            problem = (
-                f"Letters that were staged for {self.topic.name} are gone: {gone[0].path}."
-            )
-            raise DataLostError(problem, fix="Put the topic's folder back as it was.")
+            # A topic that names a missing file could not be read.
+            problem = f"Dead letters staged for {self.topic.name} are missing: {gone[0].path}."
+            raise DataLostError(problem, fix="Restore the topic's folder.")
         receipt = decided.receipt(staged.causes)
         now = datetime.now(UTC)
         try:
@@ -220,8 +218,8 @@ class DeadLetterWriter:
             there = self.topic.receipt(mark)
             if not shared or not there:
                 raise
-            # Another sink was the first when the batch ran before, and its transaction has
-            # decided for the same letters.
+            # In an earlier run another sink was the first, and its transaction has decided for
+            # the same letters.
             mark.require_range(there)
             discard_staged(self.topic.location, decided, folder=_FOLDER)
             return
@@ -254,7 +252,7 @@ class DeadLetterWriter:
 
     def _cause(self, batch: Batch, value: Schema, key: Schema | None, sink: int | None) -> str:
         begun = int(batch.begun.timestamp() * 1_000_000)
-        # Kafka's text of an exception begins with its class and its message.
+        # As in Kafka, where the text of an exception begins with its class and its message.
         trace = "concat_ws(': ', error.exception, error.message)"
         parts = {
             "connector": literal(self.task.connector),
@@ -284,14 +282,14 @@ class DeadLetterPart:
     """The dead letters of one sink's part of a batch, from its transaction to their topic.
 
     Args:
-        letters: What becomes of rejected records; None where nothing is tolerated.
-        mark: The batch's in the sink.
+        letters: Writes rejected records; None if no errors are tolerated.
+        mark: The batch's mark in the sink.
         writer: The application without the sink's name.
-        fingerprint: What decides which records there are.
-        sink: The sink's number: what it refuses is to be replayed to it alone.
-        first: Whether its transaction takes the letters of what the chain rejects, which are
-            for all sinks and no other's.
-        alone: Whether the records go to this one of several sinks.
+        fingerprint: Identifies everything that determines the batch's records.
+        sink: The sink's number; records that it refuses are replayed only to it.
+        first: Whether its transaction decides for the letters of records that the chain
+            rejects, which all sinks share.
+        alone: Whether the records go only to this one of several sinks.
     """
 
     letters: DeadLetterWriter | None
@@ -303,14 +301,14 @@ class DeadLetterPart:
     alone: bool = False
 
     def settled(self, receipt: str) -> Counts:
-        """Return the counts of a batch that the sink holds.
+        """Return the counts of a batch that the sink has committed.
 
-        Letters are appended that a crash kept from their topic.
+        Appends letters that are missing in their topic because of a crash.
         """
         staged = dict(receipt_figures(receipt).get(_LETTERS, {}))
         topic = staged.pop(_TOPIC, None)
         if topic is not None and topic != self._topic:
-            problem = f"Dead letters of the unfinished batch belong into {topic}."
+            problem = f"Dead letters of the unfinished batch belong to the topic {topic}."
             fix = (
                 f"Set errors.tolerance to all and {DEAD_LETTER_TOPIC} to {topic} until the "
                 "batch is finished."
@@ -320,10 +318,11 @@ class DeadLetterPart:
         return Counts.from_receipt(receipt)
 
     def stage(self, rejected: RejectedFrame, count: int, batch: Batch) -> StagedDeadLetters:
-        """Stage the letters of a batch of which so many records are rejected, and log them.
+        """Stage and log the letters of a batch with ``count`` rejected records.
 
         Raises:
-            StateError: Others are rejected than those whose letters are there.
+            StateError: The rejected records differ from the letters that are already appended.
+            SourceError: A second read found another number of rejected records.
         """
         writer = self.letters
         assert writer is not None
@@ -347,28 +346,28 @@ class DeadLetterPart:
             letters = StagedDeadLetters(chain, refused)
         again = sum(letters.causes.values())
         if again != count and not letters.sink.settled:
-            problem = f"{count} records were rejected, but {again} were found again."
-            raise SourceError(problem, fix="The source gives other rows when it is read again.")
+            problem = f"{count} records were rejected, but a second read rejected {again}."
+            raise SourceError(problem, fix="The source must return the same rows on each read.")
         return letters
 
     def receipt(self, counts: Counts, letters: StagedDeadLetters) -> str:
-        """Return what the sink keeps beside the batch's mark."""
+        """Return the receipt that the sink stores with the batch's mark."""
         figures = asdict(counts) | self.fingerprint.figures()
         if staged := letters.to_json():
             figures[_LETTERS] = {**staged, _TOPIC: self._topic}
         return self.mark.receipt(figures)
 
     def append(self, letters: StagedDeadLetters) -> None:
-        """Append the letters, now that the sink's transaction has decided for them."""
+        """Append the letters after the sink's transaction has decided for them."""
         if self.letters is not None:
             self.letters.append(letters.chain, self.chain_mark, shared=True)
             self.letters.append(letters.sink, self.sink_mark)
 
     def discard(self) -> None:
-        """Remove what was staged, as the sink's transaction does not come about.
+        """Remove the staged letters, because the sink does not commit.
 
-        What the chain rejected is the first sink's, whose transaction may have come about, and
-        nothing is removed that an earlier attempt has appended.
+        Letters of the chain belong to the first sink, which may have committed, so other sinks
+        keep them. Letters that an earlier attempt has appended are also kept.
         """
         topic = None if self.letters is None else self.letters.topic
         for mark in (self.chain_mark, self.sink_mark) if self.first else (self.sink_mark,):
@@ -382,13 +381,13 @@ class DeadLetterPart:
 
     @property
     def chain_mark(self) -> Mark:
-        """The mark of the letters of what the chain rejects, the same for all sinks.
+        """The mark of the letters that the chain rejected, the same for all sinks.
 
-        It is the same whichever sink comes first: sinks may change while a batch is in doubt.
+        It does not depend on the first sink: sinks may change while a batch is in doubt.
         """
         return replace(self.mark, application=f"{self.writer}/dlq")
 
     @property
     def sink_mark(self) -> Mark:
-        """The mark of the letters of what the sink refuses."""
+        """The mark of the letters that the sink refused."""
         return replace(self.mark, application=f"{self.mark.application}/refused")

@@ -1,4 +1,4 @@
-"""One sink's part of a batch: its mark, what is staged of it, its counts, its dead letters."""
+"""One sink's part of a batch: its mark, staged rows, counts and dead letters."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class SinkPart:
     """One sink's part of a batch, before anything is staged.
 
     Args:
-        sink: What takes the records: the target's sink, or what divides them by topic for it.
-        mark: The batch's in the sink.
+        sink: The target's sink, or a wrapper that divides the records by topic.
+        mark: The batch's mark in the sink.
     """
 
     sink: FrameSink
@@ -47,37 +47,44 @@ class SinkPart:
 
     @property
     def title(self) -> str:
-        """Return what dead letters call the sink."""
+        """Return the sink's name in dead letters."""
         return sink_title(self.sink)
 
     def receipt(self, batch: Batch) -> str | None:
-        """Return the receipt of a batch that the sink holds, None for one to be written."""
+        """Return the receipt of a batch that the sink has; None if it must be written."""
         return held_receipt(self.sink, self.mark, self.target.topic, batch)
 
     def held(self, receipt: str, rows: int | None) -> Counts:
-        """Return the counts of a batch that the sink holds, of ``rows`` records if known."""
+        """Return the counts of a batch that the sink already has.
+
+        Args:
+            receipt: The batch's receipt.
+            rows: How many records the batch has now, if known.
+
+        Raises:
+            StateError: The receipt has another number of records.
+        """
         read = Counts.from_receipt(receipt).read
         if receipt and rows is not None and read != rows:
             raise StateError(
-                problem=f"The target holds batch {self.mark.batch} of {self.mark.application} "
-                f"with {read} records, and there are {rows} of them now: what decides "
-                "which go together was changed while the batch was unfinished.",
-                fix="Set the policy for changes of schemas back to what it was until the "
-                "batch is finished.",
+                problem=f"The target has batch {self.mark.batch} of {self.mark.application} "
+                f"with {read} records, but the batch now has {rows}: the settings that group "
+                "records were changed while the batch was unfinished.",
+                fix="Restore the previous schema evolution policy until the batch is finished.",
             )
         return self.letters.settled(receipt)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StagedRows:
-    """What a sink has staged.
+    """The records that a sink has staged.
 
     Args:
-        write: The good records; None where there is nothing to commit.
-        counts: What becomes of all records.
-        rejected: Reads those that are rejected, as they came.
-        schema: The schema that the sink was given; None where no record is good, and for
-            packed rows, which have many.
+        write: The staged write of the good records; None if there is nothing to commit.
+        counts: How many records were read, written, filtered and rejected.
+        rejected: Reads the rejected records as they came.
+        schema: The schema that the sink was given; None if no record is good, and for
+            packed rows, which have several schemas.
     """
 
     write: StagedWrite | None
@@ -91,7 +98,7 @@ class StagedPart:
     """One sink's part of a batch, staged: nothing of it is visible before ``commit``.
 
     Args:
-        counts: What becomes of all records, with the causes that the letters have.
+        counts: The counts of all records, with the causes from the letters.
     """
 
     part: SinkPart
@@ -101,10 +108,10 @@ class StagedPart:
 
     @classmethod
     def of(cls, part: SinkPart, rows: StagedRows, letters: StagedDeadLetters) -> StagedPart:
-        """Count as the letters do.
+        """Return the staged part, with the number of rejected records from the letters.
 
-        Letters that are there already are those of an attempt whose records were all
-        delivered, to a sink without marks: what it refused is what holds.
+        If the letters were already appended, an earlier attempt has delivered all records to
+        a sink without marks, and the letters of that attempt are authoritative.
         """
         before, rejected = rows.counts, sum(letters.causes.values())
         written = before.written + before.rejected - rejected
@@ -112,21 +119,21 @@ class StagedPart:
         return cls(part, rows, letters, counts)
 
     def commit(self) -> None:
-        """Make it visible; return when the records and the letters are durable."""
+        """Make the part visible; return when the records and the letters are durable."""
         if self.rows.write is not None:
-            # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
+            # Guarantee 2: the sink stores the mark, with the counts as its receipt, in the
             # transaction that makes the data visible.
             self.rows.write.commit(self.part.letters.receipt(self.counts, self.letters))
-        # Without a sink's transaction the letters' own mark says whether they are there.
+        # Without a sink transaction, the letters' own mark shows whether they were appended.
         self.part.letters.append(self.letters)
 
     def work(self) -> Callable[[], object] | None:
-        """Return what a worker does to commit a ``WorkerCommit``; None if nothing is left."""
+        """Return the worker's part of a ``WorkerCommit``; None if nothing is left to do."""
         assert isinstance(self.rows.write, WorkerCommit)
         return self.rows.write.work(self.part.letters.receipt(self.counts, self.letters))
 
     def finish(self) -> None:
-        """Do what is left to do behind that."""
+        """Finish the commit after the work is done."""
         assert isinstance(self.rows.write, WorkerCommit)
         self.rows.write.finish()
         self.part.letters.append(self.letters)
@@ -139,13 +146,14 @@ class StagedPart:
 
 @dataclass(frozen=True)
 class RowCount:
-    """The count of one write, taken as cheaply as its balance allows.
+    """Counts the records of one write in the cheapest way that still checks the balance.
 
     Args:
+        known: How many records the batch has, if known beforehand.
         counting: Where the sink's count comes from.
-        aliases: Those of the chain's transforms, for the counts of what they filter.
-        seen: Spark's own count on the way, where those two are not enough.
-        expected: How many records the sink gets, where that is known before.
+        aliases: The aliases of the chain's transforms, to count the records that each filters.
+        seen: Spark's own count during the job, if ``known`` and ``counting`` do not suffice.
+        expected: How many records the sink gets, if known beforehand.
     """
 
     known: int | None
@@ -166,8 +174,8 @@ class RowCount:
     ) -> RowCount:
         """Choose how to count.
 
-        Without dead letters a rejected record fails the job, so only a filter or a
-        tolerated error can make a difference between what is read and what is written.
+        Without dead letters a rejected record fails the job, so only filters and tolerated
+        errors can make the number of written records differ from that of read records.
         """
         parts = shape.dropped is not None or (shape.error is not None and tolerant)
         enough = known is not None or counting is Counting.MEASURED
@@ -175,11 +183,11 @@ class RowCount:
         return cls(known, counting, aliases, seen, expected=None if parts else known)
 
     def over(self, records: RecordFrame) -> RecordFrame:
-        """Count the records by what the shape's expressions say of each."""
+        """Return the records, observed by ``seen`` through the expressions of their shape."""
         if self.seen is None:
             return records
-        # Spark copies each row to count it; flat rows are the cheapest to copy, unless it
-        # takes longer to plan them.
+        # Spark copies each row to count it. Flat rows are the cheapest to copy, but wide ones
+        # take too long to plan.
         records = records if records.is_wide else records.named()
         measures = (F.expr(measure) for measure in _measures(records.shape, self.aliases))
         return replace(records, frame=records.frame.observe(self.seen, *measures))
@@ -192,7 +200,7 @@ class RowCount:
             try:
                 found = _counts(self.seen.get)
             except Py4JError:
-                # Where Spark can prove that no record is good it runs nothing that counts.
+                # If Spark can prove that no record is good, it does not run the observation.
                 found = counted(records, self.aliases)
         read, rejected = found.read, found.rejected + refused
         filtered = found.filtered + sum(left_out.values())
@@ -211,7 +219,7 @@ class RowCount:
 
 
 def counted(records: RecordFrame, aliases: Sequence[str]) -> Counts:
-    """Count records by a job of its own; nothing is written yet."""
+    """Count records in a separate job; nothing is written yet."""
     row = records.frame.selectExpr(*_measures(records.shape, aliases)).collect()[0]
     return _counts(row.asDict())
 
@@ -245,15 +253,15 @@ def _measures(shape: RecordExpr, aliases: Sequence[str]) -> list[str]:
 def good_rows(
     records: RecordFrame, sink: FrameSink, *, tolerant: bool, transformed: bool
 ) -> tuple[DataFrame, dict[str, str]]:
-    """Return the columns that a sink gets, of the records that are neither dropped nor bad.
+    """Return the sink's columns of the records that are neither dropped nor bad.
 
-    Beside them it returns the names of columns that hold the value's fields, see SinkBatch.
+    Also returns the names of the columns that contain the value's fields, see SinkBatch.
 
     Args:
         records: The records.
         sink: The sink.
-        tolerant: Whether bad records are dead-lettered; else the first fails the job.
-        transformed: Whether a chain made them.
+        tolerant: Whether bad records are dead-lettered; otherwise the first fails the job.
+        transformed: Whether a chain has transformed the records.
     """
     shape, frame = records.shape, records.frame
     keep = [f"{shape.dropped} IS NULL"] if shape.dropped is not None else []
@@ -267,8 +275,8 @@ def good_rows(
         frame = frame.where(" AND ".join(keep))
     fields = records.fields() if sink.takes_columns and records.is_wide else {}
     if transformed and shape.value.is_struct and not fields:
-        # Keeps Spark from moving what was computed into the struct that sinks get: a sink
-        # that takes the struct apart would else have it made for each record.
+        # Keeps Spark from inlining computed fields into the value struct: otherwise a sink
+        # that reads single fields makes Spark build the struct for each record.
         numbered = frame.selectExpr("*", "monotonically_increasing_id() AS __row")
         frame = numbered.where("__row >= 0")
     placed = records
@@ -283,12 +291,12 @@ def good_rows(
 
 
 def refused_of(staged: object) -> Sequence[Refused]:
-    """Return the records that a staged write says its target refuses."""
+    """Return the records that the target of a staged write refuses."""
     return staged.refused() if isinstance(staged, Verified) else ()
 
 
 def filtered_of(staged: object) -> Mapping[str, int]:
-    """Return how many records a staged write says it has left out, by the reason."""
+    """Return how many records a staged write has left out, by reason."""
     found = staged.filtered() if isinstance(staged, Selective) else {}
     return {reason: rows for reason, rows in found.items() if rows}
 
@@ -302,15 +310,17 @@ def check_balance(counts: Counts, batch: Batch) -> None:
         f"Batch {batch.id} of {batch.task} read {counts.read} records but wrote "
         f"{counts.written}, filtered {counts.filtered} and rejected {counts.rejected}."
     )
-    raise SourceError(problem, fix="A plugin counts wrongly, or the data changed meanwhile.")
+    raise SourceError(
+        problem, fix="A plugin returned a wrong count, or the data changed in the meantime."
+    )
 
 
 def held_receipt(sink: FrameSink, mark: Mark, topic: str, batch: Batch) -> str | None:
-    """Return the receipt of a batch that the target holds, None for one to be written.
+    """Return the receipt of a batch that the target has; None if it must be written.
 
-    Guarantee 2: a mark that is found stands for this batch only if the batch ran before, over
-    the same range. Anything else was written by another worker, or before the store was set
-    back, and to take it for success would lose the rows of this batch.
+    Guarantee 2: an existing mark belongs to this batch only if the batch ran before, over
+    the same range. Any other mark was written by another worker, or before the store was
+    restored to an earlier state; treating it as success would lose the rows of this batch.
 
     Raises:
         StaleEpochError: The target is ahead of the store.
@@ -329,9 +339,9 @@ def held_receipt(sink: FrameSink, mark: Mark, topic: str, batch: Batch) -> str |
 def sink_marks(
     application: str, sinks: Sequence[FrameSink], names: Sequence[str], batch: Batch
 ) -> list[tuple[int, FrameSink, Mark]]:
-    """Give each sink of a task its number and its mark of a batch.
+    """Return each sink of a task with its number and its mark for a batch.
 
-    Marks go by names, as a sink may get another number while a batch is in doubt.
+    Marks use names, since a sink's number may change while a batch is in doubt.
     """
     applications = [f"{application}-{name}" if name else application for name in names]
     return [

@@ -1,4 +1,4 @@
-"""What a comparison of tables is told, and what it finds."""
+"""Options and results of a comparison of tables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from headrace.sdk import Schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """How rows are compared.
+    """Options of a comparison.
 
     Args:
-        max_differences: How many rows that differ are shown of each table.
-        settle: How long is waited before keys that differ are read again; zero for never.
-        allow_loss: Whether digits that a target's type cannot hold make no difference.
-        sleep: Waits for so many seconds.
-        report: Called with what is being done.
+        max_differences: How many rows that differ are shown per table.
+        settle: How long to wait before reading keys that differ again; zero to not read again.
+        allow_loss: Whether to ignore digits that the target's type cannot represent.
+        sleep: Waits for a number of seconds.
+        report: Called with the description of each step.
     """
 
     max_differences: int = 20
@@ -37,10 +37,10 @@ class Difference:
     """A row that differs.
 
     Args:
-        kind: ``missing`` in the target, ``extra`` in it, or ``different``.
-        key: What identifies it; empty where nothing does.
-        columns: The values of both sides, of the columns that differ or, where one side has no
-            such row, of all: ``{"source": ..., "target": ...}``.
+        kind: ``missing`` in the target, ``extra`` in the target, or ``different``.
+        key: The columns that identify the row; empty if there is no key.
+        columns: The values of both sides: of the columns that differ or, if one side does not
+            have the row, of all columns: ``{"source": ..., "target": ...}``.
     """
 
     kind: str
@@ -53,9 +53,8 @@ class Figures:
     """How many rows differ.
 
     Args:
-        keys: How many keys have rows that do.
-        repeated: Rows of the source behind another one with the same key, of which the target
-            keeps one.
+        keys: How many keys have rows that differ.
+        repeated: Additional source rows with the same key, if the target stores one per key.
     """
 
     keys: int = 0
@@ -67,17 +66,17 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableResult:
-    """What the comparison of a table has found.
+    """The result of comparing a table.
 
     Args:
         source_rows: Rows that are expected in the target.
         filtered, rejected: Rows of the source that the chain drops, or rejects.
-        figures: What differs in the end.
-        moved: Keys that have differed when they were read first, and then no more.
+        figures: The final differences.
+        moved: Keys that differed at first but not when they were read again.
         lacking: Columns that the target does not have.
-        notes: What a person should know, such as the digits that a type cannot hold.
-        repaired: Rows that were sent again, those to be deleted included.
-        error: Why it could not be compared, and what to do; empty if it was.
+        notes: Remarks for the user, such as the digits that a type cannot represent.
+        repaired: Rows that were sent again, including rows to delete.
+        error: Why the table could not be compared, and the fix; empty if it was compared.
     """
 
     stream: str
@@ -97,7 +96,7 @@ class TableResult:
 
     @property
     def equal(self) -> bool:
-        """Whether the target holds what the source has."""
+        """Whether the target has the same rows as the source."""
         return not self.figures.keys and not self.lacking and not self.error
 
 
@@ -106,7 +105,7 @@ class Resending:
     """Records that a repair sends to a sink.
 
     Args:
-        frame: Columns ``key``, ``value``, ``headers`` and ``timestamp``; a null value deletes.
+        frame: Columns ``key``, ``value``, ``headers`` and ``timestamp``; null values delete.
     """
 
     frame: DataFrame

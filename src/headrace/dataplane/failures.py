@@ -1,4 +1,4 @@
-"""Turns what Spark raises into Headrace's errors."""
+"""Translates Spark's exceptions into Headrace's errors."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from headrace.sdk.errors import (
 from headrace.sdk.storage import storage_error_of_text
 
 REJECTED = "HEADRACE-REJECTED "
-"""What the plan raises at the first bad record when none is tolerated."""
+"""Prefix of the error that the plan raises for the first bad record if none is tolerated."""
 
 _RAISED = re.compile(REJECTED + r"(\{.*?\})(?: SQLSTATE| \[|\n|$)", re.DOTALL)
 _TRACEBACK = "Traceback (most recent call last)"
 _LAST = re.compile(r"^([A-Za-z_][\w.]*): (.+)$")
 _CANCELLED = {"SPARK_JOB_CANCELLED"}
-"""The conditions of Spark's exceptions for jobs that were cancelled."""
+"""The error conditions of Spark's exceptions for cancelled jobs."""
 _OF_FILES = ("java.io.", "java.nio.file.", "org.apache.hadoop.fs.")
-"""How the names of Java's exceptions of files begin."""
+"""Prefixes of the names of Java's file exceptions."""
 _FILE_ERROR = re.compile(
     r"(?:^|: )(?:java\.(?:io|nio\.file)\.\w+: |(?:OS|Permission)Error: \[Errno \d+\] )"
     r"(.+?)(?:: '[^']*')?$"
 )
-"""An exception of files in Spark's text of a failed task, with what the system said."""
+"""A file exception in Spark's text of a failed task, with the system's message."""
 _RUST_ERROR = re.compile(
     r"^(?:OSError|_internal\.\w+|deltalake\.[\w.]+): (.*(?:\n[ \t]+.*)*?\(os error \d+\))",
     re.MULTILINE,
 )
-"""One of deltalake in the trace of a Python worker; its reason may stand on further lines."""
+"""A deltalake error in a Python worker's traceback; its reason may follow on further lines."""
 _MAX_CAUSES = 50
 _NO_MEMORY = re.compile(
     r"Python worker exited unexpectedly|ExecutorLostFailure|java\.lang\.OutOfMemoryError"
     r"|^(?:pyarrow\.lib\.Arrow)?MemoryError\b",
     re.MULTILINE,
 )
-"""What Spark says when the system has ended a process, or Java or Python found no memory."""
+"""Spark's texts if the system killed a process, or if Java or Python ran out of memory."""
 _PYTHON = re.compile(r"(?<![\w.])[\w.]+: \[([\w.]+)\] (.+)")
-"""The last line of the traceback of one of Headrace's errors, or of a plugin's own."""
+"""The last line of the traceback of a Headrace error or of a plugin's own error."""
 _AFTER = re.compile(r"^Asks to wait ([\d.]+) s\.$", re.MULTILINE)
 """The note of a RetriableError, which follows its text in a traceback."""
 
@@ -63,11 +63,11 @@ class CancelledError(HeadraceError):
 
 
 def translate(error: Exception, doing: str) -> HeadraceError:
-    """Return what an error of a Spark job means.
+    """Return the Headrace error for an exception of a Spark job.
 
     Args:
-        error: What Spark raised.
-        doing: What was going on, for the text of an error that says nothing else.
+        error: The exception that Spark raised.
+        doing: The current operation, for the text of an error that is not recognized.
     """
     text = _root_text(error)
     if (found := _RAISED.search(text)) is not None:
@@ -91,9 +91,9 @@ def translate(error: Exception, doing: str) -> HeadraceError:
 
 
 def _side(error: Exception) -> type[HeadraceError]:
-    """Return the class of the side that failed, as far as Spark's conditions say it."""
+    """Return the error class of the side that failed, from Spark's error conditions."""
     conditions = [found for java in _java_causes(error) if (found := _condition(java))]
-    # The cause says more than what it made fail, such as the task of a write.
+    # Inner causes are more specific than outer ones, such as the failed task of a write.
     for condition in reversed(conditions):
         if condition.startswith(_OF_READING):
             return SourceError
@@ -102,7 +102,7 @@ def _side(error: Exception) -> type[HeadraceError]:
     return SparkError
 
 
-_IN_LOG = "The whole trace is in the log; --verbose shows it, also of headrace logs."
+_IN_LOG = "The full trace is in the log; use --verbose to show it, also with headrace logs."
 _OF_READING = (
     "FAILED_READ_FILE",
     "CANNOT_READ",
@@ -117,7 +117,7 @@ _ADVICE = re.compile(
     r'\s*(?:If necessary set|You may|To .{1,80}, set) "spark\.[^"]+" to [^.]*\.'
     r"|\s*SQLSTATE: \w{5}\b"
 )
-"""What Spark advises to set, which Headrace sets itself, and a code that nobody looks up."""
+"""Spark's advice on settings, which Headrace sets itself, and the SQLSTATE code."""
 
 
 def _plain(line: str) -> str:
@@ -125,7 +125,7 @@ def _plain(line: str) -> str:
 
 
 def _main_line(text: str) -> str:
-    """Return the line that says most: the first, or what ended the code of a plugin."""
+    """Return the most specific line: the first, or the error line of a plugin's traceback."""
     lines = [line for line in text.splitlines() if line.strip()]
     if _TRACEBACK in text:
         # The frames of a traceback are indented, the error is not.
@@ -149,25 +149,25 @@ def translated(doing: str) -> Iterator[None]:
 
 def _jvm_died() -> SetupError:
     return SetupError(
-        problem="Spark's JVM has died, most likely for lack of memory.",
-        fix="Raise HEADRACE_DRIVER_MEMORY or lower batch.max.rows; jvm.log says more.",
+        problem="Spark's JVM has died, most likely because it ran out of memory.",
+        fix="Raise HEADRACE_DRIVER_MEMORY or lower batch.max.rows; see jvm.log for details.",
     )
 
 
 def _was_cancelled(error: Exception) -> bool:
-    """Return whether Spark says so by its own condition: texts may be anybody's."""
+    """Return whether Spark's own error condition says so; its text may come from user code."""
     return any(_condition(java) in _CANCELLED for java in _java_causes(error))
 
 
 def _storage_error(error: Exception) -> HeadraceError | None:
-    """Return what it means that Java or a Python worker could not read or write."""
+    """Return the storage error of Java or a Python worker; None if there is none."""
     for java in _java_causes(error):
         message = str(java.getMessage())
         name = str(java.getClass().getName())
         if name.startswith(_OF_FILES) and (found := storage_error_of_text(message)):
             return found
-        # Of what an executor raised Spark may give the text only: the class and the message
-        # in the first line of the trace, or the last line of Python's.
+        # For an executor's exception Spark may have the text only: the class and the message
+        # are in the first line of the trace, or in the last line of a Python traceback.
         lines = message.splitlines()
         for line in lines[:1] + lines[1:] * (_TRACEBACK in message):
             match = _FILE_ERROR.search(line)
@@ -187,7 +187,7 @@ def _condition(java: Any) -> str | None:
 
 
 def _java_causes(error: Exception) -> Iterator[Any]:
-    """Yield the exception of Java and its causes, the outermost first."""
+    """Yield the Java exception and its causes, the outermost first."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_MAX_CAUSES):
         if java is None:
@@ -197,13 +197,13 @@ def _java_causes(error: Exception) -> Iterator[Any]:
 
 
 def _root_text(error: Exception) -> str:
-    """Return the messages of the whole chain of causes, the innermost first."""
+    """Return the messages of all causes, the innermost first."""
     texts = [str(error), *(str(java.getMessage()) for java in _java_causes(error))]
     return "\n".join(reversed(texts))
 
 
 def not_tolerated(text: str) -> ToleranceExceededError:
-    """Return the error of a record that is not tolerated, given its cause as JSON."""
+    """Return the error of a record that is not tolerated, from its cause as JSON."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -219,9 +219,9 @@ def not_tolerated(text: str) -> ToleranceExceededError:
 
 @contextmanager
 def refusals_passed_over() -> Iterator[None]:
-    """Go on where a target refuses a record; what else fails a job stays Spark's error.
+    """Suppress errors of records that a target refuses; other Spark errors are raised as is.
 
-    Its cause is looked for where the batch fails.
+    Their cause is translated where the batch fails.
     """
     try:
         with suppress(RecordError):

@@ -1,6 +1,6 @@
-"""Open letters that fit into memory, read by Arrow.
+"""Reads open dead letters that fit into memory with Arrow.
 
-A replay or a discard is most often of a few, for which Spark's first jobs take seconds.
+Most replays and discards concern few letters, for which Spark's first jobs take seconds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from headrace.topics import LETTERS, Topic, TopicReader, letter_headers, parse_s
 from headrace.topics.segments import PART, VERSION, TopicFile, stored_schema
 
 MOST_ROWS = 20_000
-"""Letters of the topic and ids of its claims, open or not: more of them are Spark's."""
+"""Limit for the letters of a topic plus the ids in its claims; above it, Spark is used."""
 _MOST_BYTES = 64 * 2**20
 _BATCH_ROWS = 64
-"""A letter may hold megabytes, so only few are read before their size is looked at."""
+"""Letters per read, after which their size is checked; a letter may have several megabytes."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class FewLetters:
     """The chosen letters of one topic that no claim has closed.
 
     Args:
-        rows: The columns of ``LETTERS``, ``id``, and ``unfit``: no record yet.
+        rows: The columns of ``LETTERS``, ``id``, and ``unfit``: not (yet) a valid record.
     """
 
     rows: pa.Table
@@ -46,12 +46,12 @@ class FewLetters:
         closed: Mapping[Location, int],
         chosen: Callable[[pa.RecordBatch], pa.Array],
     ) -> Self | None:
-        """Read the open letters; None where they, or those to look through, are too many.
+        """Return the open letters; None if there are too many letters or too many to scan.
 
         Args:
             topic: The dead-letter topic.
             closed: The files with the ids of closed letters, and how many rows each has.
-            chosen: Says which letters of a batch are wanted.
+            chosen: Returns a mask of the selected letters of a batch.
         """
         reader = TopicReader(topic, start=parse_start(topic, "earliest"))
         start = Position()
@@ -76,11 +76,11 @@ class FewLetters:
         return cls(pa.Table.from_batches(kept))
 
     def repaired(self, repairs: pa.Table) -> Self:
-        """Return those letters of which ``REPAIRS`` say something, with that."""
+        """Return the letters that have a row in ``REPAIRS``, with the repairs applied."""
         named = repairs.column("id").combine_chunks()
         rows = self.rows.filter(pc.is_in(self.rows.column("id"), value_set=named))
         said = repairs.take(pc.index_in(rows.column("id"), value_set=named))
-        # What is no record has to be another text than it was.
+        # A text that was not a valid record must have been changed.
         value, text = rows.column("value"), said.column("new_text")
         both_null = pc.and_(pc.is_null(value), pc.is_null(text))
         same = pc.or_(both_null, pc.fill_null(pc.equal(value, text), fill_value=False))
@@ -93,7 +93,7 @@ class FewLetters:
         return type(self)(rows)
 
     def groups(self, by: Sequence[str]) -> list[dict[str, Any]]:
-        """Count the letters by fields of their cause, and by ``unfit``: no record yet."""
+        """Count the letters by fields of their cause, and by ``unfit``."""
         fields = self._fields(by).append_column("unfit", self.rows.column("unfit"))
         found = fields.group_by([*by, "unfit"]).aggregate([([], "count_all")])
         return [
@@ -102,7 +102,7 @@ class FewLetters:
         ]
 
     def summed(self, by: Sequence[str]) -> list[dict[str, Any]]:
-        """Return how many letters there are by fields of their cause, and from when to when."""
+        """Return the number and the time range of the letters by fields of their cause."""
         figures = [([], "count_all"), ("rejected", "min"), ("rejected", "max")]
         found = self._fields([*by, "rejected"]).group_by(by).aggregate(figures)
         return [
@@ -115,7 +115,7 @@ class FewLetters:
     def stage(
         self, stream: Mapping[str, Any] | None, table: Topic, mark: Mark
     ) -> list[AddedFile]:
-        """Stage the rows of a claim of letters: of one stream that are fit, or of all."""
+        """Stage the claim rows of all letters, or of the valid letters of one stream."""
         rows = self.rows
         if stream is not None:
             fields = self._fields(list(stream)).to_pylist()
@@ -146,7 +146,7 @@ def _ids(closed: Mapping[Location, int]) -> pa.ChunkedArray:
 
 
 def _named(rows: pa.RecordBatch, file: TopicFile | None) -> pa.RecordBatch:
-    """Give letters their ids, see ``ID``, and say which are no records."""
+    """Add the columns ``id`` (see ``ID``) and ``unfit`` to letters."""
     version = rows.column(VERSION)
     if file is not None:
         version = pc.fill_null(version, file.version)

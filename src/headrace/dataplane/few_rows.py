@@ -1,10 +1,10 @@
-"""Streams of few changes: made rows, and staged, by one job for all of them, without plans.
+"""Writes streams of few changes in one job for all streams, without query plans.
 
-A batch of changes of many tables has few of each. To lay the chain over each by Spark takes a
-third of a second and more, nearly all of it for plans; here one worker reads a stream, makes
-its rows, keeps the last of each key, and hands them to the sinks. What a stream may need beyond
-that, such as a table that has to be made, a schema that changes, or records that are rejected,
-is left to the general way, which gives the same rows and counts.
+A batch of changes of many tables has few changes per table. Applying the chain with Spark takes
+a third of a second or more per stream, nearly all of it for planning. Here one worker reads a
+stream, computes its rows, keeps the last row of each key and writes the rows to the sinks. The
+general path in ``Flow``, which writes the same rows and counts, handles the other cases, such
+as creating a table, a schema change or rejected records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headrace.sdk import StreamRows
 
 MOST_BYTES = 16 << 20
-"""Of more than these a stream is not few: a worker holds them all."""
+"""The size limit of a stream of few records: one worker loads all of them."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class FewStream:
     """A stream of few records, and how it is written.
 
     Args:
-        stream: What the source gives.
-        keyed: Makes rows of the records.
-        writes: To each sink.
-        left: Those of which nothing else knows: ``abort`` removes what they have written.
+        stream: The stream as the source returned it.
+        keyed: Converts the records to rows.
+        writes: The write to each sink.
+        left: The writes that are not yet staged; ``abort`` removes their data.
     """
 
     stream: StreamRows
@@ -71,14 +71,14 @@ class FewStream:
     left: list[_PartWrite]
 
     def abort(self) -> None:
-        """Remove what was written, and not staged for a commit."""
+        """Remove data that was written but not staged for a commit."""
         while self.left:
             self.left.pop().write.abort()
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """What became of a stream: its records, its rows, and what each write says."""
+    """The result of a stream: its counts of records and rows, and the result of each write."""
 
     records: int
     rows: int = 0
@@ -87,7 +87,7 @@ class _Copy:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a worker does with a stream. It is pickled."""
+    """A worker's task for one stream. Pickled."""
 
     read: Callable[[Any], Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]]
     parts: Sequence[Any]
@@ -103,7 +103,7 @@ class _Work:
         return cls(rows.read, rows.parts, to_arrow(rows.schema), few.keyed, writes)
 
     def run(self) -> _Copy | None:
-        """Read, make rows, and write them to each sink; None if that cannot be."""
+        """Write the stream's rows to each sink; None if it needs the general path."""
         records: list[pa.RecordBatch] = []
         for part in self.parts:
             for batch, rejected in self.read(part):
@@ -123,19 +123,19 @@ class _Work:
 
 @dataclass(frozen=True)
 class StagedFew:
-    """A stream of few records that is written to each sink."""
+    """A stream of few records that was written to each sink."""
 
     _planned: FewStream
     _copy: _Copy
 
     @property
     def stream(self) -> StreamRows:
-        """What the source gives."""
+        """The stream as the source returned it."""
         return self._planned.stream
 
     @property
     def counts(self) -> Counts:
-        """What becomes of its records in each sink."""
+        """The counts of its records, the same in each sink."""
         return Counts(read=self._copy.records, written=self._copy.records)
 
     @property
@@ -144,7 +144,7 @@ class StagedFew:
         return [each.part for each in self._planned.writes]
 
     def stage(self, part: SinkPart, batch: Batch) -> StagedRows:
-        """Return what one of the parts has to commit; nothing is left where that raises."""
+        """Return the staged rows of one part; on an error, removes its data."""
         number, copy = self.parts.index(part), self._copy
         own = self._planned.writes[number]
         results = [each for each in copy.written[number : number + 1] if each is not None]
@@ -153,7 +153,7 @@ class StagedFew:
             undo.callback(own.write.abort)
             write = own.write.staged(results)
             undo.callback(write.abort)
-            # What is there counts, and not what the worker says that it has written.
+            # Check the rows that are there, not the number that the worker reported.
             check_balance(Counts(read=copy.rows, written=write.rows), batch)
             undo.pop_all()
         return StagedRows(
@@ -164,7 +164,10 @@ class StagedFew:
 def keyed_rows(
     steps: Sequence[Step], stream: StreamRows
 ) -> tuple[KeyedRows, RecordExpr] | None:
-    """Return what makes rows of a stream's few records, and their shape; None for nothing."""
+    """Return the converter of a stream's few records to rows, and the shape of the rows.
+
+    Returns None if the stream is too large, or if the chain needs Spark.
+    """
     rows = stream.rows
     if not isinstance(rows, ArrowParts):
         return None
@@ -185,7 +188,7 @@ def plan_few(
     parts: Sequence[SinkPart],
     evolution: Evolution,
 ) -> FewStream | None:
-    """Return how a stream is written to all sinks; None if one of them needs Spark for it."""
+    """Return the writes of a stream to all sinks; None if one of the sinks needs Spark."""
     made, shape = keyed
     writes: list[_PartWrite] = []
     planned = FewStream(stream, made, writes, left := list[_PartWrite]())
@@ -193,7 +196,7 @@ def plan_few(
         undo.callback(planned.abort)
         for part in parts:
             write = None
-            # What is wrong is said where the general way finds it too.
+            # The general path finds the same errors and raises them.
             with suppress(ConfigError, SchemaChangeError):
                 if evolution.fitted(shape, part.target) is shape:
                     batch = _batch(stream, shape, part, evolution)
@@ -219,9 +222,9 @@ def _batch(
 
 
 def write_few(spark: SparkSession, streams: Sequence[FewStream]) -> list[StagedFew]:
-    """Write all streams by one job.
+    """Write all streams in one job.
 
-    Those that have to go the general way are not among what is returned, and leave nothing.
+    The result omits streams that need the general path; their data is removed.
     """
     copies = over_each(spark, [_Work.of(each) for each in streams], _Work.run)
     staged = []
@@ -234,5 +237,5 @@ def write_few(spark: SparkSession, streams: Sequence[FewStream]) -> list[StagedF
 
 
 def _none_rejected() -> RejectedFrame:
-    msg = "a stream with rejected records goes the general way"
+    msg = "a stream with rejected records takes the general path"
     raise AssertionError(msg)

@@ -83,26 +83,26 @@ from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite
 
 _OF_VALUES = (ConfigError, RecordError, ToleranceExceededError)
-"""What a sink raises for values that have no place in its target."""
+"""Errors that a sink raises for values that its target cannot store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """Carries the batches of one task.
+    """Moves the batches of one task.
 
     Args:
-        application: Names the task in marks, for ever.
-        topic: The topic or stream that records of a single-stream source belong to.
-        sinks: Where the records go; each gets all of them.
-        names: What each is called in marks, behind the application; nothing for one alone.
-        chain: Names the transforms and converters, as a digest; nothing where it is not known.
-        source_keys: What decides the source's rows, see Fingerprint.
-        staging: A folder on the topics' file system, to divide batches by topic in.
-        dead_letters: What becomes of rejected records; None stops the task at the first.
-        check_limits: Raises when a batch brings more rejected records than are tolerated.
-        evolution: What the sinks do when the schema of the records changes.
-        converters: What makes bytes of the records' parts, after the chain.
-        explain: Raises what was wrong in a range whose job failed, if that is known.
+        application: The task's permanent name in marks.
+        topic: The topic or stream of the records of a single-stream source.
+        sinks: The sinks; each gets all records.
+        names: The sinks' names in marks, appended to the application; empty for a single sink.
+        chain: The digest of the transforms and converters; empty if it is not known.
+        source_keys: The settings that determine the source's rows, see Fingerprint.
+        staging: A folder on the topics' file system for dividing batches by topic.
+        dead_letters: Writes rejected records; None stops the task at the first one.
+        check_limits: Raises if a batch has more rejected records than are tolerated.
+        evolution: How the sinks handle schema changes of the records.
+        converters: Encode parts of the records as bytes, after the chain.
+        explain: Raises the cause of a failed job from its range, if the cause is known.
     """
 
     spark: SparkSession
@@ -122,25 +122,25 @@ class Flow:
     explain: Callable[[SparkSession, Position, Position], None] | None = None
 
     _committing: threading.Event = field(default_factory=threading.Event, init=False)
-    """Set as soon as a sink may hold some of the batch that runs."""
+    """Set as soon as a sink may have committed part of the running batch."""
 
     _read: list[SourceFrame] = field(default_factory=list, init=False)
     _width: list[int] = field(default_factory=list, init=False)
-    """How many columns the newest stream has; what any thread may look at."""
+    """How many columns the current stream has; read by other threads."""
 
     @property
     def columns(self) -> int | None:
-        """How many columns the stream has that is being moved, once that is known."""
+        """How many columns the current stream has; None if not yet known."""
         return self._width[-1] if self._width else None
 
     @property
     def untouched(self) -> bool:
-        """Whether the newest run came to its end before any sink could hold some of it."""
+        """Whether the last run ended before any sink could commit part of it."""
         return not self._committing.is_set()
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What decides which records a range gives."""
+        """Identifies everything that determines the records of a range."""
         return Fingerprint(self.chain, self.source_keys)
 
     @cached_property
@@ -151,19 +151,20 @@ class Flow:
 
     @cached_property
     def routing(self) -> str:
-        """What decides which topic each record goes to, as digests; nothing for one topic."""
+        """The digests of what determines each record's topic; empty for a constant topic."""
         is_one = constant_topic(self.steps, self.topic) is not None
         return "" if is_one else self.fingerprint.to_text()
 
     def run(self, batch: Batch) -> Counts:
-        """Move the batch; return only when it is durable. Running it again adds nothing.
+        """Move the batch; return only when it is durable. Idempotent.
 
-        It reads the range, lays the chain over each stream of it, and delivers each: a sink
-        that has committed the batch already is asked for its receipt, the others get rows that
-        fit them, staged with their dead letters; the limits are checked; then all commit.
-        Packed rows that only go to topics are copied without the JVM, see PackedCopy.
+        Reads the range, applies the chain to each stream, and delivers each stream: a sink
+        that has already committed the batch returns its receipt; for the others, rows that
+        fit their schema are staged with the dead letters; the limits are checked; then all
+        sinks commit. Packed rows that only go to topics are copied without the JVM, see
+        PackedCopy.
 
-        Raises RangeChangedError only while no sink has committed any of it.
+        Raises RangeChangedError only while no sink has committed any part of the batch.
         """
         self._committing.clear()
         self._width.clear()
@@ -191,7 +192,7 @@ class Flow:
         return replace(counts, size_bytes=data.size_bytes)
 
     def _carry(self, data: SourceFrame, batch: Batch) -> Counts:
-        """Lay the chain over the records of each stream, and deliver one after the other."""
+        """Apply the chain to each stream, and deliver the streams one after the other."""
         counts = Counts()
         with ExitStack() as undo:
             deliveries = self._deliveries(data, batch, undo)
@@ -202,8 +203,8 @@ class Flow:
                 commit: Callable[[Sequence[StagedPart]], None] = self._commit
                 if has_few:
                     commit = together.commit_of(each, self._priority(each))
-                # What sinks refuse is known only here, stream by stream: one may have to see
-                # what the one before it has made of its table.
+                # The records that sinks refuse are known only here, stream by stream: a stream
+                # may depend on the table that the stream before it has created or changed.
                 counts = counts.plus(self._deliver(each, batch, counts, commit))
                 if each.cache is not None:
                     each.cache.unpersist()
@@ -214,9 +215,9 @@ class Flow:
         return counts
 
     def _deliveries(self, data: SourceFrame, batch: Batch, undo: ExitStack) -> list[Delivery]:
-        """Return the streams in the order in which they are to be delivered.
+        """Return the streams in the order of delivery.
 
-        Those of few rows are written already, the others have the chain laid over them.
+        Streams of few rows are already written; the chain is applied to the others.
         """
         few = self._few(data.streams, batch, undo) if data.streams else []
         taken = {each.stream.stream for each in few}
@@ -238,17 +239,17 @@ class Flow:
             Delivery(own, partial(self._stage, each, batch), each.stream.rows, each.cache)
             for each, own in zip(chains, parts, strict=True)
         )
-        # The order of the source's streams holds among those of one place.
+        # Streams of the same priority keep the order of the source.
         found = [written.get(each.stream) or next(others) for each in data.streams]
         return sorted([*found, *others], key=self._priority)
 
     def _few(
         self, streams: Sequence[StreamRows], batch: Batch, undo: ExitStack
     ) -> list[StagedFew]:
-        """Write the streams of few rows by one job; what is left to do of each is returned.
+        """Write the streams of few rows in one job; return them for delivery.
 
-        A batch that may have run before goes the general way, which asks for receipts.
-        ``undo`` gets what removes what was staged and is not delivered.
+        A batch that may have run before takes the general path, which checks receipts.
+        Registers callbacks in ``undo`` that remove staged data that is not delivered.
         """
         found = []
         for stream in () if batch.again or batch.resumed or self.converters else streams:
@@ -265,7 +266,7 @@ class Flow:
     def _stage_few(
         self, few: StagedFew, batch: Batch, undo: ExitStack, part: SinkPart
     ) -> StagedRows:
-        # Which records a target refuses is found by their ids, which frames have.
+        # After a RecordError, use a frame: its record ids identify the refused records.
         with suppress(RecordError):
             return few.stage(part, batch)
         [stream] = self._streams(SourceFrame(None, streams=[few.stream]))
@@ -278,15 +279,15 @@ class Flow:
         before: Counts | None = None,
         commit: Callable[[Sequence[StagedPart]], None] | None = None,
     ) -> Counts:
-        """Write the records of a stream; return the counts when every sink has them for good.
+        """Write the records of a stream; return the counts when they are durable in every sink.
 
-        Guarantee 4: all sinks have staged their part, and it was judged, before any of it
-        becomes visible in the first.
+        Guarantee 4: all sinks have staged their part, and the counts were checked, before any
+        part becomes visible in the first sink.
         """
         receipts = [(part, part.receipt(batch)) for part in delivery.parts]
         if any(there is None for _, there in receipts):
-            # Guarantee 4: what is rejected once may be let through by another chain, or where
-            # the source reads otherwise.
+            # Guarantee 4: a changed chain or source may accept records that were rejected
+            # before.
             for part, there in receipts:
                 if there:
                     self.fingerprint.require_same(Fingerprint.of_receipt(there), part.title)
@@ -312,7 +313,7 @@ class Flow:
                 counts_of_sinks.append(staged[-1].counts)
             counts = Counts.of_sinks(counts_of_sinks)
             if staged:
-                # What was read of files that were replaced meanwhile is of neither.
+                # Rows read while files were replaced may mix the old and the new state.
                 for data in self._read:
                     data.require_unchanged()
                 self._check_limits(batch, (before or Counts()).plus(counts), staged)
@@ -361,10 +362,10 @@ class Flow:
             for each in data.streams
         ]
         if data.packed is None:
-            return streams  # none where the range holds only a change of schema, say
+            return streams  # may be empty, for example if the range has only a schema change
         for stream in data.packed.streams(self.spark, self.evolution.keeps_apart):
             frame = data.packed.rows(self.spark, stream)
-            # Each stream goes by itself, under a mark of its own.
+            # Each stream is delivered separately, under its own mark.
             again = f"~{stream.number}" if stream.number else ""
             application = f"{self.application}/{stream.name}{again}"
             streams.append(
@@ -375,15 +376,15 @@ class Flow:
     def _past_jvm(
         self, rows: ArrowParts | DataFrame | None, *, inserts: bool = False
     ) -> ArrowParts | None:
-        """Return rows after the chain as Arrow, if they are to be had so."""
+        """Return the rows after the chain as Arrow; None if only Spark can compute them."""
         if not isinstance(rows, ArrowParts) or self.converters:
             return None
         return inserted_rows(self.steps, rows) if inserts or not self.steps else None
 
     def _priority(self, delivery: Delivery) -> tuple[int, ...]:
-        """Return where a stream stands in its batch.
+        """Return the sort key of a stream in its batch.
 
-        What the first sink says decides, then the next: no order suits sinks that disagree.
+        The first sink's priority decides, then the next's: no order suits conflicting sinks.
         """
         topic = delivery.parts[0].target.topic
         return tuple(sink.priority(topic) for sink in self.sinks)
@@ -391,8 +392,8 @@ class Flow:
     def _transform(
         self, stream: StreamFrame, batch: Batch, cached: ExitStack
     ) -> TransformedStream:
-        """Lay the chain over the records of a stream; ``cached`` ends what Spark caches."""
-        # The time of the intent, so that a batch that runs again gives the same records.
+        """Apply the chain to a stream; ``cached`` gets callbacks that free Spark's caches."""
+        # The time of the intent, so that a retried batch has the same records.
         begun = int(batch.begun.timestamp() * 1_000_000)
         came = record_frame(stream.frame, stream.topic, timestamp=f"timestamp_micros({begun})")
         self._width[:] = [max(1, len(came.shape.value.fields))]
@@ -410,7 +411,7 @@ class Flow:
     def _chained(
         self, records: RecordFrame, stream: StreamFrame, routes: Routes, batch: Batch
     ) -> tuple[RecordFrame, str | None]:
-        """Return records after the chain, and their one topic if they have one."""
+        """Return the records after the chain, and their topic if it is constant."""
         of = TransformBatch(batch.id, stream.topic, batch.begun, stream.part)
         records = apply_chain(records, self.steps, of)
         if self.converters:
@@ -418,10 +419,11 @@ class Flow:
         return routes.checked(records, self.sinks)
 
     def _caches(self, sinks: int) -> bool:
-        """Return whether the records after the chain are cached, dearer than expressions are.
+        """Return whether to cache the records after the chain.
 
-        Code is as a rule dearer. What may differ from call to call must not be called again
-        for the letters, or their causes are not those that were counted.
+        A cache costs more than evaluating expressions again, but usually less than running
+        code again. Code that is not repeatable must not run again for the letters: their
+        causes would differ from the counted ones.
         """
         code = [s.transform for s in self.steps if isinstance(s.transform, CodeTransform)]
         if self.dead_letters is not None and not all(c.running.repeatable for c in code):
@@ -435,11 +437,11 @@ class Flow:
         batch: Batch,
         few: Sequence[Counts],
     ) -> None:
-        """Let no stream be written where another one is not let through.
+        """Check all streams before any of them is written.
 
         Raises:
-            SchemaChangeError: A policy rejects a change that the records bring.
-            TooManyRejectedError: The chain rejects more of them than are tolerated.
+            SchemaChangeError: A policy rejects a schema change of the records.
+            TooManyRejectedError: The chain rejects more records than are tolerated.
         """
         if self.evolution.may_reject:
             rehearsal = self.evolution.rehearsal()
@@ -472,9 +474,9 @@ class Flow:
         Args:
             batch: The batch.
             application: Names the task and the stream in marks.
-            topic: The records' one topic, or the one that they come from.
-            only_sink: The one sink that they go to; None for all.
-            routes: Divides the records by topic; None where all have the same.
+            topic: The topic of all records, or the topic that they come from.
+            only_sink: The only sink that gets the records; None for all sinks.
+            routes: Divides the records by topic; None if all have the same topic.
         """
         parts: list[SinkPart] = []
         marks = sink_marks(application, self.sinks, self.names, batch)
@@ -500,22 +502,22 @@ class Flow:
         return parts
 
     def _none_good(self, transformed: TransformedStream) -> Counts | None:
-        """Return the counts of records of which a step can take none; None if any is good.
+        """Return the counts if a step cannot process any of the records; otherwise None.
 
-        Their schema is that of before the step. It says nothing about what the good ones of
-        later batches will have, so no sink may see it.
+        The records then have the schema from before the step. Good records of later batches
+        will have another one, so no sink may see it.
         """
         if not transformed.records.shape.unfit:
             return None
         counts = counted(transformed.records, self._aliases)
-        # Where nothing is tolerated the write is what raises the first error.
+        # If no errors are tolerated, the write raises the first error.
         tolerated = self.dead_letters is not None or not counts.rejected
         return counts if tolerated and counts.balanced else None
 
     def _stage(
         self, transformed: TransformedStream, batch: Batch, part: SinkPart
     ) -> StagedRows:
-        """Give the sink the records that are good, in the schema that it is to have."""
+        """Stage the good records in the sink, with the schema of its target."""
         tolerant, sink = self.dead_letters is not None, part.sink
         if (none_good := self._none_good(transformed)) is not None:
             check_balance(none_good, batch)
@@ -534,7 +536,7 @@ class Flow:
             of_all = replace(to, rows=stream.rows, schema=value.replaced(optional=False))
             past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), of_all)
             if past_jvm is not None:
-                # Which records a target refuses is found by their ids, which frames have.
+                # After a refusal, use a frame: its record ids identify the refused records.
                 with refusals_passed_over():
                     staged = self._stage_straight(
                         stream.arrow, past_jvm, of_all, rejected, batch
@@ -578,7 +580,7 @@ class Flow:
         rejected: Callable[[], RejectedFrame],
         batch: Batch,
     ) -> StagedRows:
-        """Give the sink the records as Arrow, past the JVM."""
+        """Stage the records in the sink as Arrow, bypassing the JVM."""
         tolerant = self.dead_letters is not None
         with ExitStack() as undo:
             undo.callback(write.abort)
@@ -587,8 +589,8 @@ class Flow:
             )
             staged = write.staged(results)
             undo.callback(staged.abort)
-            # What is there counts, and not what the workers say that they have written; and
-            # what the source knows, as of bytes only their writer can tell how many rows.
+            # Check the rows that are there, not the number that the workers reported. Prefer
+            # the source's count, since only the writer of opaque bytes knows their rows.
             read = counts.read if to.rows is None else to.rows
             counts = replace(counts, read=read, written=staged.rows)
             check_balance(counts, batch)
@@ -596,7 +598,7 @@ class Flow:
         return StagedRows(write=staged, counts=counts, rejected=rejected, schema=to.schema)
 
     def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:
-        """Return the records with the schema that a target is to be given. No job runs."""
+        """Return the records with the schema of the target. Runs no job."""
         shape = self.evolution.fitted(records.shape, target)
         return records if shape is records.shape else replace(records, shape=shape).settled()
 
@@ -606,9 +608,9 @@ class Flow:
         batch: Batch,
         of_sink: Callable[[RecordFrame], RecordFrame] = lambda records: records,
     ) -> RejectedFrame:
-        """Return what the chain rejected and the sink refused, as it came.
+        """Return the records that the chain rejected or the sink refused, as they came.
 
-        ``of_sink`` rejects what the sink has refused.
+        ``of_sink`` marks the records that the sink refused.
         """
         again = transformed.records
         if transformed.cache is None:
@@ -633,12 +635,12 @@ class Flow:
 
     @property
     def _copies_packed(self) -> bool:
-        """Return whether packed rows go as they are from topic to topic, without the JVM."""
+        """Whether packed rows are copied unchanged from topic to topic, without the JVM."""
         into_topics = all(isinstance(sink, TopicWriter) for sink in self.sinks)
         return into_topics and not self.steps and not self.converters
 
     def _held_by_all(self, batch: Batch) -> Counts | None:
-        """Return the counts of a batch that all sinks hold; None if any may not, or none has.
+        """Return the counts if all sinks have committed the batch; otherwise None.
 
         Such a batch need not be read again.
         """
@@ -654,7 +656,7 @@ class Flow:
 
     @contextmanager
     def _explained(self, batch: Batch) -> Iterator[None]:
-        """Say of a job that fails what was wrong in its range, if that is known."""
+        """Raise the cause of a failed job from its range, if the cause is known."""
         try:
             try:
                 yield
@@ -671,7 +673,7 @@ class Flow:
 
     @contextmanager
     def _of_part(self, part: SinkPart) -> Iterator[None]:
-        """Say of what a changed type leads to which records and which sink it is of."""
+        """Add the records, the sink and the changed types to errors of a changed schema."""
         try:
             yield
         except (PySparkException, Py4JError, HeadraceError) as error:
@@ -687,8 +689,8 @@ class Flow:
             elif retypes and isinstance(found, _OF_VALUES):
                 found.problem += f" Types have changed in records of {where}: {retypes}."
                 found.fix += (
-                    " Or set schema.evolution.retype to lenient: the new values go into a "
-                    "column beside it."
+                    " Or set schema.evolution.retype to lenient, which writes the new values "
+                    "to an additional column."
                 )
             else:
                 raise

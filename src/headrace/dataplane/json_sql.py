@@ -1,4 +1,4 @@
-"""Values of any type as JSON text and back, with nothing lost when the schema is known."""
+"""SQL that converts values of any type to JSON and back, lossless if the schema is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.sdk import Schema, Type
 from headrace.sdk.sqltext import JSON_OPTIONS, literal, quote, sql_type
 
 CORRUPT = "corrupt"
-"""The field of a parsed text that says that it did not fit."""
+"""The field of a parsed text that is not null if the text did not fit the schema."""
 
 _BEFORE, _AFTER = '{"v":', "}"
 
@@ -16,8 +16,8 @@ _BEFORE, _AFTER = '{"v":', "}"
 def json_sql(column: str, schema: Schema | None) -> str:
     """Return SQL for a value of any type as JSON, and null for null.
 
-    Bytes are base64; a map whose keys are not texts is an array of key and value. Fields
-    that are null are written, so that a person who repairs the text sees them.
+    Bytes become base64; a map whose keys are not strings becomes an array of entries. Null
+    fields are included, so that a person who repairs the text sees them.
     """
     if schema is None:
         return "CAST(NULL AS STRING)"
@@ -31,7 +31,7 @@ def json_sql(column: str, schema: Schema | None) -> str:
 def parse_sql(text: str, schema: Schema) -> str:
     """Return SQL for a struct of ``v``, the parsed value, and ``CORRUPT``.
 
-    Times may have any form of ISO 8601, as people repair them.
+    Accepts times in any ISO 8601 form, since people repair them by hand.
     """
     parts = {
         "v": _written(schema).replaced(optional=True),
@@ -44,12 +44,12 @@ def parse_sql(text: str, schema: Schema) -> str:
 
 
 def value_sql(parsed: str, schema: Schema) -> str:
-    """Return SQL for the value, from a column that ``parse_sql`` made."""
+    """Return SQL for the value, from a column that ``parse_sql`` computed."""
     return _converted(f"{parsed}.v", schema, 0, _map)
 
 
 def _is_odd(schema: Schema) -> bool:
-    """Return whether a map with keys that JSON does not have is in it."""
+    """Return whether the schema contains a map whose keys are not strings ("odd map")."""
     if schema.type is Type.STRUCT:
         return any(_is_odd(field.schema) for field in schema.fields)
     key, inner = schema.key_schema, schema.value_schema
@@ -59,7 +59,7 @@ def _is_odd(schema: Schema) -> bool:
 
 
 def _written(schema: Schema) -> Schema:
-    """Return the schema of the JSON, where such a map is an array of entries."""
+    """Return the schema of the JSON, in which each odd map is an array of entries."""
     if not _is_odd(schema):
         return schema
     if schema.type is Type.STRUCT:
@@ -78,7 +78,7 @@ def _written(schema: Schema) -> Schema:
 def _converted(
     sql: str, schema: Schema, depth: int, odd_map: Callable[[str, str, str, str], str]
 ) -> str:
-    """Return SQL that gives every odd map in ``sql`` its other form."""
+    """Return SQL that applies ``odd_map`` to every odd map in ``sql``."""
     if not _is_odd(schema):
         return sql
 

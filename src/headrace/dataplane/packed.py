@@ -1,4 +1,4 @@
-"""Many streams at once: each packed row holds one Arrow batch as IPC bytes.
+"""Many streams in one table: each packed row contains one Arrow batch as IPC bytes.
 
 Types stay exact, and a stream's schema may change from one row to the next.
 """
@@ -68,10 +68,10 @@ _NOT_PACKED = ("key", "headers", "timestamp", "partition")
 
 @dataclass(frozen=True)
 class PackedRows:
-    """The rows of a range of many streams, to be packed.
+    """The rows of a range of many streams, ready for packing.
 
     Args:
-        parts: What each file is made of; plain values.
+        parts: The input of each file; plain values.
         read: Reads a part, on an executor.
         frames: Streams that Spark reads.
     """
@@ -85,7 +85,7 @@ class PackedRows:
     ) -> StagedPacked:
         """Write packed rows as Parquet files in the attempt's folder of ``table``. Runs a job.
 
-        Rows of the schemas in ``moves`` are given others; those that cannot are counted.
+        Converts rows of the schemas in ``moves``, and counts rows that cannot be converted.
         """
         read, folder = self.read, staging_folder(mark)
 
@@ -115,7 +115,7 @@ class PackedRows:
         )
 
     def rejected(self, spark: SparkSession, moves: Moves) -> DataFrame:
-        """Return why records are rejected, see ``rejected_rows``."""
+        """Return the causes of rejected records, see ``rejected_rows``."""
         read = self.read
 
         def of_part(part: Any) -> Iterator[pa.RecordBatch]:
@@ -129,7 +129,7 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class FramedRows:
-    """The rows of one stream, read by Spark, to be packed.
+    """The rows of one stream that Spark reads, ready for packing.
 
     Args:
         value: The schema of its rows.
@@ -141,7 +141,7 @@ class FramedRows:
     frame: DataFrame
 
     def stage(self, table: Location, folder: str, moves: Moves) -> list[PackedFile]:
-        """Write its rows, a file for each partition that has any. Runs a job."""
+        """Write the rows, one file per partition that has rows. Runs a job."""
         unpacked = self._unpacked()
 
         def staged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,10 +172,10 @@ class FramedRows:
                 values = batch.column("value").filter(errors.is_null())
                 if values.null_count:
                     problem = (
-                        f"A record of {stream} has no value, and a topic of many streams "
-                        "keeps nothing else."
+                        f"A record of {stream} has no value, but a topic of many streams "
+                        "stores only values."
                     )
-                    raise SourceError(problem, fix="Filter such records out.")
+                    raise SourceError(problem, fix="Filter out records without a value.")
                 rows = pa.RecordBatch.from_struct_array(values)
                 yield stream, _with_schema(rows, arrow), errors.drop_null().to_pylist()
 
@@ -184,10 +184,10 @@ class FramedRows:
 
 @dataclass(frozen=True)
 class Packed(PackedRows):
-    """The rows of a range of many streams, whose schemas only the rows tell.
+    """The rows of a range of many streams whose schemas are known only from the rows.
 
     Args:
-        describe: Yields ``(stream, schema, number of rows)`` of a part, cheaply if it can.
+        describe: Yields ``(stream, schema, number of rows)`` of a part, cheaply if possible.
     """
 
     describe: Callable[[Any], Iterator[tuple[str, pa.Schema, int]]] = field(kw_only=True)
@@ -197,12 +197,12 @@ class Packed(PackedRows):
         spark: SparkSession,
         apart: Callable[[Schema, Schema], bool] = lambda _before, _after: False,
     ) -> list[Stream]:
-        """Return the streams, with a schema that all rows of each fit into. Runs a job.
+        """Return the streams, each with a schema that fits all its rows. Runs a job.
 
         Args:
             spark: The session.
-            apart: Says of a schema and the one after it that rows of both must not be taken
-                together. The stream then comes several times, in the order of its rows.
+            apart: Whether rows of a schema and of the next one must not be combined. The
+                stream is then returned in several parts, in the order of its rows.
         """
         found: dict[str, list[Stream]] = {}
         last: dict[str, Schema] = {}
@@ -219,7 +219,7 @@ class Packed(PackedRows):
         return [span for name in sorted(found) for span in found[name]]
 
     def rows(self, spark: SparkSession, stream: Stream) -> DataFrame:
-        """Return the rows of one stream as records, each field as its schema says."""
+        """Return the rows of one stream as records with the stream's schema."""
         name, arrow, read, runs = stream.name, to_arrow(stream.schema), self.read, stream.runs
 
         def unpacked(part: tuple[int, Any]) -> Iterator[pa.RecordBatch]:
@@ -232,7 +232,7 @@ class Packed(PackedRows):
         types = T.StructType.fromJson(to_spark_json(stream.schema))
         frame = over_parts(spark, list(enumerate(self.parts)), unpacked, types)
         records = with_variants(frame.selectExpr("struct(*) AS value"), stream.schema)
-        # A struct that was made of columns has no name, nor a key.
+        # Spark's struct of columns has lost the schema's name and key.
         return declared(records, "value", stream.schema)
 
     def _described(self, part: tuple[int, Any]) -> list[tuple[str, pa.Schema, int, int, int]]:
@@ -247,7 +247,7 @@ class Packed(PackedRows):
 
 
 class _Run:
-    """Numbers the runs of rows with one schema in a part of a stream."""
+    """Numbers the runs of consecutive rows with the same schema in a part of a stream."""
 
     def __init__(self) -> None:
         self._number = -1
@@ -264,10 +264,10 @@ class Stream:
     """One stream, or some of its rows.
 
     Args:
-        schema: A schema that all the rows fit into.
-        rows: How many there are.
-        runs: Where they are: the numbers of a part, and of a run of one schema in it.
-        number: Which of the stream's several this is.
+        schema: A schema that fits all rows.
+        rows: How many rows there are.
+        runs: Where the rows are: pairs of a part number and a run number in that part.
+        number: The number of this part of the stream, from 0.
     """
 
     name: str
@@ -287,11 +287,11 @@ class StagedPacked:
     """Staged files.
 
     Args:
-        brought: Each stream with each schema that rows of it had, in their order, once for
-            each file.
+        brought: Each stream with each schema that its rows had when they were read, in order,
+            once per file.
         schemas: The same with the schemas that the rows have in the files.
-        rejecting: What has records that were rejected.
-        first: Why the first of those was.
+        rejecting: The parts and frames with rejected records.
+        first: The cause of the first rejection.
     """
 
     files: Sequence[AddedFile]
@@ -304,14 +304,14 @@ class StagedPacked:
 
     @property
     def rejected(self) -> int:
-        """Return how many records were no rows, or do not fit the schema they were to get."""
+        """How many records could not be read, or do not fit their target schema."""
         return self.read - self.written
 
 
 def packed_source(
     splits: Sequence[Any], read: Callable[[Any], Iterator[tuple[str, pa.RecordBatch]]]
 ) -> Packed:
-    """Return the splits of a plugin; describing them reads them."""
+    """Return the packed rows of a plugin's splits; describing a split reads it."""
 
     def describe(split: Any) -> Iterator[tuple[str, pa.Schema, int]]:
         return ((stream, batch.schema, batch.num_rows) for stream, batch in read(split))
@@ -323,9 +323,9 @@ def packed_source(
 
 
 def packed_streams(streams: Sequence[StreamRows]) -> PackedRows:
-    """Return rows of streams whose schemas are known.
+    """Return the rows of streams whose schemas are known.
 
-    Raises ConfigError: records of a stream have more than a value with fields.
+    Raises ConfigError: a stream's records have parts other than a struct value.
     """
     parts: list[_StreamPart] = []
     frames: list[FramedRows] = []
@@ -346,7 +346,7 @@ def packed_streams(streams: Sequence[StreamRows]) -> PackedRows:
 
 @dataclass(frozen=True, slots=True)
 class _StreamPart:
-    """One of a stream's Arrow parts, with what reads it."""
+    """One of a stream's Arrow parts, with its reader."""
 
     stream: str
     schema: pa.Schema
@@ -361,7 +361,7 @@ class _StreamPart:
 
 
 def _with_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with all of a schema: batches that fit may lack what it says beside types."""
+    """Return rows with the full schema: batches that fit may lack its metadata."""
     return pa.RecordBatch.from_arrays(conform(rows, schema).columns, schema=schema)
 
 
@@ -372,15 +372,15 @@ def _require_plain(stream: str, value: Schema, columns: Sequence[str]) -> None:
     if more:
         raise ConfigError(
             problem=f"The records of {stream} have {' and '.join(more)}, which a topic of many "
-            "streams does not keep.",
-            fix="Write them to sinks without a topic in between, or give each stream a topic "
-            "of its own with a transform.",
+            "streams cannot store.",
+            fix="Write the records directly to sinks, without a topic, or route each stream to "
+            "a topic of its own with a transform.",
             field="topic",
         )
 
 
 def packed_files(files: Sequence[Location], within: RowRange) -> Packed:
-    """Return the packed rows of a range in Parquet files, in order, a part each."""
+    """Return the packed rows of a range in Parquet files, in order, one part per file."""
     parts = [(file, within) for file in files]
     return Packed(parts, read_file, describe=describe_file)
 
@@ -397,12 +397,12 @@ _LETTER = [
         "raw_value": "BINARY",
     }.items()
 ]
-"""What a packed row has nothing for."""
+"""The parts of a dead letter that a packed row does not have."""
 
 
 @dataclass(frozen=True)
 class PackedCopy:
-    """One batch of packed rows, copied as they are into topics, without the JVM."""
+    """Copies one batch of packed rows unchanged into topics, without the JVM."""
 
     spark: SparkSession
     packed: PackedRows
@@ -410,10 +410,10 @@ class PackedCopy:
     batch: Batch
 
     def stage(self, part: SinkPart) -> StagedRows:
-        """Stage the rows for one topic, with the schemas that they are to have there.
+        """Stage the rows for one topic, with the topic's schemas.
 
-        Which those are is known only once all rows have been seen. As a rule no row has to
-        change, or all as in the batch before: then once is enough.
+        The needed schema changes are known only after all rows have been read. Usually no row
+        has to change, or the changes are those of the batch before: then one pass is enough.
         """
         topic, number, mark = part.sink, part.target.number, part.mark
         assert isinstance(topic, TopicWriter)
@@ -428,7 +428,7 @@ class PackedCopy:
                 discard_staged(table, mark)
                 done = self.packed.stage(self.spark, table, mark, needed)
             if done.rejected and part.letters.letters is None:
-                # Guarantee 4: a record that goes nowhere stops its task.
+                # Guarantee 4: a record that cannot be delivered stops its task.
                 raise not_tolerated(json.dumps(done.first))
             counts = Counts(done.read, done.written, rejected=done.rejected)
             check_balance(counts, self.batch)

@@ -1,7 +1,7 @@
-"""Files of packed rows, as executors write and read them, without Spark.
+"""Writes and reads files of packed rows on executors, without Spark.
 
-Packed rows never enter the JVM: that spares a copy each way and the JVM's memory, where a few
-rows of megabytes would fill a buffer made for thousands.
+Packed rows never enter the JVM. That saves a copy each way, and the JVM's memory: a few rows of
+several megabytes would fill a buffer that is sized for thousands of rows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from headrace.topics import RowRange, packed_row_schema
 
 _ROWS = to_arrow(packed_row_schema())
 _MOST_ROWS = 65_536
-"""Rows of one packed batch: larger ones are cut, so that no reader needs much memory."""
+"""The most rows of a packed batch; larger batches are split to limit the readers' memory."""
 _READ_AT_ONCE = 8
 """How many packed rows of a file are in memory at a time."""
 _DESCRIBED_AT_ONCE = 1024
-"""The same without what they pack."""
+"""The same if their payload is not read."""
 
 Unpacked: TypeAlias = tuple[str, pa.RecordBatch, Sequence[Rejection]]
-"""A stream, some of its rows, and what was read beside them and is none."""
+"""A stream, some of its rows, and the rejections of records that could not be read as rows."""
 PackedRead: TypeAlias = Callable[[Any], Iterator[Unpacked]]
 """Reads a part on an executor, oldest first."""
 
@@ -43,8 +43,8 @@ class PackedFile:
     """One file of packed rows.
 
     Args:
-        read: How many records were read, with those that are not in it.
-        schemas: The streams of its rows with their schemas, as they came.
+        read: How many records were read, including those that are not in the file.
+        schemas: The streams of its rows with their schemas as read.
     """
 
     path: str
@@ -61,7 +61,7 @@ class PackedFile:
 
 
 class _Schemas:
-    """The schemas of Arrow batches, each read once."""
+    """Caches the schemas of Arrow batches."""
 
     def __init__(self) -> None:
         self._known: dict[pa.Schema, Schema] = {}
@@ -73,7 +73,7 @@ class _Schemas:
 
 
 def read_file(part: tuple[Location, RowRange]) -> Iterator[Unpacked]:
-    """Yield the rows of a file that are in a range, in order."""
+    """Yield the rows of a file in a range, in order."""
     file, within = part
     schemas: dict[int, pa.Schema] = {}
     columns = ["stream", "schema_id", "schema", "payload"]
@@ -101,13 +101,13 @@ def write_file(
     part: int,
     moves: Moves,
 ) -> PackedFile:
-    """Write one file of the folder; one that gets no row is not left there."""
+    """Write one file of the folder; delete it if it has no rows."""
     path = f"{folder}/part-{part:05d}-{uuid.uuid4().hex}.parquet"
     read = written = rows = 0
     first: Rejection | None = None
     known = _Schemas()
     schemas: dict[tuple[str, Schema], None] = {}
-    # The payload is bytes already: a dictionary or statistics of it would only cost.
+    # The payload is opaque bytes: a dictionary or statistics would cost and not help.
     plain = {"use_dictionary": ["stream", "schema_id", "schema"], "write_statistics": False}
     with (
         (table / path).open_output() as file,
@@ -151,11 +151,11 @@ def _misfits(
 
 
 REJECTED = f"stream STRING, error {ERROR_TYPE}, is_read BOOLEAN"
-"""The columns of ``rejected_rows``; ``is_read`` where what read the record has rejected it."""
+"""The columns of ``rejected_rows``; ``is_read``: whether the reader rejected the record."""
 
 
 def rejected_rows(batches: Iterable[Unpacked], moves: Moves) -> Iterator[pa.RecordBatch]:
-    """Yield why records are rejected: by what read them, or as the moves refuse them."""
+    """Yield the causes of rejected records, from their reader or from the moves."""
     known = _Schemas()
     for stream, batch, errors in batches:
         move = moves.get((stream, known.of(batch.schema)))

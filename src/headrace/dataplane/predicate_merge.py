@@ -1,8 +1,8 @@
-"""One shape for the records that a step changes and for those that its predicate leaves out.
+"""Merges the shape of the records that a step changes with that of the records it skips.
 
-Kafka Connect's records have a schema each; those of a stream here have one. A field that one
-side lacks is null there, numbers take the wider type, and where the types share nothing the
-step's own counts: a record that is left out and holds a value of the other type is rejected.
+In Kafka Connect each record has its own schema; here all records of a stream share one. A field
+that one side lacks is null there, and numbers get the wider type. If the types are
+incompatible, the step's type wins: a skipped record with a value of the other type is rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.sdk.sqltext import literal, sql_null, sql_type
 from headrace.sdk.struct_exprs import Column
 
 _INTS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
-# For each type, those whose values it holds without a loss; the narrowest comes first.
+# For each type, the types that it can represent without loss; the narrowest comes first.
 _HOLDS: Mapping[Type, frozenset[Type]] = {
     **{kind: frozenset(_INTS[: place + 1]) for place, kind in enumerate(_INTS)},
     Type.FLOAT32: EXACT[Type.FLOAT32] | {Type.FLOAT32},
@@ -26,7 +26,7 @@ _HOLDS: Mapping[Type, frozenset[Type]] = {
 
 @dataclass(frozen=True)
 class _Misfit:
-    """Values that a predicate leaves out and the merged schema cannot hold."""
+    """Values of skipped records that the merged schema cannot represent."""
 
     sql: str
     what: str
@@ -37,7 +37,7 @@ class _Misfit:
 def merged_where(
     condition: str, after: RecordExpr, before: RecordExpr, transform: Transform
 ) -> RecordExpr:
-    """Give ``after`` where an SQL condition, never null, is true, and ``before`` elsewhere."""
+    """Return ``after`` where the SQL condition (never null) is true, else ``before``."""
 
     def choose(new: str | None, old: str | None) -> str | None:
         if new == old or new is None:
@@ -63,8 +63,8 @@ def merged_where(
     for misfit in (*of_key, *of_value):
         held = f"NOT ({condition}) AND {misfit.sql} IS NOT NULL"
         message = (
-            f"{misfit.what} is of type {_name(misfit.old)} and the predicate leaves it out, "
-            f"but the records of its stream get type {_name(misfit.new)} by this step"
+            f"{misfit.what} has type {_name(misfit.old)} and the predicate skips the record, "
+            f"but this step changes the type in its stream to {_name(misfit.new)}"
         )
         shape = transform.rejecting(shape, held, literal(message))
     return shape
@@ -130,14 +130,14 @@ def _whole_where(
 
 
 def _one_where(condition: str, after: ValueExpr, before: ValueExpr) -> ValueExpr:
-    """Merge a part with none: it is null where it is not made."""
+    """Merge a part that only one side has; it is null on the other side."""
     if before.schema is None:
         return _only(after, condition)
     return _only(before, f"NOT ({condition})")
 
 
 def _only(part: ValueExpr, condition: str) -> ValueExpr:
-    """Give a part that is null but where a condition is true."""
+    """Return a part that is null unless the condition is true."""
     if part.schema is None:
         return part
     if part.is_struct:
@@ -155,7 +155,7 @@ def _optional(part: ValueExpr) -> ValueExpr:
 
 
 def _same(one: Schema, other: Schema) -> bool:
-    # A time of day and a whole number are of one type to Spark.
+    # Spark uses the same type for a time of day and an integer.
     alike = one.is_logical == other.is_logical and sql_type(one) == sql_type(other)
     return alike and (not one.is_logical or one.name == other.name)
 

@@ -1,4 +1,4 @@
-"""Shows a few records at the source and after each step; nothing is written."""
+"""Shows a few records at the source and after each step, without writing anything."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from headrace.sdk.schema import VARIANT
 from headrace.sdk.sparktypes import to_spark_json
 
 PATIENCE_SECONDS = 5.0
-"""How long a preview waits for records that have not come yet."""
+"""How long a preview waits for records to arrive."""
 _PAUSE_SECONDS = 0.1
 _QUIET_POLLS = 3
-"""Empty polls after the first records until no more are expected."""
+"""After this many empty polls since the last records, the preview stops polling."""
 
 
 def sample(spark: SparkSession, source: CaptureSource, topic: str, rows: int) -> SourceFrame:
-    """Poll a started capture until there are ``rows`` records, or no more come.
+    """Poll a started capture until there are ``rows`` records, or no more arrive.
 
-    Records for another topic than the sample's first are left out. What cannot become a
-    record has an ``error``. Without any record the frame is None.
+    Omits records of topics other than the sample's first. Input that cannot become a record
+    has an ``error``. The frame is None if there is no record.
     """
     sorter = Sorter(topic, lambda _: (None, None))
     topics, rejected = sorter.sort(_polled(source, rows).polls, datetime.now(UTC))
@@ -83,14 +83,14 @@ def _bad(rejected: Sequence[Rejected], schema: pa.Schema | None) -> pa.Table:
 
 @dataclass(frozen=True)
 class Stage:
-    """The records at one place of the flow.
+    """The records at one stage of the flow.
 
     Args:
-        name: ``source``, or the alias of the step before.
+        name: ``source``, or the alias of the preceding step.
         fields: Name and type of the value's fields, or ``value`` for a scalar.
-        records: ``{"key", "value", "dropped", "error"}`` of each; dropped and error only
-            where they apply, once and not again at later stages.
-        reader: What reads the source, and why, where it may be one thing or another.
+        records: ``{"key", "value", "dropped", "error"}`` of each record; dropped and error
+            only if they are set, by this step or an earlier one.
+        reader: The reader of the source and the reason for its choice, if there are several.
     """
 
     name: str
@@ -108,8 +108,8 @@ def preview(
 ) -> list[Stage]:
     """Return the first ``rows`` records at the source and after each step.
 
-    Reads from the source's beginning, whatever the task's position. A capture must be
-    started; what it is polled for is not acknowledged, so the system keeps it.
+    Reads from the source's beginning, regardless of the task's position. A capture must be
+    started; polled records are not acknowledged, so the system keeps them.
     """
     with translated("reading a preview"):
         data = _data(spark, source, topic, rows)
@@ -138,7 +138,7 @@ def _data(
     start, few = Position(), ReadLimit(rows=rows)
     end = source.latest(start, few)
     if end == start:
-        # What was put there just now may have to come to rest; who asks for all waits.
+        # New data may have to settle first; a call without a limit waits for that.
         source.latest(start, ReadLimit())
         end = source.latest(start, few)
     return source.read(spark, start, end)
@@ -158,7 +158,7 @@ def _stage(name: str, records: RecordFrame) -> Stage:
 
 
 def _parsed(text: str) -> Any:
-    """Return a value of JSON; a fraction that no float is exactly, as a text."""
+    """Parse JSON; fractions that a float cannot represent exactly become strings."""
     return json.loads(text, parse_float=_fraction)
 
 

@@ -1,13 +1,13 @@
-"""Frames on their way to Python and back: null lists, variants, and records as objects.
+"""Transfers frames to Python and back: null lists, variants, and records as objects.
 
-Spark writes each null of a list or map through Arrow's `ListVector.setNull`, which writes the
-offsets of all nulls before it again: a batch of 65,536 records without headers costs 300
-microseconds a record, where empty lists cost 2. So null lists travel as empty ones, and beside
-them what was null.
+Spark writes each null of a list or map through Arrow's `ListVector.setNull`, which rewrites the
+offsets of all nulls before it: a batch of 65,536 records without headers costs 300 microseconds
+per record, while empty lists cost 2. So null lists are sent as empty lists, together with masks
+of the nulls.
 
-Variants travel as JSON texts. Topics keep texts, too, as neither their upkeep nor plugin hosts
-nor most readers of Delta tables know VARIANT; the schema in the table's metadata tells them
-from other texts.
+Variants are sent as JSON texts. Topics store texts, too, since neither their upkeep nor plugin
+hosts nor most readers of Delta tables support VARIANT; the schema in the table's metadata
+distinguishes them from other texts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NULLS = "__nulls"
 def map_in_arrow(frame: DataFrame, run: Run, schema: T.StructType | str) -> DataFrame:
     """Return what ``frame.mapInArrow`` returns; ``run`` gets the same batches.
 
-    Lists within lists are left as they are.
+    Lists within lists are not changed.
     """
     masks: list[str] = []
     columns, nodes = [], {}
@@ -54,10 +54,10 @@ def map_in_arrow(frame: DataFrame, run: Run, schema: T.StructType | str) -> Data
 
 @dataclass(frozen=True)
 class _Node:
-    """A list or map, or a struct that holds some.
+    """A list or map, or a struct that contains some.
 
     Args:
-        mask: The number of the mask that says where it is null; None if it never is.
+        mask: The number of the node's null mask; None if the node is never null.
         parts: The nodes among a struct's fields, by name.
     """
 
@@ -82,7 +82,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Restoring:
-    """What runs on executors."""
+    """Restores the nulls of the batches on executors."""
 
     run: Run
     nodes: Mapping[str, _Node]
@@ -104,7 +104,7 @@ class _Restoring:
 def _node(
     sql: str, kind: T.DataType, masks: list[str], *, nullable: bool
 ) -> tuple[str, _Node | None]:
-    """Return SQL of a value without null lists, and what there is to restore."""
+    """Return SQL of a value without null lists, and the node that restores the nulls."""
     if isinstance(kind, T.ArrayType | T.MapType):
         if not nullable:
             return sql, None
@@ -116,7 +116,7 @@ def _node(
     pairs, parts = [], {}
     for field in kind.fields:
         own = f"{sql}.{quote(field.name)}"
-        # In a null struct the lists are null, too.
+        # In a null struct, the lists are also null.
         part, node = _node(own, field.dataType, masks, nullable=nullable or field.nullable)
         pairs.append(f"{literal(field.name)}, {part}")
         if node is not None:
@@ -131,7 +131,7 @@ def _node(
 
 
 def with_texts(frame: DataFrame, value: Schema, key: Schema | None = None) -> DataFrame:
-    """Return the record frame with the variants of its values, and keys, as JSON texts."""
+    """Return the record frame with the variants of values and keys as JSON texts."""
     return _replaced(frame, {"value": value, "key": key}, texts_of_variants)
 
 
@@ -140,7 +140,7 @@ def with_variants(
 ) -> DataFrame:
     """Return the record frame with the JSON texts of its variants as variants.
 
-    Its schemas are those that are given: structs that were built again have no names.
+    Declares the given schemas, since rebuilt structs lose their names.
     """
     made = _replaced(frame, {"value": value, "key": key}, variants_of_texts)
     for name, schema in (("value", value), ("key", key)):
@@ -159,18 +159,18 @@ def _replaced(
         for name, schema in schemas.items()
         if schema is not None and has_variant(schema)
     }
-    # The record columns' names need no quotes; a hidden column such as _metadata is no name.
+    # The names of record columns need no quotes; others, such as _metadata, must not be quoted.
     return frame.selectExpr(*(sql.get(name, name) for name in frame.columns)) if sql else frame
 
 
 def records_of(
     rows: pa.RecordBatch, schema: Schema | None, key_schema: Schema | None
 ) -> list[Record]:
-    """Return a record for each row of the record columns; costs about 10 µs each.
+    """Return a record for each row of the record columns; costs about 10 µs per record.
 
     Args:
         rows: Columns ``value``, ``headers``, ``timestamp``, ``topic`` and ``partition``,
-            and ``key`` where records have one.
+            and ``key`` if records have one.
         schema: The values' schema.
         key_schema: The keys' schema.
     """

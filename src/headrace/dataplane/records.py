@@ -36,20 +36,20 @@ _known: dict[tuple[Sql, frozenset[str]], str | None] = {}
 class Sql(str):
     """An SQL expression.
 
-    Plugins make expressions as plain texts. Whatever has to look into one does it here,
-    where texts, comments and quoted names are taken for what they are.
+    Plugins return expressions as plain texts. This class inspects them, and recognizes
+    string literals, comments and quoted names.
     """
 
     __slots__ = ()
 
     @property
     def is_column(self) -> bool:
-        """Return whether it is only a column, or a field of one."""
+        """Whether the expression is only a column, or a field of a column."""
         return _COLUMN.match(self) is not None
 
     @property
     def references(self) -> frozenset[str]:
-        """Return the names that it may refer to, in lower case, and those of functions."""
+        """The names that the expression may refer to, including functions, in lower case."""
         names = (found[1] for found in _NAMES.finditer(self) if found[1])
         return frozenset(
             (n[1:-1].replace("``", "`") if n[0] == "`" else n).lower() for n in names
@@ -57,17 +57,17 @@ class Sql(str):
 
 
 class Replacement:
-    """Puts columns in place of the function calls that they hold."""
+    """Replaces function calls by the columns that contain their results."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
-        """Know the names of columns by calls.
+        """Map calls to the names of columns.
 
-        These are found where they stand to the letter as a whole, and not within a text, a
-        comment or a quoted name.
+        A call is replaced where its exact text occurs as a whole, but not within a string
+        literal, a comment or a quoted name.
         """
         self._columns = columns
-        # They are looked up by their lengths, of which there are few: a pattern of all of them
-        # would try each at each place.
+        # Calls are looked up by length, since there are few lengths: a pattern of all calls
+        # would try each of them at each place.
         self._lengths = sorted({len(call) for call in columns}, reverse=True)
         names = {call.partition("(")[0] for call in columns}
         each = "|".join(re.escape(name) for name in sorted(names))
@@ -75,14 +75,14 @@ class Replacement:
         self._pattern = re.compile(pattern, re.DOTALL)
 
     def over(self, sql: str) -> str:
-        """Return an expression with the columns in it."""
+        """Return the expression with the calls replaced."""
         if not self._columns or Sql(sql).is_column:
             return sql
         parts, copied, at = [], 0, 0
         while (found := self._pattern.search(sql, at)) is not None:
             call = self._call_at(sql, found.start()) if found[1] else None
             if call is None:
-                # Another call may be within one that no column holds.
+                # A call without a column may contain another call.
                 at = found.end()
                 continue
             parts += [sql[copied : found.start()], self._columns[call]]
@@ -98,16 +98,16 @@ class Replacement:
 
 
 def constant_text(frame: DataFrame, sql: str) -> str | None:
-    """Return the text that an expression over ``frame`` gives for all rows, if it is one.
+    """Return the constant text of an expression over ``frame``; None if it is not constant.
 
-    None when it depends on a column. Called for each batch: a literal and a column are
-    known by their text, and whatever else was looked at once is known by it.
+    Called for each batch: literals and columns are recognized by their text, and the results
+    of other expressions are cached.
     """
     expression = Sql(sql)
     text = literal_text(sql)
     if text is not None or expression.is_column:
         return text
-    # Which names are columns decides what the expression means.
+    # The meaning of the expression depends on which of its names are columns.
     columns = frozenset(name.lower() for name in frame.columns)
     key = expression, columns & expression.references
     if key not in _known:
@@ -121,7 +121,7 @@ def _folded(frame: DataFrame, sql: str) -> str | None:
     try:
         analyzed = frame.selectExpr(f"{sql} AS text")._jdf.queryExecution().analyzed()  # noqa: SLF001 - PySpark shows no expressions
     except AnalysisException:
-        return None  # running the step says what is wrong, with its name
+        return None  # running the step raises the error, with the step's name
     expression = analyzed.expressions().head()
     if not (expression.child().foldable() and expression.deterministic()):
         return None
@@ -144,21 +144,21 @@ Rejection = Mapping[str, str | None]
 """Why a record was rejected: the fields of ``ERROR``."""
 _Result = TypeVar("_Result")
 _MOST_SLICES = 32
-"""Partitions for each core: more of them would even nothing out, and each costs 10 ms."""
+"""Partitions per core; more would not balance the load better, and each costs 10 ms."""
 WIDE = 100
-"""More fields than these are many: the default of ``spark.sql.codegen.maxFields``."""
+"""A value with more fields is wide; the default of ``spark.sql.codegen.maxFields``."""
 RAW_COLUMNS = ("raw_key", "raw_value")
-"""The bytes that converters could not read; other records may have theirs or null."""
+"""The bytes that converters could not read; in other records the bytes or null."""
 
 
 @dataclass(frozen=True)
 class RecordFrame:
-    """Records as Spark sees them.
+    """Records as a Spark frame and expressions.
 
     Args:
         shape: The record as SQL expressions over the columns of ``frame``.
         position: SQL expression of an array that orders the records, if known.
-        carried: Columns of ``frame`` that go along untouched.
+        carried: Columns of ``frame`` that are passed through unchanged.
     """
 
     frame: DataFrame
@@ -168,31 +168,31 @@ class RecordFrame:
 
     @property
     def is_wide(self) -> bool:
-        """Return whether the value has so many fields that each projection of them counts.
+        """Whether the value has so many fields that projections of them are expensive.
 
-        Spark compiles no stage with more, so that nothing is gained by columns for them.
+        Spark does not compile stages with more fields, so separate columns gain nothing.
         """
         schema = self.shape.value.schema
         return schema is not None and _leaves(schema) > WIDE
 
     @property
     def schemas(self) -> tuple[Schema, Schema | None]:
-        """The schemas of the records' values, of which there are some, and of their keys."""
+        """The schemas of the values (required) and of the keys."""
         assert self.shape.value.schema is not None
         return self.shape.value.schema, self.shape.key.schema
 
     @property
     def is_flat(self) -> bool:
-        """Return whether the value's fields are columns of the frame."""
+        """Whether the value's fields are columns of the frame."""
         return not self.shape.value.is_struct or "value" not in self.frame.columns
 
     def types(self, expressions: Sequence[str]) -> Schema:
-        """Return the schema of a struct of named expressions. Analyses; no job runs."""
+        """Return the schema of a struct of named expressions. Runs no job."""
         tree = self.frame.selectExpr(*expressions)._jdf.schema().json()  # noqa: SLF001 - spares building StructType
         return from_spark_json(json.loads(str(tree)))
 
     def with_original(self) -> RecordFrame:
-        """Return the same records with all their parts also kept as they are now."""
+        """Return the same records with copies of all their current parts."""
         now = self.parts() | {"position": self.position or "CAST(NULL AS ARRAY<BIGINT>)"}
         columns = set(self.frame.columns)
         for raw in RAW_COLUMNS:
@@ -203,18 +203,18 @@ class RecordFrame:
         return replace(self, frame=frame, carried=tuple(names.values()))
 
     def keeping(self, name: str, sql: str) -> RecordFrame:
-        """Return the same records with a column that goes along untouched."""
+        """Return the same records with an additional carried column."""
         frame = self.frame.selectExpr("*", f"{sql} AS {name}")
         return replace(self, frame=frame, carried=(*self.carried, name))
 
     def original(self) -> list[str]:
-        """Return SQL of the parts that ``with_original`` kept, by the names of the parts."""
+        """Return SQL of the parts that ``with_original`` copied, under their names."""
         prefix = "__original_"
         originals = [name for name in self.carried if name.startswith(prefix)]
         return [f"{name} AS {name.removeprefix(prefix)}" for name in originals]
 
     def settled(self) -> RecordFrame:
-        """Return the same records with every expression computed to a column.
+        """Return the same records with every expression computed as a column.
 
         A step that would use an expression twice then uses a column twice. Spark
         merges the projections into one.
@@ -228,10 +228,10 @@ class RecordFrame:
         return self.named()
 
     def _computed(self) -> RecordFrame:
-        """Return the same records with a column for each expression that is none yet.
+        """Return the same records with a column for each expression that is not a column yet.
 
-        The others stay where they are, most of them in the value: to name a thousand columns
-        that a step leaves alone takes Spark longer than to read them.
+        Other fields stay where they are, most of them in the value: projecting a thousand
+        unchanged columns takes Spark longer than reading them.
         """
         columns: dict[str, str] = {}
         names = self._new_names()
@@ -243,7 +243,7 @@ class RecordFrame:
                 columns[sql] = next(names)
             return columns[sql]
 
-        # A topic that is the same for all records stays visible as that.
+        # A constant topic stays a literal, so that it is still recognized as constant.
         topic = constant_text(self.frame, self.shape.topic)
         known = self.shape if topic is None else replace(self.shape, topic=literal(topic))
         shape = _mapped(known, column)
@@ -253,10 +253,10 @@ class RecordFrame:
         return replace(self, frame=frame, shape=shape)
 
     def _sharing(self) -> RecordFrame:
-        """Return the same records with what their expressions share as columns."""
+        """Return the same records with columns for the calls that their expressions share."""
         calls = dict(zip(self.shape.shared, self._new_names(), strict=False))
-        # Below the projection that uses it twice, Spark computes it once, and need not even
-        # make an error's struct to see that there is none.
+        # In a projection below the one that uses it twice, Spark computes the call once, and
+        # need not build an error struct to check that it is null.
         computed = [f"{sql} AS {name}" for sql, name in calls.items()]
         frame = selected(self.frame, ["*", *computed])
         shape = _mapped(self.shape, Replacement(calls).over)
@@ -267,11 +267,11 @@ class RecordFrame:
         return (name for number in count() if (name := f"__c{number}") not in taken)
 
     def named(self) -> RecordFrame:
-        """Return the same records with the value's fields as columns of their own names.
+        """Return the same records with the value's fields as columns of the same names.
 
-        SQL that users write sees them so, a scalar value as ``value``, and the rest of
-        the record as ``record.topic``, ``record.key``, ``record.timestamp`` and
-        ``record.headers``. Every other column begins with two underscores.
+        This is the view of SQL that users write: fields by name, a scalar value as ``value``,
+        and the rest of the record as ``record.topic``, ``record.key``, ``record.timestamp``
+        and ``record.headers``. Every other column begins with two underscores.
         """
         columns: dict[str, str] = {}
         key = _settle(self.shape.key, "__k", columns)
@@ -280,7 +280,7 @@ class RecordFrame:
         present = {
             name: sql for name in plain if (sql := getattr(self.shape, name)) is not None
         }
-        # A topic that is the same for all records stays visible as that.
+        # A constant topic stays a literal, so that it is still recognized as constant.
         topic = constant_text(self.frame, self.shape.topic)
         fixed = {} if topic is None else {"topic": literal(topic)}
         present = {name: sql for name, sql in present.items() if name not in fixed}
@@ -299,14 +299,14 @@ class RecordFrame:
         return RecordFrame(frame, shape, position, self.carried)
 
     def fields(self) -> dict[str, str]:
-        """Return the SQL of the value's fields, by their names; none if it has none."""
+        """Return the SQL of the value's fields by name; empty if it has no fields."""
         value = self.shape.value
         if value.missing is None:
             return dict(value.fields)
         return {name: f"IF({value.missing}, NULL, {sql})" for name, sql in value.fields.items()}
 
     def parts(self) -> dict[str, str]:
-        """Return the SQL of a record's parts, by their names."""
+        """Return the SQL of a record's parts by name."""
         shape = self.shape
         return {
             "key": shape.key.sql(),
@@ -318,31 +318,31 @@ class RecordFrame:
         }
 
     def outcome(self) -> dict[str, str]:
-        """Return the SQL of what has dropped a record, and of its error; both may be null."""
+        """Return the SQL of the alias that dropped a record and of its error, both nullable."""
         return {
             "dropped": self.shape.dropped or "CAST(NULL AS STRING)",
             "error": self.shape.error or NO_ERROR,
         }
 
     def columns(self) -> list[str]:
-        """Return the SQL of the columns that sinks get, for one last projection."""
+        """Return the SQL of the columns that sinks get, for the final projection."""
         columns = self.parts() | ({"position": self.position} if self.position else {})
         return [f"{sql} AS {name}" for name, sql in columns.items()]
 
 
 def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) -> RecordFrame:
-    """Give the shape of a frame that has ``value`` and maybe other record columns.
+    """Return a record frame for a frame that has ``value`` and maybe other record columns.
 
     Args:
-        frame: What a source returned.
+        frame: A source's frame.
         topic: The topic or stream of all its records.
-        timestamp: SQL for the timestamp of records that have none.
+        timestamp: SQL for the timestamp of records without a timestamp.
     """
     names = set(frame.columns)
     schema = frame_schema(frame)
     parts = {f.name: f.schema for f in schema.fields}
     if '"timestamp_ntz"' in _json(frame):
-        # A time without a zone is taken as UTC; Spark's functions of instants refuse it.
+        # Spark's timestamp functions reject TIMESTAMP_NTZ; interpret it as UTC.
         casts = {name: f"CAST({name} AS {sql_type(kind)})" for name, kind in parts.items()}
         each = ((casts.get(name, quote(name)), quote(name)) for name in frame.columns)
         frame = frame.selectExpr(*(f"{sql} AS {name}" for sql, name in each))
@@ -364,15 +364,14 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
 
 
 def frame_schema(frame: DataFrame) -> Schema:
-    """Return the schema of a DataFrame's rows; of keys and values what was declared."""
+    """Return the schema of a DataFrame's rows, with the declared schemas of keys and values."""
     return _schema(_json(frame))
 
 
 def declared(frame: DataFrame, part: str, schema: Schema) -> DataFrame:
-    """Return a frame whose key or value is said to have a schema.
+    """Return the frame with a declared schema for its key or value, as column metadata.
 
-    It holds what Spark cannot tell: names, defaults, and that fields are never null, which
-    Spark would have to be shown.
+    It contains facts that Spark's types lack: names, defaults, and required fields.
     """
     found = frame_schema(frame).field(part)
     if found is None or found.schema == schema:
@@ -381,7 +380,7 @@ def declared(frame: DataFrame, part: str, schema: Schema) -> DataFrame:
 
 
 def declaration(schema: Schema) -> dict[str, str]:
-    """Return metadata of a column that says what schema a key or value has."""
+    """Return column metadata that declares the schema of a key or value."""
     return {_DECLARED: json.dumps(connect_json(schema))}
 
 
@@ -390,7 +389,7 @@ def _json(frame: DataFrame) -> str:
 
 
 def _offset(frame: DataFrame) -> str | None:
-    """Give the position as one number, where it is one; a topic's is two, so it has none."""
+    """Return SQL of the position as one number; None for positions of more (as in topics)."""
     fields = json.loads(_json(frame))["fields"]
     kinds = [field["type"] for field in fields if field["name"] == "position"]
     if not isinstance(kinds[0], dict) or kinds[0].get("elementType") not in ("integer", "long"):
@@ -457,7 +456,7 @@ def _mapped(shape: RecordExpr, change: Callable[[str], str]) -> RecordExpr:
 
 
 def _settle(part: ValueExpr, prefix: str, columns: dict[str, str]) -> ValueExpr:
-    """Add the part's columns; the value's (no prefix) keep the names of its fields."""
+    """Add the part's columns; those of the value (no prefix) keep the field names."""
     if part.schema is None:
         return part
     missing = part.missing
@@ -477,7 +476,7 @@ def _settle(part: ValueExpr, prefix: str, columns: dict[str, str]) -> ValueExpr:
 
 
 def rejection(plugin: str, raw: str | None, reason: str) -> Rejection:
-    """Return the error of what a source has read and cannot make a record of."""
+    """Return the error of source input that cannot become a record."""
     return {
         "stage": "TASK_POLL",
         "plugin": plugin,
@@ -493,7 +492,7 @@ def over_parts(
     work: Callable[[Any], Iterator[pa.RecordBatch]],
     schema: T.StructType | str,
 ) -> DataFrame:
-    """Return a frame whose partition n holds what ``work`` yields for part n."""
+    """Return a frame whose partition n contains the batches that ``work`` yields for part n."""
     if not parts:
         return spark.createDataFrame([], schema)
 
@@ -508,10 +507,10 @@ def over_parts(
 def over_each(
     spark: SparkSession, parts: Sequence[Any], work: Callable[[Any], _Result]
 ) -> list[_Result]:
-    """Return what ``work`` returns for each part, in their order. Runs a job.
+    """Return the results of ``work`` for each part, in order. Runs a job.
 
-    It is one of an RDD, which is planned and run in half of the time that a frame takes. Of
-    many parts each Spark partition does several, one after the other.
+    The job uses an RDD, which takes half the time of a frame to plan and run. If there are
+    many parts, each Spark partition processes several, one after the other.
     """
     if not parts:
         return []
@@ -531,7 +530,7 @@ def in_workers(
     run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: T.StructType | str,
 ) -> DataFrame:
-    """Return what ``frame.mapInArrow`` returns, from workers that are soon ready again."""
+    """Return ``frame.mapInArrow``; its workers skip imported objects in garbage collection."""
 
     def ran(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from run(batches)
@@ -542,8 +541,9 @@ def in_workers(
 
 @cache
 def _freeze() -> None:
-    """Spare a worker what its first task has imported when it looks for garbage.
+    """Exclude the imports of a worker's first task from garbage collection.
 
-    It does so after each task, before it takes another: 30 ms with pyarrow and pandas.
+    A worker collects garbage after each task, before the next one: 30 ms with pyarrow and
+    pandas.
     """
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Records that a sink refuses, as rejected records of the frame that they are in."""
+"""Marks the records that a sink refuses as rejected records of their frame."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ERROR, _DROPPED, _REASONS = "__error", "__dropped", "__refused"
 def without_refused(
     rows: DataFrame, refusals: Sequence[Refusal]
 ) -> tuple[DataFrame, list[Refused]]:
-    """Return rows without those that a sink cannot take, and these. Runs a job if need be."""
+    """Return the rows that a sink accepts, and the refused records. May run a job."""
     if not refusals:
         return rows, []
     whens = " ".join(f"WHEN {each.condition} THEN {n}" for n, each in enumerate(refusals))
@@ -39,7 +39,7 @@ def without_refused(
 
 
 def receipt_with(receipt: str, refused: Sequence[Refused], filtered: Mapping[str, int]) -> str:
-    """Return a receipt that also has what its topic has refused and what it is without."""
+    """Return the receipt with the refused and the filtered records of its topic added."""
     if not refused and not filtered:
         return receipt
     figures = json.loads(receipt) if receipt else {}
@@ -48,19 +48,19 @@ def receipt_with(receipt: str, refused: Sequence[Refused], filtered: Mapping[str
 
 
 def refused_in(receipt: str) -> list[Refused]:
-    """Return what ``receipt_with`` kept."""
+    """Return the refused records that ``receipt_with`` stored."""
     figures = json.loads(receipt) if receipt else {}
     return [Refused(*each) for each in figures.get(_REFUSED, ())]
 
 
 def filtered_in(receipt: str) -> dict[str, int]:
-    """Return what ``receipt_with`` kept of what its topic is without."""
+    """Return the counts of filtered records that ``receipt_with`` stored."""
     figures = json.loads(receipt) if receipt else {}
     return dict(figures.get(_FILTERED, {}))
 
 
 def refusing(records: RecordFrame, refusals: Sequence[Refusal], title: str) -> RecordFrame:
-    """Return the same records, those that a sink cannot take rejected in its name."""
+    """Return the same records; those that the sink refuses get an error in its name."""
     if not refusals:
         return records
     records = _whole(records)
@@ -79,8 +79,8 @@ def refusing(records: RecordFrame, refusals: Sequence[Refusal], title: str) -> R
 def record_id(records: RecordFrame) -> str:
     """Return the SQL of the ``record_id`` of records, over the columns that sinks get.
 
-    It depends on all parts of a record and on nothing else, so that a record that is computed
-    again is known again, in whatever partition it then is.
+    The id is a hash of all parts of a record only, so that a recomputed record has the same
+    id in any partition.
     """
     shape = records.shape
     schemas = {"key": shape.key.schema, "value": shape.value.schema}
@@ -91,9 +91,9 @@ def record_id(records: RecordFrame) -> str:
 
 
 def with_refused(records: RecordFrame, refused: Sequence[Refused], title: str) -> RecordFrame:
-    """Return the rejected records, with those that a sink has refused as such.
+    """Return the rejected records, including those that the sink refused.
 
-    For each that was refused a record of its id is one; equal ones take turns.
+    For each refusal, one record with its id is rejected; equal records share an id.
     """
     if not refused:
         return records
@@ -103,7 +103,7 @@ def with_refused(records: RecordFrame, refused: Sequence[Refused], title: str) -
     before = frame.where(f"{_ERROR} IS NOT NULL").drop(RECORD_ID)
     alive = frame.where(f"{_ERROR} IS NULL AND {_DROPPED} IS NULL")
     reasons = F.broadcast(_reasons(frame, refused))
-    # Two equal records have two places in the list of what was said of their id.
+    # Two equal records have two entries in the list of reasons of their id.
     turn = f"row_number() OVER (PARTITION BY {RECORD_ID} ORDER BY {RECORD_ID})"
     found = alive.join(reasons, RECORD_ID).selectExpr("*", f"{turn} AS __turn")
     found = found.where(f"__turn <= size({_REASONS})")
@@ -126,7 +126,7 @@ def _reasons(frame: DataFrame, refused: Sequence[Refused]) -> DataFrame:
 
 
 def _whole(records: RecordFrame) -> RecordFrame:
-    """Return the same records with the columns that sinks get, each by its name."""
+    """Return the same records with the columns that sinks get, under their names."""
     shape = records.shape
     frame = records.frame.selectExpr(
         *records.columns(),
@@ -155,7 +155,7 @@ def _part(column: str, part: ValueExpr) -> ValueExpr:
 
 
 def _hashed(column: str, schema: Schema) -> str:
-    """Return SQL that Spark can hash: it hashes neither maps nor variants."""
+    """Return SQL that Spark can hash; it cannot hash maps and variants."""
     return json_sql(column, schema) if has_variant(schema) or _has_map(schema) else column
 
 

@@ -1,4 +1,4 @@
-"""Letters that were exported and repaired by hand: what the lines of their file say."""
+"""Parses the file of dead letters that were exported and repaired by hand."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ REPAIRS = Schema.struct(
     dict.fromkeys(("id", "new_key", "new_value", "new_text"), _TEXT)
     | {"new_headers": HEADERS.replaced(optional=True)}
 )
-"""What a line says of a letter, null where it says nothing: the key and the value as the JSON
-that stands there, ``new_text`` the value as a text, and headers."""
+"""The contents of a line, null if missing: the key and the value as the original JSON text,
+``new_text`` the value as a text, and headers."""
 _MOST_BYTES = 16 * 2**20
 _COMPRESSED = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst")
-"""Files that Spark alone reads."""
+"""Suffixes of files that only Spark reads."""
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def few_repairs(file: Path) -> pa.Table | None:
-    """Read a file of lines that fits into memory: ``REPAIRS``; None for what Spark has to read.
+    """Read a file that fits into memory as ``REPAIRS``; return None if Spark must read it.
 
-    Raises ConfigError when a line is not JSON, or two name one letter.
+    Raises ConfigError if a line is not JSON, or if two lines have the same id.
     """
     if not file.is_file() or file.suffix in _COMPRESSED or file.stat().st_size > _MOST_BYTES:
         return None
@@ -47,9 +47,9 @@ def few_repairs(file: Path) -> pa.Table | None:
 
 
 def repairs_frame(spark: SparkSession, file: Path) -> DataFrame:
-    """Read a file of lines of any size: ``REPAIRS``.
+    """Read a file of any size as ``REPAIRS``.
 
-    Raises ConfigError when a line is not JSON, or two name one letter.
+    Raises ConfigError if a line is not JSON, or if two lines have the same id.
     """
 
     def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,9 +67,9 @@ def repairs_frame(spark: SparkSession, file: Path) -> DataFrame:
 def _check(lines: int, named: int, different: int) -> None:
     if named < lines:
         problem = f"{lines - named} of {lines} lines are not JSON objects with an id."
-        raise ConfigError(problem, field="--records", fix="Repair them; keep each line's id.")
+        raise ConfigError(problem, field="--records", fix="Fix these lines; keep their ids.")
     if different < named:
-        problem = f"{named - different} lines name a letter that another line names."
+        problem = f"{named - different} lines have the same id as another line."
         raise ConfigError(problem, field="--records", fix="Keep one line for each letter.")
 
 
@@ -79,7 +79,7 @@ def _parsed(lines: Iterable[str]) -> pa.RecordBatch:
 
 
 def _repair(line: str) -> dict[str, Any]:
-    """Return what a line says; nothing, not even an id, where it is no JSON object."""
+    """Return the contents of a line; an empty dict if the line is not a JSON object."""
     try:
         found = _members(line)
     except (ValueError, RecursionError):
@@ -95,10 +95,10 @@ def _repair(line: str) -> dict[str, Any]:
 
 
 def _members(line: str) -> dict[str, tuple[Any, str]]:
-    """Return the members of an object: the value of each, and the JSON that stands there.
+    """Return the members of an object, each with its value and its original JSON text.
 
-    To write the value again would change the digits of numbers. Raises ValueError where the
-    line is not one object.
+    Serializing the value again would change the digits of numbers. Raises ValueError if the
+    line is not exactly one object.
     """
     pairs: list[tuple[str, tuple[Any, str]]] = []
     at = _past("{", line, 0)
@@ -116,7 +116,7 @@ def _members(line: str) -> dict[str, tuple[Any, str]]:
 
 
 def _past(sign: str, line: str, at: int) -> int:
-    """Return where the text goes on behind a sign and the space around it."""
+    """Return the offset after a sign and the whitespace around it."""
     at = _behind_space(line, at)
     if not line.startswith(sign, at):
         raise ValueError
@@ -125,7 +125,7 @@ def _past(sign: str, line: str, at: int) -> int:
 
 def _behind_space(line: str, at: int) -> int:
     found = _SPACE.match(line, at)
-    assert found is not None  # it matches nothing, too
+    assert found is not None  # the pattern also matches the empty string
     return found.end()
 
 
@@ -158,7 +158,7 @@ def _header(found: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _text(value: Any, json_text: str) -> str | None:
-    """Return a text as it is, and what is none as its JSON."""
+    """Return a string as it is, null as None, and any other value as its JSON."""
     if not isinstance(value, str):
         return None if value is None else json_text
     return value.encode(errors="replace").decode()  # half of a surrogate pair is not UTF-8

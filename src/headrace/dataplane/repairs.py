@@ -1,4 +1,4 @@
-"""Keeps the records that a repair sends to a sink until it has them, and reads them."""
+"""Stores the records that a repair sends to a sink until their delivery, and reads them."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _CLAIM = "claim.json"
 class Repairs:
     """The repairs of one connector: numbered folders, each with the records for one sink.
 
-    Guarantee 2: a repair is there as a whole, once its claim is; a batch that runs again reads
-    the same records, whatever the source has by then. It is deleted when its batch is finished.
+    Guarantee 2: a repair is complete once its claim file exists; a retried batch reads the same
+    records, even if the source has changed. A repair is deleted when its batch is finished.
     """
 
     folder: Location
 
     @classmethod
     def of(cls, connector: str, topics_dir: Location) -> Repairs:
-        """Return those of a connector."""
+        """Return the repairs of a connector."""
         return cls(topics_dir / _FOLDER / connector)
 
     def stage(self, resending: Resending, *, after: int, topic: str, sink: str) -> int:
-        """Keep the records of a repair; return how many. One process does at a time.
+        """Store the records of a repair; return how many. Only one process at a time.
 
         Args:
             resending: The records.
-            after: The number of the newest repair that was finished; -1 for none.
-            topic: What the records are sent with.
-            sink: What marks call the sink that they go to.
+            after: The number of the newest finished repair; -1 for none.
+            topic: The topic of the records.
+            sink: The name in marks of the sink that gets the records.
         """
         number = max([after, *self.numbers()]) + 1
         place = self.folder / str(number)
-        place.delete_folder()  # of a command that was killed
+        place.delete_folder()  # left by a command that was killed
         value, key = resending.value_schema, resending.key_schema
         rows = with_texts(resending.frame, value, key)
         rows.write.parquet((place / "rows").spark_path)
@@ -66,36 +66,36 @@ class Repairs:
         return count
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the repairs that are kept, the oldest first."""
+        """Return the numbers of the stored repairs, the oldest first."""
         if not self.folder.exists():
             return []
         found = (each for each in self.folder.list() if each.name.isdecimal())
         return sorted(int(each.name) for each in found if (each.location / _CLAIM).exists())
 
     def claim(self, number: int) -> dict[str, Any]:
-        """Return what a repair says of its records. Raises StateError if it is not there."""
+        """Return the claim of a repair. Raises StateError if the repair does not exist."""
         file = self.folder / str(number) / _CLAIM
         if not file.exists():
-            problem = f"The records of repair {number} are not in {self.folder} any more."
+            problem = f"The records of repair {number} are missing in {self.folder}."
             raise StateError(problem, fix="Give up the batch of task -1, and verify again.")
         claim: dict[str, Any] = json.loads(file.read_text())
         return claim
 
     def rows(self, number: int) -> Location:
-        """Return where the records of a repair are."""
+        """Return the folder with the records of a repair."""
         return self.folder / str(number) / "rows"
 
     def delete(self, until: int) -> None:
-        """Delete the repairs up to a number, which are finished."""
+        """Delete the repairs up to and including a number."""
         for number in self.numbers():
             if number <= until:
                 (self.folder / str(number)).delete_folder()
 
 
 class RepairReader:
-    """Reads the repairs of a connector, one at a time: a source of the batch loop.
+    """Reads the repairs of a connector, one at a time, as a source of the batch loop.
 
-    The position is ``{"repairs": connector} -> {"repair": n}``, the newest that was sent.
+    The position is ``{"repairs": connector} -> {"repair": n}``, the newest sent repair.
     """
 
     PARTITION = "repairs"
@@ -105,11 +105,11 @@ class RepairReader:
         self._partition = {self.PARTITION: connector}
 
     def has_more(self, position: Position) -> bool:
-        """Return whether there is one behind a position."""
+        """Return whether there is a repair after a position."""
         return self.latest(position, ReadLimit()) != position
 
     def number(self, position: Position) -> int:
-        """Return the number of the newest repair that was sent; -1 for none."""
+        """Return the number of the newest sent repair; -1 for none."""
         offset = position.offset(self._partition)
         return -1 if offset is None else int(offset["repair"])
 
@@ -123,7 +123,7 @@ class RepairReader:
         return Lag()
 
     def ended(self, position: Position) -> bool:
-        """See SourceReader; what was kept before is all."""
+        """See SourceReader; only repairs that are already stored are sent."""
         return True
 
     def acknowledge(self, position: Position) -> None:

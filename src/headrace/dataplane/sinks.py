@@ -1,4 +1,4 @@
-"""Runs sinks of every gear as frame sinks, and finds the records that their targets refuse."""
+"""Adapts batch and record sinks to frame sinks, and finds records that targets refuse."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class SinkFront(FrameSink):
-    """Stands before another sink, and says of itself what the class of that one says."""
+    """Wraps another sink and has the class attributes of that sink."""
 
     def __init__(self, inner: FrameSink | BatchSink | RecordSink) -> None:
         self._inner = inner
@@ -61,14 +61,14 @@ class SinkFront(FrameSink):
 
 
 def sink_title(sink: FrameSink | BatchSink | RecordSink) -> str:
-    """Return the name of the sink's class, as dead letters have it."""
+    """Return the name of the sink's class, as used in dead letters."""
     return sink.title if isinstance(sink, SinkFront) else class_name(type(sink))
 
 
 def put_records(sink: RecordSink, records: Sequence[Record]) -> dict[int, Exception]:
-    """Put records, and return what the target says of those that it refuses, by number.
+    """Put records, and return the errors of the records that the target refuses, by number.
 
-    All others are durable. Any other error of the sink is raised.
+    All other records are durable. Other errors of the sink are raised.
     """
     try:
         sink.put(records)
@@ -89,9 +89,9 @@ def put_records(sink: RecordSink, records: Sequence[Record]) -> dict[int, Except
 
 
 class Spool:
-    """The rows of a Spark partition, which Spark gives once, to be given again.
+    """Stores the rows of a Spark partition, which Spark provides once, to read them again.
 
-    They are kept in a file of the executor's, for as long as the context lasts.
+    A file on the executor contains the rows while the context is open.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -116,7 +116,7 @@ class Spool:
             yield batch
 
     def finish(self) -> int:
-        """Keep what ``first`` has not come to; return how many rows there are."""
+        """Store the rows that ``first`` has not read yet; return how many rows there are."""
         for _ in self.first():
             pass
         self._writer.close()
@@ -125,7 +125,7 @@ class Spool:
     def rows(
         self, start: int, end: int, without: Mapping[int, object]
     ) -> Iterator[pa.RecordBatch]:
-        """Give rows again, without some."""
+        """Yield a range of rows again, except those in ``without``."""
         holes = sorted(n for n in without if start <= n < end)
         with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
             at = 0
@@ -146,23 +146,23 @@ _Done = TypeVar("_Done")
 
 
 class KeptRows(Protocol[_Rows_co]):
-    """Rows that can be given again, numbered from 0."""
+    """Rows that can be read again, numbered from 0."""
 
     def first(self) -> _Rows_co:
-        """Give all of them; called first."""
+        """Return all rows; called first."""
 
     def finish(self) -> int:
-        """Return how many there are; called next."""
+        """Return how many rows there are; called next."""
 
     def rows(self, start: int, end: int, without: Mapping[int, object]) -> _Rows_co:
-        """Give those from ``start`` to before ``end`` again, without some."""
+        """Return the rows from ``start`` to before ``end``, except those in ``without``."""
 
 
 class PartBisection(Generic[_Rows, _Done]):
     """Writes one part without the rows that the target refuses.
 
-    Every attempt is a part of its own, and only the last one counts: the sink's transaction
-    never learns of the others.
+    Every attempt writes a separate part, and only the last one counts: the sink's transaction
+    does not include the others.
     """
 
     def __init__(
@@ -171,21 +171,21 @@ class PartBisection(Generic[_Rows, _Done]):
         spool: KeptRows[_Rows],
         write: Callable[[_Rows], _Done],
     ) -> None:
-        """Write by calling ``write`` with the rows of an attempt; it returns its message."""
+        """Write with ``write``, which gets the rows of an attempt and returns its message."""
         self._sink, self._spool, self._write = sink, spool, write
         self.refused: dict[int, Exception] = {}
 
     def run(self) -> _Done:
-        """Return the message of the part; then ``refused`` has what it is without."""
+        """Return the message of the part; afterwards ``refused`` has the omitted rows."""
         done = self._attempt(self._spool.first())
         rows = self._spool.finish()
         while isinstance(done, Exception):
             if len(self.refused) == rows:
-                raise done  # not even a part without rows is taken
+                raise done  # the sink rejects even a part without rows
             known = len(self.refused)
             self._halve(0, rows, done)
             if len(self.refused) == known:
-                # Each half by itself is good: they refuse each other, as equal keys do.
+                # Each half alone is accepted: the rows conflict, for example by equal keys.
                 last = self._first_refused(rows)
                 self.refused[last] = done
             done = self._part(0, rows)
@@ -203,7 +203,7 @@ class PartBisection(Generic[_Rows, _Done]):
         return self._attempt(self._spool.rows(start, end, self.refused))
 
     def _halve(self, start: int, end: int, error: Exception) -> None:
-        """Find refused rows in a range whose part was refused."""
+        """Find the refused rows in a range whose part was refused."""
         good = [n for n in range(start, end) if n not in self.refused]
         if isinstance(error, RejectedError):
             found = _checked(error, len(good))
@@ -219,7 +219,7 @@ class PartBisection(Generic[_Rows, _Done]):
                 self._halve(low, high, done)
 
     def _first_refused(self, rows: int) -> int:
-        """Return the first row that is refused after those before it."""
+        """Return the first row that is refused together with the rows before it."""
         low, high = 0, rows
         while high - low > 1:
             middle = (low + high) // 2
@@ -231,7 +231,7 @@ class PartBisection(Generic[_Rows, _Done]):
 
 
 def _is_refusal(sink: SinkTask, error: Exception) -> bool:
-    """Return whether an error is about records; an outage never is."""
+    """Return whether the error is a refusal of records, not an outage."""
     return not isinstance(error, RetriableError) and isinstance(
         error, (RejectedError, *sink.rejects)
     )
@@ -239,21 +239,21 @@ def _is_refusal(sink: SinkTask, error: Exception) -> bool:
 
 def _checked(error: RejectedError, count: int) -> dict[int, Exception]:
     if not error.rows or not all(0 <= row < count for row in error.rows):
-        problem = f"A sink rejects the rows {sorted(error.rows)} of {count}."
+        problem = f"A sink rejected the rows {sorted(error.rows)} of {count} records."
         raise SinkError(
             problem,
-            fix="RejectedError counts the records of the call, from 0.",
+            fix="Number the rows of a RejectedError from 0, within the call's records.",
         ) from error
     return dict(error.rows)
 
 
 _NUMBER = "__headrace_number"
 _PARTITION_BITS = 33
-"""The lower bits of monotonically_increasing_id count the rows of a partition."""
+"""How many lower bits of monotonically_increasing_id count the rows of a partition."""
 
 
 class FrameGear(SinkFront):
-    """A frame sink with ``rejects``, as one that verifies."""
+    """Adapts a frame sink with ``rejects`` to one that verifies."""
 
     def __init__(self, sink: FrameSink) -> None:
         super().__init__(sink)
@@ -288,7 +288,7 @@ class FrameGear(SinkFront):
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         if RECORD_ID not in frame.columns:  # nothing is tolerated
             return self._sink.write(frame, batch)
-        # Each attempt would compute the records again, and count them again.
+        # Cached, since each attempt would recompute and recount the records.
         cached = frame.selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").persist()
         try:
             rows = _FrameRows.of(cached)
@@ -305,7 +305,7 @@ class FrameGear(SinkFront):
 
 
 class _Attempts:
-    """Writes parts of a batch, of which only the last one is to stay."""
+    """Writes parts of a batch and keeps only the last one."""
 
     def __init__(self, sink: FrameSink, batch: SinkBatch) -> None:
         self._sink, self._batch = sink, batch
@@ -316,8 +316,8 @@ class _Attempts:
         try:
             self._last = self._sink.write(frame, self._batch)
         except RejectedError as error:
-            problem = "A frame sink has named the rows that it refuses by their numbers."
-            fix = "Rows of a frame have none: raise an error that is in `rejects`."
+            problem = "A frame sink raised RejectedError, but rows of a frame have no numbers."
+            fix = "Raise an error that is in `rejects`."
             raise SinkError(problem, fix=fix) from error
         return self._last
 
@@ -329,12 +329,12 @@ class _Attempts:
 
 @dataclass(frozen=True)
 class _FrameRows:
-    """The rows of a frame that is kept, numbered from 0."""
+    """The rows of a cached frame, numbered from 0."""
 
     frame: DataFrame
     partitions: Sequence[int]
     ends: Sequence[int]
-    """For each of ``partitions``, how many rows there are up to its end."""
+    """For each of ``partitions``, the number of rows up to its end."""
 
     @classmethod
     def of(cls, frame: DataFrame) -> _FrameRows:
@@ -359,7 +359,7 @@ class _FrameRows:
         return self._where(f"{_NUMBER} BETWEEN {low} AND {high}{rest}")
 
     def refused(self, errors: Mapping[int, Exception]) -> list[Refused]:
-        """Return the rows that are refused by the ids of their records."""
+        """Return the refused rows with the ids of their records."""
         if not errors:
             return []
         by_number = {self._number(n): error for n, error in errors.items()}
@@ -378,7 +378,7 @@ class _FrameRows:
 
 @dataclass(frozen=True)
 class _Staged:
-    """What is staged without the records that were refused."""
+    """A staged write without the refused records."""
 
     write: StagedWrite
     found: Sequence[Refused]
@@ -413,13 +413,13 @@ def as_frame_sink(sink: FrameSink | BatchSink | RecordSink) -> FrameSink:
         return _BatchGear(sink)
     if isinstance(sink, RecordSink):
         return _RecordGear(sink)
-    # One that verifies finds out by itself what its target refuses.
+    # A sink that verifies finds refused records itself.
     return FrameGear(sink) if sink.rejects and not sink.verifies else sink
 
 
 @dataclass(frozen=True)
 class _Put:
-    """What the executors have put into a target: records cannot be taken back from there."""
+    """Records that the executors have put into a target; they cannot be undone."""
 
     rows: int
     found: Sequence[Refused]
@@ -431,12 +431,12 @@ class _Put:
         """Nothing is left to do: ``flush`` returned on the executors."""
 
     def abort(self) -> None:
-        """Nothing can be done: the gear delivers at least once."""
+        """Nothing can be undone: record sinks deliver at least once."""
 
 
 @dataclass(frozen=True)
 class _StagedParts(_Put):
-    """What the executors staged through a batch sink."""
+    """The parts that the executors staged through a batch sink."""
 
     sink: BatchSink
     batch: SinkBatch
@@ -454,7 +454,7 @@ class _StagedParts(_Put):
 def _run_parts(
     frame: DataFrame, run: Any
 ) -> tuple[int, list[Refused], list[dict[str, object]]]:
-    """Return how many rows the parts have written, what they refused, and their messages."""
+    """Return the number of written rows, the refused records, and the parts' messages."""
     parts = map_in_arrow(frame, run, _MESSAGE).collect()
     refused = [Refused(*each) for part in parts for each in json.loads(part.refused)]
     messages = [json.loads(part.message) for part in parts]
@@ -505,7 +505,7 @@ class _BatchGear(SinkFront):
             try:
                 self._sink.abort([], batch)
             except Exception:
-                log.warning("staged parts of a failed batch are not removed", exc_info=True)
+                log.warning("cannot remove the staged parts of a failed batch", exc_info=True)
             raise
         return _StagedParts(written, refused, self._sink, batch, messages)
 
@@ -557,7 +557,7 @@ class _Part:
 class _RecordGear(SinkFront):
     def __init__(self, sink: RecordSink) -> None:
         super().__init__(sink)
-        self.takes_many_topics = True  # type: ignore[misc]  # each record tells its own
+        self.takes_many_topics = True  # type: ignore[misc]  # each record has its topic
         self.verifies = bool(sink.rejects)  # type: ignore[misc]
         self._sink = sink
 
@@ -592,5 +592,5 @@ class _RecordGear(SinkFront):
 
 
 def _sorted(frame: DataFrame, *, ordered: bool) -> DataFrame:
-    """Return the frame as one partition in the records' order, for a sink that needs it."""
+    """Return the frame, as one partition in the records' order if the sink needs it."""
     return frame.repartition(1).sortWithinPartitions("position") if ordered else frame

@@ -1,4 +1,4 @@
-"""The gears of a source, each as a reader of frames between two positions."""
+"""Readers of frames between two positions, one for each kind of source."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ log = structlog.get_logger(__name__)
 
 
 SPLIT_RETRIES = 5
-"""How often a split is read again before its batch is; after 0.3, 0.6, 1.2, 2.4 and 4.8 s."""
+"""Retries of a split before its batch is retried; after 0.3, 0.6, 1.2, 2.4 and 4.8 s."""
 _LONGEST = timedelta(seconds=30)
-"""A system that asks for more is waited for by the task, which holds no core meanwhile."""
+"""The longest wait of a split; for longer waits the task retries, without blocking a core."""
 
 _Rows = TypeVar("_Rows")
 _Source = TypeVar("_Source", SplitSource, StreamSplitSource)
@@ -78,17 +78,17 @@ def read_patiently(
     retried: Callable[[int], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[_Rows]:
-    """Read a split, and again when it raises RetriableError before its first rows.
+    """Read a split; retry if it raises RetriableError before its first rows.
 
-    Guarantee 2: rows that were given stay given, and a second reading may cut and order them
-    otherwise. So later errors are left to the batch, of which nothing is visible yet.
+    Guarantee 2: yielded rows cannot be taken back, and a second read may divide and order the
+    rows differently. So later errors fail the batch, of which nothing is visible yet.
 
     Args:
-        read: The source's.
-        split: What to read.
-        backoff: How long to wait, and when to give up.
-        retried: Called with 1 before each new reading.
-        sleep: Waits for so many seconds.
+        read: The source's read function.
+        split: The split.
+        backoff: How long to wait, and when to stop.
+        retried: Called with 1 before each retry.
+        sleep: Waits for a number of seconds.
     """
     began = time.monotonic()
     for failures in count(1):
@@ -103,12 +103,12 @@ def read_patiently(
             is_last = failures > SPLIT_RETRIES or wait > _LONGEST or backoff.expired(lasted)
             if yielded or is_last:
                 raise
-        except (HeadraceError, MemoryError, OSError):  # these say what they are
+        except (HeadraceError, MemoryError, OSError):  # already specific
             raise
         except Exception as error:
             what, _, _ = str(error).partition("\n")
             problem = f"The source failed at {split}: {type(error).__name__}: {what}"
-            raise SourceError(problem, fix="Its whole trace is in the log.") from error
+            raise SourceError(problem, fix="See the log for the full traceback.") from error
         else:
             return
         retried(1)
@@ -116,7 +116,7 @@ def read_patiently(
 
 
 class SplitRetries:
-    """Lets executors read splits again, and counts over all of them how often."""
+    """Lets executors retry splits, and counts the retries of all executors."""
 
     def __init__(self, timeout: timedelta | None) -> None:
         self._timeout = timeout
@@ -126,18 +126,18 @@ class SplitRetries:
     def patient(
         self, spark: SparkSession, read: Callable[[Any], Iterator[_Rows]]
     ) -> Callable[[Any], Iterator[_Rows]]:
-        """Return ``read`` with patience, for executors."""
+        """Return ``read`` with retries, for executors."""
         if self._counter is None:
             self._counter = spark.sparkContext.accumulator(0)
         counter, timeout = self._counter, self._timeout
         return lambda split: read_patiently(read, split, Backoff(timeout=timeout), counter.add)
 
     def log(self) -> None:
-        """Log how many there were since the last call, if any. Called after each batch."""
+        """Log the number of retries since the last call, if any. Called after each batch."""
         total = self._counter.value if self._counter is not None else 0
         if total > self._logged:
             retries = total - self._logged
-            log.warning("splits were read again as their system was busy", retries=retries)
+            log.warning("splits were retried after temporary errors", retries=retries)
         self._logged = total
 
 
@@ -146,16 +146,16 @@ class SourceFrame:
     """The records of one range.
 
     Args:
-        frame: Record columns; None when the range is empty, or has many streams.
-        packed: The rows of streams whose schemas only reading them tells.
+        frame: Record columns; None if the range is empty or has many streams.
+        packed: The rows of streams whose schemas are known only after reading.
         streams: The rows of streams whose schemas are known.
-        size_bytes: Size of the input; 0 when unknown.
-        rows: How many records there are, when the source knows without reading them.
-        topic: The topic that the records came with; None for the task's own.
-        only_sink: What marks call the one sink that they go to; None for all.
-        arrow: The same records as Arrow, where executors read them in Python.
-        reader: What reads them, and why, for a person who looks at a preview.
-        require_unchanged: Looks again at the range; see ``FrameSource``.
+        size_bytes: Size of the input; 0 if unknown.
+        rows: How many records there are, if the source knows without reading them.
+        topic: The topic of the records; None for the task's own.
+        only_sink: The name in marks of the only sink that gets the records; None for all sinks.
+        arrow: The same records as Arrow, if executors read them in Python.
+        reader: The reader and the reason for its choice, shown in previews.
+        require_unchanged: Checks that the range has not changed; see ``FrameSource``.
     """
 
     frame: DataFrame | None
@@ -170,12 +170,12 @@ class SourceFrame:
     require_unchanged: Callable[[], None] = lambda: None
 
     def to_pack(self) -> PackedRows | None:
-        """Return what a topic of many streams takes; None of a range of one, or of none."""
+        """Return the rows for a topic of many streams; None for at most one stream."""
         return packed_streams(self.streams) if self.streams else self.packed
 
 
 class SourceReader(Protocol):
-    """A source as the loop and the flow use it."""
+    """The interface of sources for the batch loop and the flow."""
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         """See ReplayableSource."""
@@ -190,14 +190,14 @@ class SourceReader(Protocol):
         """See ReplayableSource."""
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
-        """Return the frame of the range; no job runs."""
+        """Return the frame of the range. Runs no job."""
 
 
 class FrameReader:
-    """A frame source."""
+    """Reads a frame source."""
 
     def __init__(self, source: FrameSource, *, strict: bool = False) -> None:
-        """Read from ``source``; ``strict`` when its first bad record ends the task."""
+        """Read from ``source``; ``strict`` if the first bad record fails the task."""
         self._source = source
         self._strict = strict
         self._is_strict_frame = False
@@ -211,7 +211,7 @@ class FrameReader:
         try:
             return self._read(spark, start, end)
         except Exception:
-            # Whatever it was, the way on from a range that has changed is to plan it again.
+            # Whatever the error was, a changed range must be planned again.
             self._source.require_unchanged(start, end)
             raise
 
@@ -239,7 +239,7 @@ class FrameReader:
         )
 
     def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
-        """Raise ToleranceExceededError if a strict job failed for a bad record."""
+        """Raise ToleranceExceededError if a strict job failed because of a bad record."""
         if not self._is_strict_frame:
             return
         frame = self._source.read(spark, start, end)
@@ -251,7 +251,7 @@ class FrameReader:
 
 
 class StreamFrameReader:
-    """A source of many streams whose schemas it knows."""
+    """Reads a source of many streams with known schemas."""
 
     def __init__(self, source: StreamFrameSource) -> None:
         self._source = source
@@ -265,9 +265,9 @@ class StreamFrameReader:
         given = self._source.streams(spark, start, end)
         twice = [name for name, times in Counter(s.stream for s in given).items() if times > 1]
         if twice:
-            # Guarantee 2: one mark would stand for the rows of both.
-            problem = f"The source gives the stream {twice[0]} more than once in a range."
-            raise SourceError(problem, fix="Its author has to put the rows together.")
+            # Guarantee 2: both would have the same mark.
+            problem = f"The source returned the stream {twice[0]} more than once in a range."
+            raise SourceError(problem, fix="The source plugin must combine the rows.")
         full = [s for s in given if not isinstance(s.rows, ArrowParts) or s.rows.parts]
         size = self._source.size_bytes(start, end) or 0
         return SourceFrame(None, streams=full, size_bytes=size)
@@ -279,14 +279,14 @@ def frame_of_rows(spark: SparkSession, rows: ArrowParts | DataFrame) -> DataFram
 
 
 def frame_of_parts(spark: SparkSession, arrow: ArrowParts) -> DataFrame:
-    """Return the rows of Arrow parts as records; those that are not rows have an error.
+    """Return the rows of Arrow parts as records; records that are not rows have an error.
 
-    Variants are JSON texts in parts.
+    Arrow parts contain variants as JSON texts.
     """
     is_row = arrow.schema.type is Type.STRUCT
     rows_of = arrow.schema if is_row else Schema.struct({"value": arrow.schema})
     schema, read, plugin = to_arrow(rows_of), arrow.read, arrow.plugin
-    # A value that could not be read has no fields, not even those that are never null.
+    # A value that could not be read lacks all fields, including the required ones.
     fields = {field.name: field.schema.replaced(optional=True) for field in rows_of.fields}
     columns = T.StructType.fromJson(to_spark_json(Schema.struct(fields)))
     value = T.StructField("value", columns, False, declaration(arrow.schema))  # noqa: FBT003
@@ -321,10 +321,12 @@ def _records(rows: pa.RecordBatch, errors: pa.Array, *, is_row: bool) -> pa.Reco
 
 @dataclass(frozen=True, slots=True)
 class _PartCopy:
-    """How many rows a part has, and how many that were rejected; what was written.
+    """The result of one part: its row counts and the result of the write.
 
     Args:
-        first: Why the first of those was rejected, as JSON.
+        rows: How many rows were read and not rejected.
+        written: The writer's result.
+        first: The cause of the first rejection, as JSON.
     """
 
     rows: int
@@ -336,15 +338,15 @@ class _PartCopy:
 def copy_straight(
     spark: SparkSession, arrow: ArrowParts, schema: Schema, to: ArrowWrite, *, tolerant: bool
 ) -> tuple[Counts, list[str]]:
-    """Write the rows of all parts past the JVM.
+    """Write the rows of all parts, bypassing the JVM.
 
-    Where both sides have a format in common its bytes are handed over as they are, and what
-    counts is what the writers say.
+    If both sides share a raw format, its bytes are copied unchanged, and the writers count the
+    rows.
 
-    Returns what the readers counted, and what ``to`` has written, in the order of the parts:
-    only the attempts whose results arrive here count.
+    Returns the counts, and the results of ``to`` in the order of the parts. Only the attempts
+    whose results arrive here count.
 
-    Raises ToleranceExceededError: a row is rejected, and none is tolerated.
+    Raises ToleranceExceededError: a row is rejected, and no errors are tolerated.
     """
     shared = next((name for name in arrow.raw if name in to.raw), None)
     if shared is None:
@@ -405,7 +407,7 @@ def _raw_copy(
 
 
 class _RetryingReader(Generic[_Source]):
-    """What the two readers of splits share."""
+    """The common base of the two readers of splits."""
 
     def __init__(self, source: _Source, *, retry_timeout: timedelta | None = None) -> None:
         self._source: _Source = source
@@ -421,7 +423,7 @@ class _RetryingReader(Generic[_Source]):
 
 
 class SplitReader(_RetryingReader[SplitSource]):
-    """A split source: one Spark partition reads one split."""
+    """Reads a split source: one Spark partition per split."""
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         source, schema = self._source, self._source.schema()
@@ -438,7 +440,7 @@ class SplitReader(_RetryingReader[SplitSource]):
 
 
 class StreamReader(_RetryingReader[StreamSplitSource]):
-    """A split source with many streams; its rows travel packed."""
+    """Reads a split source with many streams, as packed rows."""
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         read = self._retries.patient(spark, self._source.read)
@@ -448,10 +450,10 @@ class StreamReader(_RetryingReader[StreamSplitSource]):
 
 
 class TopicSource:
-    """A topic, as the source of a sink's task."""
+    """Reads a topic, as the source of a sink's task."""
 
     def __init__(self, reader: TopicReader, *, ordered: bool) -> None:
-        """Read through ``reader``; give ``position`` when a sink needs an order."""
+        """Read through ``reader``; ``ordered`` adds ``position`` for sinks that need it."""
         self._reader = reader
         self._ordered = ordered
         self._files: list[Location] = []
@@ -460,7 +462,7 @@ class TopicSource:
         self.acknowledge = reader.acknowledge
 
     def ended(self, position: Position) -> bool:
-        """See SourceTask; what feeds a topic is known to the worker alone."""
+        """See SourceTask; only the worker knows whether a topic gets more records."""
         return False
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
@@ -490,8 +492,8 @@ class TopicSource:
     def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
         """Raise RetriableError if files of the range were deleted while they were read.
 
-        Their rows are in other files by now. The upkeep of a topic knows of the readers of
-        its own store only. Raises DataLostError where retention has removed the rows.
+        Their rows are in other files now. A topic's upkeep knows only the readers of its own
+        store. Raises DataLostError if retention has removed the rows.
         """
         if all(path.exists() for path in self._files):
             return

@@ -1,4 +1,4 @@
-"""The streams of a batch: as they came, with the chain laid over them, and to be delivered."""
+"""The streams of a batch: as read, after the chain, and for delivery."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class StreamFrame:
 
     Args:
         application: Names the task and the stream in marks.
-        rows: How many there are, where the source knows.
-        only_sink: What marks call the one sink that they go to; None for all.
-        part: Which of the stream's parts in this batch they are, from 0, see TransformBatch.
-        arrow: The same records as Arrow, if they are to be had so.
+        rows: How many records there are, if the source knows.
+        only_sink: The name in marks of the only sink that gets the records; None for all sinks.
+        part: The number of the stream's part in this batch, from 0, see TransformBatch.
+        arrow: The same records as Arrow, after the chain, if available.
         continues: See SinkBatch.
     """
 
@@ -39,15 +39,15 @@ class StreamFrame:
 
 @dataclass(frozen=True)
 class TransformedStream:
-    """The records of one stream with the chain laid over them.
+    """The records of one stream after the chain.
 
-    Where the chain has code it runs once, for all sinks, for what is counted beforehand and
-    for the dead letters: it need not give the same twice. Its records are then cached.
+    A chain with code may return different results on a second run. So its records are cached,
+    and it runs once for all sinks, for the counts beforehand and for the dead letters.
 
     Args:
         source: The records as they came.
-        topic: Their one topic; None where it depends on the data.
-        cache: The records after the chain, where Spark caches them.
+        topic: The topic of all records; None if it depends on the data.
+        cache: The records after the chain, if Spark caches them.
     """
 
     stream: StreamFrame
@@ -60,14 +60,14 @@ class TransformedStream:
 
 @dataclass(frozen=True)
 class Delivery:
-    """A stream that is to be delivered.
+    """A stream ready for delivery.
 
     Args:
         parts: The sinks' parts.
-        stage: Stages one of them.
-        rows: How many records there are, where that is known.
-        cache: What Spark caches of them.
-        is_few: Whether they are few, and written already.
+        stage: Stages one part.
+        rows: How many records there are, if known.
+        cache: The cached frame of the records, if any.
+        is_few: Whether the stream has few records, which are already written.
     """
 
     parts: Sequence[SinkPart]
@@ -79,13 +79,13 @@ class Delivery:
 
 @dataclass
 class TopicStream:
-    """Sees to it that the transforms of a task make no one stream of several in its topic.
+    """Checks that a task with transforms does not mix several streams in its topic.
 
-    Only packed rows have their streams apart there, and those have no transforms before them.
+    Only packed rows keep streams separate in a topic, and packed rows cannot have transforms.
 
     Args:
         topic: The topic.
-        memory: Where the stream is remembered that it has rows of; None for in here only.
+        memory: Stores the name of the stream in the topic; None to keep it in memory only.
     """
 
     topic: str
@@ -97,12 +97,12 @@ class TopicStream:
     def of(
         cls, topic: str, sinks: Sequence[FrameSink], memory: SchemaMemory | None
     ) -> TopicStream | None:
-        """Return the same for the sinks of a task; None if none of them is a topic."""
+        """Return the check for a task's sinks; None if none of them is a topic."""
         topics = [sink.topic(topic) for sink in sinks if isinstance(sink, TopicWriter)]
         if not topics:
             return None
         found = cls(topic, memory)
-        # A topic that was deleted has rows of none.
+        # A deleted topic has no rows of any stream.
         if memory is not None and any(each.exists() for each in topics):
             kept = memory.get(found._key)
             found._known |= set() if kept is None else {kept.parameters[_STREAM]}
@@ -110,23 +110,23 @@ class TopicStream:
 
     @property
     def _key(self) -> str:
-        return f"sink *: {self.topic}"  # as of a sink that no one has named
+        return f"sink *: {self.topic}"  # as for a sink, with "*" for all sinks
 
     def require_one(self, streams: Sequence[TransformedStream]) -> None:
-        """Raise ConfigError where a batch with these would make one stream of several."""
+        """Raise ConfigError if the batch would mix several streams in the topic."""
         self._sent = {each.stream.topic for each in streams if each.topic == self.topic}
         if len(both := self._known | self._sent) > 1:
             raise ConfigError(
-                problem=f"The streams {', '.join(sorted(both))} would be one in the topic "
-                f"{self.topic}, as transforms stand before it: rows of one would replace those "
-                "of another that have the same key.",
-                fix="Move the transforms to the connectors that read the topic, or let one of "
-                "them give each stream a topic of its own, such as RegexRouter.",
+                problem=f"The transforms would merge the streams {', '.join(sorted(both))} in "
+                f"the topic {self.topic}: rows of one stream would replace rows of another "
+                "that have the same key.",
+                fix="Move the transforms to the connectors that read the topic, or route each "
+                "stream to a topic of its own, for example with RegexRouter.",
                 field="transforms",
             )
 
     def accept(self) -> None:
-        """Remember the stream of the batch. Called once that is durable."""
+        """Remember the stream of the batch. Called when the batch is durable."""
         for stream in self._sent - self._known:
             self._known.add(stream)
             if self.memory is not None and stream != self.topic:

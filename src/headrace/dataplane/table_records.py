@@ -1,4 +1,4 @@
-"""The rows of tables as records, with the chain laid over them as in a batch."""
+"""Reads the rows of tables as records and applies the chain as in a batch."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from headrace.sdk.table_rows import TableRows
 
 MOST_TOPICS = 1000
 KEPT, FILTERED, REJECTED, NO_VALUE = range(4)
-"""What becomes of a row: the chain lets it through, drops it, rejects it, or has taken its
-value away, which deletes."""
+"""The outcome of a row: the chain keeps it, drops it, rejects it, or sets its value to null,
+which deletes the row."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The rows of one stream as a target should hold them.
+    """The rows of one stream that a target should contain.
 
     Args:
-        read: Reads the source and lays the chain over it. Called again to see what has moved.
-        read_at_once: Does so with the rows of one moment.
-        topic: Where the chain sends them.
-        divided: Whether it sends others of the same stream elsewhere.
+        topic: The topic that the chain sends the rows to.
+        read: Reads the source and applies the chain. Called again to check rows that differed.
+        read_at_once: The same with a consistent snapshot of the rows.
+        divided: Whether the chain sends other rows of the stream to other topics.
     """
 
     stream: str
@@ -47,7 +47,7 @@ class Expected:
 
 
 def table_records(spark: SparkSession, table: TableRows, topic: str) -> RecordFrame:
-    """Return the rows of a table as records. What of them is not a row has an error."""
+    """Return the rows of a table as records. Input that is not a row has an error."""
     found = table.read(spark)
     if isinstance(found, ArrowParts):
         records = frame_of_parts(spark, found)
@@ -67,7 +67,7 @@ def table_records(spark: SparkSession, table: TableRows, topic: str) -> RecordFr
 
 
 def _with_variants(frame: DataFrame, table: TableRows) -> list[str]:
-    """Return the columns of a table, its JSON as a Variant where that is what it stands for."""
+    """Return the columns of a table; parses JSON columns whose schema is a Variant."""
     fields = table.schema.fields if table.schema is not None else ()
     variants = {field.name for field in fields if is_variant(field.schema)}
     texts = {f.name for f in frame.schema.fields if f.dataType.typeName() == "string"}
@@ -81,9 +81,9 @@ def _with_variants(frame: DataFrame, table: TableRows) -> list[str]:
 
 
 def topics_of(spark: SparkSession, records: RecordFrame) -> tuple[list[str], bool]:
-    """Return the topics that records go to, and whether their data decides; a job may run then.
+    """Return the topics of records, and whether they depend on the data (then runs a job).
 
-    Raises ConfigError: there are too many.
+    Raises ConfigError: there are too many topics.
     """
     topic = constant_text(records.frame, records.shape.topic)
     if topic is not None:
@@ -93,12 +93,12 @@ def topics_of(spark: SparkSession, records: RecordFrame) -> tuple[list[str], boo
     found = sorted(row[0] for row in rows.collect() if row[0] is not None)
     if len(found) > MOST_TOPICS:
         problem = f"The transforms send rows to more than {MOST_TOPICS} topics."
-        raise ConfigError(problem, field="transforms", fix="Compare them in parts.")
+        raise ConfigError(problem, field="transforms", fix="Compare the tables in parts.")
     return found, True
 
 
 def fate_sql(records: RecordFrame) -> str:
-    """Return SQL of what becomes of each record: a number, see ``KEPT`` and the others."""
+    """Return SQL of the outcome of each record: a number, see ``KEPT`` and the others."""
     outcome, missing = records.outcome(), records.shape.value.is_null()
     return (
         f"CASE WHEN {outcome['error']} IS NOT NULL THEN {REJECTED} "

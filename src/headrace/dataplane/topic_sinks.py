@@ -1,8 +1,8 @@
-"""Writes batches to topics: frame sinks like any other, for one topic or for many.
+"""Frame sinks that write batches to one topic or to many topics.
 
-Where the records of a batch go to several topics, one job writes them as Parquet, a folder
-for each topic. That costs what writing them to one topic does: the source is read once,
-whatever the number of topics.
+If the records of a batch go to several topics, one job writes them as Parquet, one folder per
+topic. That costs as much as writing to one topic: the source is read once, regardless of the
+number of topics.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import Topic, Topics, packed_row_schema, topic_row_schema
 
 MOST_TOPICS = 1000
-"""More topics in one batch are taken for a mistake, such as a field that identifies rows."""
+"""The limit of topics per batch; more are considered a mistake, such as routing by a key."""
 
 _ATTEMPT = re.compile(r"(\d+)-(\d+)", re.ASCII)
-"""The folder in which one attempt divides its batch: the batch's number and the epoch."""
+"""The name of the folder in which one attempt divides its batch: batch number and epoch."""
 
 
 @dataclass(frozen=True)
 class _Staged:
-    """Files of one batch in the topic's folder that no version names yet."""
+    """Files of one batch in the topic's folder that are not yet part of a version."""
 
     topic: Topic
     mark: Mark
@@ -75,7 +75,7 @@ class TopicWriter(FrameSink):
     ) -> None:
         """Write to ``topic``; call ``appended`` with its name after each append.
 
-        A topic that is not there yet is made with ``retention``.
+        A topic that does not exist is created with ``retention``.
         """
         self._topic = topic
         self._appended = appended
@@ -101,7 +101,7 @@ class TopicWriter(FrameSink):
         stored = topic.prepare(brought, self._retention)
         rows = _topic_rows(frame, has_key=batch.key_schema is not None)
         if stored != brought:
-            # A file with narrower types than the table's cannot always be read as those.
+            # Files with narrower types cannot always be read with the table's types.
             rows = fitted(rows, stored)
         files = stage_parquet(rows, topic.location, batch.mark)
         return self.staged(batch.mark, files, topic)
@@ -117,7 +117,7 @@ class TopicWriter(FrameSink):
         return self._topic.location
 
     def stream_schema(self, stream: str) -> Schema | None:
-        """Return the newest schema of one of the streams that are packed in the topic."""
+        """Return the newest schema of one of the packed streams of the topic."""
         newest = self._topic.history.newest(stream)
         return None if newest is None else newest.value
 
@@ -132,17 +132,17 @@ class TopicWriter(FrameSink):
         """Return files in the attempt's folder as a staged write.
 
         Args:
-            mark: The batch's.
+            mark: The batch's mark.
             files: The files.
-            topic: Where they are; by default in the topic that packed rows go to.
-            schemas: Of packed rows, each stream with each schema that rows of it have.
+            topic: The topic of the files; by default the one for packed rows.
+            schemas: For packed rows, each stream with each schema of its rows.
         """
         rows = sum(file.rows for file in files)
         return _Staged(topic or self._topic, mark, files, rows, self._appended, schemas)
 
 
 class TopicsWriter(TopicWriter):
-    """Appends each batch to the topic that it names, exactly once."""
+    """Appends each batch to its own topic exactly once."""
 
     def __init__(
         self,
@@ -153,8 +153,8 @@ class TopicsWriter(TopicWriter):
     ) -> None:
         """Write to any of ``topics``, packed rows to the task's ``own``.
 
-        ``appended`` is called with the topic's name after each append. Topics that are not
-        there yet are made with ``retention``.
+        ``appended`` is called with the topic's name after each append. Topics that do not
+        exist are created with ``retention``.
         """
         super().__init__(topics.get(own), appended, retention)
         self._topics = topics
@@ -164,12 +164,12 @@ class TopicsWriter(TopicWriter):
         return self._topics.get(name)
 
     def rows(self, frame: DataFrame, batch: SinkBatch) -> DataFrame:
-        """Return records as rows of topics, with the column ``topic``."""
+        """Return records as topic rows with the additional column ``topic``."""
         frame = with_texts(frame, batch.schema, batch.key_schema)
         return _topic_rows(frame, "topic", has_key=batch.key_schema is not None)
 
     def take(self, folder: Location, rows: DataFrame, batch: SinkBatch) -> StagedWrite:
-        """Stage the files of a folder, which hold some of ``rows``, in the batch's topic."""
+        """Stage the files of a folder, which contain some of ``rows``, in the batch's topic."""
         topic, mark, rows = self.topic(batch.topic), batch.mark, rows.drop("topic")
         brought = topic_row_schema(batch.schema, batch.key_schema)
         stored = topic.prepare(brought, self._retention)
@@ -178,10 +178,10 @@ class TopicsWriter(TopicWriter):
             files = stage_parquet(fitted(part, stored), topic.location, mark)
             return self.staged(mark, files, topic)
         to = topic.location / staging_folder(mark)
-        if not to.delete_folder():  # of an attempt that did not commit
-            # Its files would be taken for this attempt's, and their rows be there twice.
+        if not to.delete_folder():  # left by an attempt that did not commit
+            # Its files would be committed with this attempt's, which would duplicate rows.
             raise RetriableError(
-                problem=f"Cannot delete what an older attempt at the batch left in {to}.",
+                problem=f"Cannot delete the files of an older attempt at the batch in {to}.",
                 fix="Make the folder writable for the worker, or delete it.",
             )
         for file in _parquet_files(folder):
@@ -190,7 +190,7 @@ class TopicsWriter(TopicWriter):
 
 
 class ByTopic:
-    """Records staged by topic, for as long as the context lasts.
+    """Stages records by topic while the context is open.
 
     Args:
         frame: Has the column ``topic``, never null.
@@ -204,7 +204,7 @@ class ByTopic:
         self.folders: Mapping[str, Location] = {}
 
     def __enter__(self) -> Self:
-        """Run the job; then ``folders`` has the folder of each topic."""
+        """Run the job; afterwards ``folders`` has the folder of each topic."""
         self._clear_older()
         try:
             writer = self._frame.write.mode("overwrite").partitionBy("topic")
@@ -227,7 +227,7 @@ class ByTopic:
         self._folder.delete_folder()
 
     def _clear_older(self) -> None:
-        """Remove what crashed attempts left; a newer owner's is not touched."""
+        """Remove the folders of crashed attempts, but not those of newer epochs."""
         for entry in self._task.list():
             found = _ATTEMPT.fullmatch(entry.name)
             if found is None:
@@ -257,23 +257,23 @@ def _parquet_files(folder: Location) -> list[Location]:
 def _check_number(count: int) -> None:
     if count > MOST_TOPICS:
         raise ConfigError(
-            problem=f"The records of a batch go to {count} topics; {MOST_TOPICS} is the most.",
-            fix="Choose the topic by something of few values, or make the batches smaller.",
+            problem=f"The records of a batch go to {count} topics; the limit is {MOST_TOPICS}.",
+            fix="Route by a field with few different values, or make the batches smaller.",
             field="transforms",
         )
 
 
 def _topic_rows(frame: DataFrame, *more: str, has_key: bool) -> DataFrame:
-    """Turn a record frame into rows of a topic, and ``more`` of its columns."""
+    """Return a record frame as rows of a topic, with its columns ``more``."""
     key = ["key"] if has_key else []
     offset = "monotonically_increasing_id() AS offset"
     return frame.selectExpr(*key, "value", "headers", "timestamp", offset, *more)
 
 
 def fitted(frame: DataFrame, schema: Schema) -> DataFrame:
-    """Give rows of a topic the types and the fields that its table has."""
-    # Spark refuses what it believes to be nullable for what must not be null; whether
-    # values are null was checked when the records got their schema.
+    """Return rows of a topic with the types and the fields of its table."""
+    # Spark does not accept nullable columns for required fields; nulls were already checked
+    # when the records got their schema.
     return frame.to(T.StructType.fromJson(_nullable(to_spark_json(schema))))
 
 

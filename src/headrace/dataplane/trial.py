@@ -1,9 +1,9 @@
 """Tries a chain of transforms on a few records that a user writes as JSON.
 
 A record is ``{"topic", "partition", "key", "value", "headers": [{"key", "value", "type"}],
-"timestamp", "offset", "key_schema", "value_schema"}``; all may be missing. The timestamp is in
-milliseconds since 1970. A schema is in Kafka Connect's JSON form, and the payload with it; a
-key or value without one is schemaless: it goes through the chain as plain JSON would.
+"timestamp", "offset", "key_schema", "value_schema"}``; all are optional. The timestamp is in
+milliseconds since 1970. A schema and its payload have Kafka Connect's JSON form; a key or
+value without a schema is schemaless: it is processed like plain JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _HEADERS = pa.list_(
 )
 _LOWEST = -(1 << 63)
 _UNKNOWN = Schema.string(optional=True, parameters={"headrace.untyped": "true"})
-"""Of what is only ever null nothing is known; Spark takes it for a text, too."""
+"""The placeholder type of values that are always null; Spark also uses string for them."""
 _SCALARS = {
     bool: Schema.boolean(),
     int: Schema.int64(),
@@ -71,18 +71,18 @@ _HEADER_TYPES = {bool: "boolean", int: "int64", float: "float64"}
 
 @dataclass(frozen=True)
 class PartKind:
-    """What the keys or values of a group of records have in common.
+    """The schema of the keys or values of a group of records.
 
     Args:
-        schema: Their schema, given or inferred; None where there is nothing.
-        schemaless: Whether it was inferred.
+        schema: The given or inferred schema; None if there is no key or value.
+        schemaless: Whether the schema was inferred.
     """
 
     schema: Schema | None = None
     schemaless: bool = False
 
     def part(self, column: str) -> ValueExpr:
-        """Return the part that a column of this kind holds."""
+        """Return the part for a column of this kind."""
         if self.schema is None:
             return ValueExpr(None)
         return ValueExpr.of(column, self.schema, schemaless=self.schemaless)
@@ -95,16 +95,16 @@ class PartKind:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the records of one group have in common: they go through Spark together."""
+    """The schemas of a group of records that Spark processes together."""
 
     key: PartKind
     value: PartKind
     placed: bool
 
     def completed(self, others: Iterable[Kind]) -> Kind:
-        """Return the kind with what the first of others says of values that are null here.
+        """Return the kind; a missing value schema is taken from the first schemaless kind.
 
-        In a stream tombstones are among records with values, and have their fields.
+        In a stream, tombstones have the schema of the records with values.
         """
         if self.value.schema is not None:
             return self
@@ -126,7 +126,7 @@ class Kind:
         )
 
     def table(self, rows: list[dict[str, Any]]) -> pa.Table:
-        """Return the rows as Arrow has them, numbered in the column ``__number``."""
+        """Return the rows as an Arrow table, numbered in the column ``__number``."""
         fields = {
             "topic": pa.string(),
             "partition": pa.int32(),
@@ -154,7 +154,7 @@ def read_input(record: object) -> Input:
     """Read one record.
 
     Raises:
-        RecordError: It is not of the form, or does not fit its schema; `field` is the path.
+        RecordError: The record is malformed or does not fit its schema; `field` is the path.
     """
     if not isinstance(record, Mapping):
         raise RecordError(
@@ -165,7 +165,7 @@ def read_input(record: object) -> Input:
         if name not in _KEYS:
             close = get_close_matches(str(name), _KEYS, n=1)
             fix = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(_KEYS)}."
-            raise RecordError(problem="A record has no such key.", field=str(name), fix=fix)
+            raise RecordError(problem="Unknown key of a record.", field=str(name), fix=fix)
     key_kind, key = _part(record, "key")
     value_kind, value = _part(record, "value")
     row = {n: native_from_json(kind, record.get(n), path=n) for n, kind in _PLACE.items()}
@@ -180,7 +180,7 @@ def _headers(headers: object) -> list[dict[str, str | None]]:
         isinstance(header, Mapping) and isinstance(header.get("key"), str) for header in headers
     ):
         raise RecordError(
-            problem="Headers are a list of objects with a key and a value.", field="headers"
+            problem="Must be a list of objects with a key and a value.", field="headers"
         )
     found = []
     for header in headers:
@@ -212,7 +212,7 @@ def _inferred(payload: object, name: str) -> tuple[PartKind, Any]:
 
 
 def _with_texts(schema: Schema, value: Any) -> Any:
-    """Return a value with JSON texts for what is a Variant in it."""
+    """Return a value with its Variants as JSON texts."""
     if value is None:
         return None
     if schema.is_logical and schema.name == VARIANT:
@@ -226,7 +226,7 @@ def _with_texts(schema: Schema, value: Any) -> Any:
 
 
 def _schema_of(value: object, path: str) -> Schema:
-    """Return the schema of a JSON value; what a list holds of different kinds is a Variant."""
+    """Return the schema of a JSON value; items of a list with different types are Variants."""
     if isinstance(value, list):
         found = [_schema_of(item, f"{path}[{n}]") for n, item in enumerate(value)]
         known = [schema for item, schema in zip(value, found, strict=True) if item is not None]
@@ -250,7 +250,7 @@ def _common(one: Schema, other: Schema) -> Schema:
 
 
 def _without_unknown(schema: Schema, other: Schema) -> Schema:
-    """Leave out the fields of a struct that are only null here, and come from the other."""
+    """Return the struct without always-null fields that the other struct also has."""
     if schema.type is not Type.STRUCT:
         return schema
     fields = {f.name: f.schema for f in schema.fields}
@@ -262,9 +262,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def natives(array: pa.Array) -> list[Any]:
-    """Return the values of an array as `headrace.sdk.connectjson` has them.
+    """Return the values of an array in the form of `headrace.sdk.connectjson`.
 
-    Unlike ``to_pylist`` it gives dates and timestamps as numbers, which are not limited.
+    Unlike ``to_pylist``, returns dates and timestamps as numbers, whose range is not limited.
     """
     kind = array.type
     if pa.types.is_struct(kind):
@@ -293,7 +293,7 @@ def _sliced(values: list[Any], array: pa.Array) -> list[list[Any]]:
 
 
 def record_json(state: dict[str, Any], key: ValueExpr, value: ValueExpr) -> dict[str, Any]:
-    """Return a record in the form in which records are given."""
+    """Return a record in the input form."""
     record: dict[str, Any] = {
         "topic": state["topic"],
         "partition": state["partition"],
@@ -322,7 +322,7 @@ def _payload(part: ValueExpr, native: Any) -> Any:
 
 
 def _schemaless(schema: Schema, native: Any) -> Any:
-    """Return a value that travels without its schema: times are in ISO's form."""
+    """Return a value without a schema as JSON; times have the ISO form."""
     if native is None:
         return None
     if schema.is_logical and schema.name == VARIANT:
@@ -360,9 +360,9 @@ _NUMBER = "__number"
 def try_chain(
     spark: SparkSession, steps: Sequence[Step], records: Sequence[object]
 ) -> list[dict[str, Any]]:
-    """Return what each step makes of each record; nothing is read or written.
+    """Return the result of each step for each record, without reading or writing any data.
 
-    Records of one schema go through Spark together, all steps in one plan, as in a batch.
+    Spark processes records of one schema together, all steps in one plan, as in a batch.
 
     Args:
         spark: The session.
@@ -395,11 +395,11 @@ def try_chain(
 
 @dataclass(frozen=True)
 class _Laid:
-    """The steps laid over the records of one kind.
+    """The steps applied to the records of one kind.
 
     Args:
-        records: The records after the last step; each step's outcome is kept in a column.
-        failure: Why the step after the last cannot take these records.
+        records: The records after the last step; one column per step has its outcome.
+        failure: The error of the next step, which cannot process these records.
     """
 
     records: RecordFrame
@@ -417,7 +417,7 @@ class _Trial:
         try:
             return self.run(rows)
         except (PySparkException, Py4JError) as error:
-            # Spark failed at one of the records: each goes alone, for the others.
+            # Spark failed at one of the records: run each separately to get the other results.
             if len(rows) > 1:
                 return [outcome for row in rows for outcome in self.outcomes([row])]
             return [self._failed(rows, translate(error, "trying a record"))]
@@ -436,7 +436,7 @@ class _Trial:
         return outcomes
 
     def _failed(self, rows: list[dict[str, Any]], error: HeadraceError) -> dict[str, Any]:
-        """Return the outcome of a record at which Spark fails, by finding the step."""
+        """Find the step at which Spark fails for a record; return the record's outcome."""
         for count in range(len(self.steps) - 1, -1, -1):
             before = _Trial(self.spark, self.kind, self.steps[:count])
             try:
@@ -479,7 +479,7 @@ class _Trial:
 
 
 def _with_state(records: RecordFrame, name: str) -> RecordFrame:
-    """Add a column with what the record is now, as Arrow has it: variants are JSON texts."""
+    """Add a column with the record's current state for Arrow: variants are JSON texts."""
     cells = records.parts() | records.outcome()
     for cell, part in (("key", records.shape.key), ("value", records.shape.value)):
         if part.schema is not None:

@@ -1,8 +1,8 @@
-"""Compares the rows of a source, after the chain, with those that a target has, on Spark.
+"""Compares the rows of a source, after the chain, with the rows of a target, on Spark.
 
-Both sides are hashed into buckets: one job gives for each the count and an order-free sum of
-the rows' hashes. Only in buckets that differ are rows told apart, by key; only of a few of
-those are values looked at. Nothing else comes to the driver.
+Both sides are hashed into buckets: one job returns for each bucket the count and an
+order-independent sum of the rows' hashes. Rows are compared by key only in buckets that differ,
+and values only of a few rows that differ. The driver gets nothing else.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from headrace.sdk.sqltext import JSON_OPTIONS, literal, selected, sql_null, sql_
 from headrace.sdk.table_rows import TableRows
 
 BUCKETS = 8192
-"""How many buckets the rows are divided into. One row that differs among 100 million has 12,000
-others looked at by key; and so many figures are what the driver gets."""
+"""How many buckets the rows are divided into. If one of 100 million rows differs, 12,000 others
+are compared by key. The driver gets one result row per bucket."""
 _ROUNDS = 6
-"""How often keys that differ are read again at most; each time is waited for twice as long."""
+"""How often keys that differ are read again at most; each wait is twice as long as the last."""
 _ROWS_OF_KEY = 3
 _SEPARATOR = 7_046_029_254_386_353_131
-"""Spark's hash passes over nulls: numbers between the values tell which of them is null."""
+"""Spark's hash ignores nulls: numbers between the values make the position of nulls count."""
 _BROADCAST = 200_000
 
 
@@ -56,8 +56,8 @@ class _Column:
     """A column that is compared.
 
     Args:
-        name: The source's.
-        in_key: Whether it comes from the records' key, as their values do not have it.
+        name: The source's name of the column.
+        in_key: Whether the column comes from the records' key, since their values lack it.
     """
 
     name: str
@@ -69,7 +69,7 @@ class _Column:
 
 
 class TableComparison:
-    """Compares the rows of streams with the tables that they are in. One thread uses it."""
+    """Compares the rows of streams with their target tables. Not thread-safe."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class TableComparison:
         *,
         ignores_added: bool = False,
     ) -> None:
-        """Get ready. The sources are analysed, and no job runs.
+        """Analyze the sources, without running a job.
 
-        ``ignores_added`` says that the target may lack columns that the source has.
+        ``ignores_added`` allows the target to lack columns of the source.
         """
         self._spark = spark
         self._expected = expected
@@ -95,17 +95,17 @@ class TableComparison:
 
     @property
     def title(self) -> str:
-        """What a person calls the target."""
+        """The target's name in output."""
         return ", ".join(each.title for each in self._targets) or "no table yet"
 
     @property
     def stream(self) -> str:
-        """What a person calls the source."""
+        """The source's name in output."""
         return ", ".join(dict.fromkeys(each.stream for each in self._expected))
 
     @property
     def topic(self) -> str:
-        """The topic of the rows; the first, where several share a table."""
+        """The topic of the rows; the first one if several share a table."""
         return self._expected[0].topic
 
     @property
@@ -115,7 +115,7 @@ class TableComparison:
 
     @property
     def replaces(self) -> bool:
-        """Whether every target takes a row again in place of the one it has."""
+        """Whether every target replaces a row that is sent again."""
         return bool(self.key) and all(each.replaces for each in self._targets)
 
     @property
@@ -124,13 +124,13 @@ class TableComparison:
         return self.replaces and all(each.deletes for each in self._targets)
 
     def close(self) -> None:
-        """Free what Spark keeps of it."""
+        """Free the data that Spark caches."""
         if self._found is not None:
             self._found.unpersist()
             self._found = None
 
     def run(self) -> TableResult:
-        """Compare; wait for what moves; look at some rows that differ."""
+        """Compare, read keys that differ again, and collect some rows that differ."""
         result, differing = self._compared()
         if not differing:
             return result
@@ -145,7 +145,7 @@ class TableComparison:
         return result
 
     def again(self, result: TableResult) -> TableResult:
-        """Compare the keys that have differed once more, as after a repair."""
+        """Compare again the keys that differed, for example after a repair."""
         figures = self._look_again(result.figures)
         return replace(
             result, figures=figures, differences=self._differences() if figures.keys else ()
@@ -155,7 +155,7 @@ class TableComparison:
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """The columns that identify a row, by the source's names; empty where nothing does."""
+        """The columns that identify a row, by the source's names; empty if there is no key."""
         keys = {each.key for each in self._targets}
         candidates = [keys.pop()] if len(keys) == 1 else []
         candidates.append(primary_key(self._schema))
@@ -187,7 +187,7 @@ class TableComparison:
             )
             raise ConfigError(
                 problem,
-                fix="Verify compares rows; let the transforms give values with fields.",
+                fix="Verify compares rows only: use transforms that return struct values.",
             )
         return _merged([each for each in found if each is not None])
 
@@ -234,7 +234,7 @@ class TableComparison:
         return [field.name for field in self._schema.fields if field.name not in there]
 
     def _notes(self) -> list[str]:
-        how = "compared as it is there" if self._options.allow_loss else "see --allow-loss"
+        how = "compared as stored" if self._options.allow_loss else "see --allow-loss"
         notes = [
             f"column {c.name}: {c.compared.loss} ({how})"
             for c in self._columns
@@ -246,7 +246,7 @@ class TableComparison:
         if extra and self._targets:
             notes.append(f"only in the target, and not compared: {', '.join(extra)}")
         if not self.key:
-            notes.append("no key: rows are compared as wholes")
+            notes.append("no key: whole rows are compared")
         return notes
 
     # One job over all rows
@@ -255,7 +255,7 @@ class TableComparison:
         """Compare all rows by bucket; return the figures, and the buckets that differ."""
         result, differing = self._by_bucket()
         if differing and any(each.compared.truncated for each in self._columns):
-            # Some targets round the digits that they cannot hold, and others cut them off.
+            # Some targets round the digits that they cannot store, others truncate them.
             self._truncated = True
             other, fewer = self._by_bucket()
             if len(fewer) < len(differing):
@@ -266,7 +266,7 @@ class TableComparison:
     def _by_bucket(self) -> tuple[TableResult, list[int]]:
         self._options.report(f"{self.stream}: comparing checksums")
         rows = self._both(f"IF(fate = {KEPT}, bucket, -1) AS bucket", "fate", "hash")
-        # No sum of these overflows.
+        # Sums of the halves cannot overflow.
         halves = ("shiftright(hash, 32)", "hash & 4294967295")
         kept = f"fate = {KEPT}"
         figures = {
@@ -301,7 +301,7 @@ class TableComparison:
         return result, differing
 
     def _both(self, *columns: str) -> DataFrame:
-        """Return columns of the rows of both sides, with ``own`` for those of the source."""
+        """Return columns of the rows of both sides; ``own`` is true for the source's rows."""
         sides = [(True, each) for each in self._records]
         sides += [(False, self._target_records(table)) for table in self._targets]
         frames = [
@@ -311,10 +311,10 @@ class TableComparison:
         return reduce(DataFrame.unionAll, frames)
 
     def _rows(self, records: RecordFrame, *, own: bool) -> DataFrame:
-        """Return the rows of one side with what is compared of them.
+        """Return the rows of one side with the columns for the comparison.
 
-        Columns: ``c0``... for what is compared, ``v0``... for the values themselves, ``fate``,
-        ``hash`` of the row, ``bucket`` and ``id`` of its key, and the parts of the record.
+        Columns: ``c0``... for the compared form of the values, ``v0``... for the values,
+        ``fate``, ``hash`` of the row, ``bucket`` and ``id`` of its key, and the record's parts.
         """
         values = self._values(records, own=own)
         names = [f"c{n}" for n in range(len(self._columns))]
@@ -348,18 +348,18 @@ class TableComparison:
             (key if own and each.in_key else fields).get(each.name if own else each.target)
             for each in self._columns
         )
-        # Where streams or tables share rows, one may lack a column that others have.
+        # If several streams or tables are compared, one may lack a column of the others.
         schemas = (each.schema if own else each.target_schema for each in self._columns)
         return [sql or sql_null(schema) for sql, schema in zip(found, schemas, strict=True)]
 
     # Jobs over what differs
 
     def _by_key(self, condition: str, among: DataFrame | None = None) -> Figures:
-        """Count the rows that differ by key, and keep which keys have them.
+        """Count the rows that differ by key, and cache the keys in ``_found``.
 
         Args:
-            condition: SQL of the rows that are looked at.
-            among: The keys that are looked at, as their ``id``.
+            condition: SQL that selects the rows.
+            among: The ``id`` of the keys to compare; None for all.
         """
         rows = self._both("id", "hash", "bucket", "fate").where(f"fate = {KEPT}")
         rows = rows.where(condition)
@@ -369,7 +369,7 @@ class TableComparison:
         by_row = rows.groupBy("id", "hash").agg(*map(F.expr, sides))
         sums = ("sum(s) AS s", "sum(t) AS t", "sum(least(s, t)) AS same")
         by_key = by_row.groupBy("id").agg(*map(F.expr, sums))
-        # A target that keeps one row for each key has the last one of the source's.
+        # A target that replaces rows has the source's last row of each key.
         lost = "IF(same > 0, 0, least(s, 1))" if self.replaces else "s - same"
         repeated = "greatest(s - 1, 0)" if self.replaces else "0"
         surplus = "t - same"
@@ -393,7 +393,7 @@ class TableComparison:
         return Figures(**{name: int(total[name]) for name in ("keys", *_FIGURES)})
 
     def _settled(self, result: TableResult) -> TableResult:
-        """Read keys that differ again, until none is found that has only moved meanwhile."""
+        """Read keys that differ again until no more of them turn out to be equal."""
         moved, wait = 0, self._options.settle.total_seconds()
         for _ in range(_ROUNDS):
             keys = result.figures.keys
@@ -428,7 +428,7 @@ class TableComparison:
             f"{literal(each.name)}, {_shown(f'v{n}', each)}"
             for n, each in enumerate(self._columns)
         )
-        # Two types may be shown otherwise for equal values: what was compared tells.
+        # Equal values of two types may be shown differently, so also get the compared form.
         cells = ", ".join(f"{literal(c.name)}, c{n}" for n, c in enumerate(self._columns))
         rows = self._both(
             "id",
@@ -473,11 +473,11 @@ class TableComparison:
     # What a repair sends
 
     def to_send(self, *, delete_extra: bool) -> Resending:
-        """Return the records that make the target equal: rows, and keys to be deleted.
+        """Return the records that make the target equal: rows, and keys to delete.
 
-        Called after ``run``. The source is read again, as it is at one moment: its newest rows
-        go, and no key is deleted that it has by now. The key of each record is a struct of the
-        key's columns. Where a key has several rows in the source, all of them go.
+        Called after ``run``. Reads a new snapshot of the source: its newest rows are sent, and
+        keys that it contains now are not deleted. The key of each record is a struct of the
+        key's columns. If a key has several rows in the source, all of them are sent.
         """
         assert self._found is not None
         now = [each.records(self._spark, at_once=True) for each in self._expected]
@@ -532,7 +532,7 @@ def _hash(names: Sequence[str]) -> str:
 
 
 def _shown(sql: str, column: _Column) -> str:
-    """Give a value as a person reads it; of a time of day that is no number."""
+    """Return SQL of a value in readable form; a time of day as a clock time."""
     times = TIME in (column.schema.name, column.target_schema.name)
     if not times:
         return sql
@@ -546,7 +546,7 @@ def _cells(row: Row | None, name: str) -> dict[str, Any]:
 
 
 def _merged(schemas: Sequence[Schema]) -> Schema:
-    """Return a schema that has the columns of all; the types of a column are those of any."""
+    """Return a schema with the columns of all schemas; a column's type fits all of them."""
     return reduce(evolve, schemas)
 
 

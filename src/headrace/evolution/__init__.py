@@ -1,7 +1,8 @@
-"""What happens when the schema of records is not the target's.
+"""Schema evolution: handles records whose schema differs from the target's.
 
-In it: the keys of a policy, differences, the plan that a policy makes of them, the plan applied
-as SQL and as Arrow, and what targets have taken. Never: Spark itself, connectors, the store.
+Contains the settings of a policy, schema differences, the plan that a policy derives from them,
+its application as SQL and as Arrow, and the schemas that targets have accepted. Does not use
+Spark itself, connectors or the store.
 """
 
 from headrace.evolution.diff import SchemaChange, schema_changes

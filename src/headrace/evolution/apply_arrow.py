@@ -1,7 +1,6 @@
-"""Moves of values from one schema to another, over Arrow: as ``apply_sql`` does over SQL.
+"""Moves values from one schema to another in Arrow, as ``apply_sql`` does in SQL.
 
-Where there is no Spark, in plugin hosts and where packed rows are read and written, this
-does what the SQL does elsewhere.
+Used where there is no Spark: in plugin hosts, and where packed rows are read and written.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ _MOST_DIGITS = 38
 def moved_array(move: Move, array: pa.Array, path: str = "") -> pa.Array:
     """Return the values in the target's type.
 
-    ``array`` is of exactly the Arrow type of ``move.source``. Raises RecordError: a value does
-    not fit, where the target's type is to stay as it is. The others may fit: the caller
-    looks for the bad one by halves.
+    ``array`` has exactly the Arrow type of ``move.source``. Raises RecordError: a value does
+    not fit, and the target's type must not change. Other values may fit: the caller finds the
+    bad values by bisection.
     """
     if move.strict and not move.target.optional and array.null_count:
         raise _misfit(path, f"{sql_type(move.target)} NOT NULL")
@@ -61,7 +60,7 @@ def moved_array(move: Move, array: pa.Array, path: str = "") -> pa.Array:
 
 def _struct(move: Move, array: pa.StructArray, path: str) -> pa.Array:
     if array.null_count:
-        # A struct that is null has no fields that could be amiss.
+        # A null struct has no fields to check.
         dense = _struct(move, array.drop_null(), path)
         present = array.is_valid()
         places = pc.subtract(pc.cumulative_sum(present.cast(pa.int64())), 1)
@@ -137,17 +136,17 @@ def _cast(array: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Array:
     if pa.types.is_timestamp(kind) and pa.types.is_string(array.type):
         return pc.assume_timezone(array.cast(pa.timestamp("us")), "UTC").cast(kind)
     if pa.types.is_integer(array.type) and pa.types.is_decimal(kind):
-        # Arrow asks for room for every number of the type, whatever the values are.
+        # Arrow requires digits for all numbers of the type, regardless of the values.
         digits = min(_INT64_DIGITS + kind.scale, _MOST_DIGITS)
         array = array.cast(pa.decimal128(digits, kind.scale))
     return array.cast(kind, safe=safe)
 
 
 def _texts(array: pa.Array) -> pa.Array:
-    """Return values as Spark writes them."""
+    """Return values as text in Spark's format."""
     if pa.types.is_floating(array.type):
         short = pa.types.is_float32(array.type)
-        # Arrow writes 1 for 1.0; only a change of a field's type comes this way.
+        # Arrow writes 1 for 1.0. Slow, but only used if a field's type has changed.
         texts = [to_string(value, float32=short) for value in array.to_pylist()]
         return pa.array(texts, pa.string())
     if pa.types.is_timestamp(array.type):
@@ -158,7 +157,7 @@ def _texts(array: pa.Array) -> pa.Array:
 
 
 def json_text(value: Any) -> str | None:
-    """Return a value as JSON, null as none."""
+    """Return a value as JSON; None for null."""
     if value is None:
         return None
     return json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
@@ -166,17 +165,17 @@ def json_text(value: Any) -> str | None:
 
 def _misfit(path: str, kind: str) -> RecordError:
     where = f"The field {path}" if path else "The value"
-    return RecordError(f"{where} does not fit the target's {kind}, which ignores the change.")
+    return RecordError(f"{where} does not fit the target's {kind}, which does not change.")
 
 
 Moves = Mapping[tuple[str, Schema], "Move"]
-"""How rows of a stream, with the schema that they have, get the one that they are to have."""
+"""The move of rows to their target schema, by stream and current schema."""
 
 
 def moved_rows(
     batch: pa.RecordBatch, move: Move
 ) -> tuple[list[pa.RecordBatch], list[tuple[int, RecordError]]]:
-    """Return rows in the target's schema, and the number and the error of each that cannot."""
+    """Return rows in the target's schema, and the number and the error of each misfit."""
     assert move.source is not None
     target = to_arrow(move.target.replaced(optional=False))
     rows = conform(batch, to_arrow(move.source.replaced(optional=False)))
@@ -192,10 +191,10 @@ def moved_rows(
 def sieve(
     items: Sequence[T], make: Callable[[Sequence[T]], S], refusal: type[E]
 ) -> tuple[list[S], list[tuple[int, E]]]:
-    """Make something of all items, but for those that raise an error, by halves.
+    """Call ``make`` on slices of the items; isolate items that raise an error by bisection.
 
-    Returns what was made, in order, and the index and the error of each bad item. A
-    RetriableError, which says nothing about items, is raised.
+    Returns the results, in order, and the index and the error of each bad item. Raises
+    RetriableError, which is not about items.
     """
     made: list[S] = []
     bad: list[tuple[int, E]] = []
@@ -216,7 +215,7 @@ def sieve(
 
 
 class Slices(Sequence[Any]):
-    """An Arrow batch as a sequence of which slices are taken."""
+    """An Arrow batch as a sequence that supports slices."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch

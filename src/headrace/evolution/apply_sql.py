@@ -1,4 +1,4 @@
-"""Moves of values from one schema to another, as SQL over their columns."""
+"""Moves values from one schema to another, as SQL over their columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 STAGE = "TASK_PUT"
 PLUGIN = "schema.evolution"
-"""Where records are rejected that do not fit, and by whom, as dead letters say."""
+"""The stage and the plugin in dead letters of records that do not fit."""
 
 NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 
@@ -26,8 +26,8 @@ class Misfit:
     """Values that do not fit the target.
 
     Args:
-        kind: The type that they do not fit, as SQL.
-        condition: SQL that is true for them, and never null.
+        kind: The type that the values do not fit, as SQL.
+        condition: SQL that is true for these values, and never null.
     """
 
     path: str
@@ -36,7 +36,7 @@ class Misfit:
 
 
 def moved_shape(shape: RecordExpr, move: Move) -> RecordExpr:
-    """Return the shape whose value has the target's schema, and rejects what does not fit."""
+    """Return the shape with the target's schema; it rejects values that do not fit."""
     part = shape.value
     if not move.is_needed:
         same = part.schema == move.target
@@ -58,10 +58,10 @@ def _rejecting(
 ) -> RecordExpr:
     for found in misfits(move, sql, path):
         condition = found.condition
-        if missing is not None:  # a tombstone has no fields that could be amiss
+        if missing is not None:  # a tombstone has no fields to check
             condition = f"NOT ({missing}) AND {condition}"
         where = f"The field {found.path}" if found.path else "The value"
-        message = f"{where} does not fit the target's {found.kind}, which ignores the change."
+        message = f"{where} does not fit the target's {found.kind}, which does not change."
         shape = shape.failing(
             condition,
             stage=STAGE,
@@ -73,10 +73,10 @@ def _rejecting(
 
 
 def moved(move: Move, sql: str | None, depth: int = 0) -> str:
-    """Return the SQL of the value in the target's type; null where it does not fit.
+    """Return the SQL of the value in the target's type; null if it does not fit.
 
-    ``sql`` is None where there is no value; ``depth`` keeps the variables of nested lambdas
-    apart.
+    ``sql`` is None if there is no value; ``depth`` makes the variables of nested lambdas
+    distinct.
     """
     if move.source is None or sql is None:
         return sql_value(move.target, move.target.default)
@@ -102,7 +102,7 @@ def moved(move: Move, sql: str | None, depth: int = 0) -> str:
 
 
 def misfits(move: Move, sql: str, path: str = "", depth: int = 0) -> Iterator[Misfit]:
-    """Yield what must not be true of a value that is to be moved, for each part of it."""
+    """Yield the conditions under which a value, or a part of it, does not fit."""
     if move.source is None:
         return
     yield from _in_fields(move, sql, path, depth)
@@ -122,7 +122,7 @@ def _in_fields(move: Move, sql: str, path: str, depth: int) -> Iterator[Misfit]:
             continue
         where = f"{path}.{member.name}".strip(".")
         for found in misfits(member.move, f"{sql}.{quote(member.source)}", where, depth):
-            # A struct that is null has no fields that could be amiss.
+            # A null struct has no fields to check.
             inside = f"({sql} IS NOT NULL AND {found.condition})"
             yield Misfit(found.path, found.kind, inside)
 
@@ -154,7 +154,7 @@ def _scalar(source: Schema, target: Schema, sql: str, kind: str) -> str:
 
 
 def _bent(source: Schema, target: Schema, sql: str, kind: str) -> str | None:
-    """Return SQL that is true where a value would be another after the cast, or none."""
+    """Return SQL that is true if the cast changes the value; None if it never does."""
     if sql_type(source) == kind or (source.type in NESTED and target.type is Type.STRING):
         return None
     if not castable(source, target):
@@ -165,7 +165,7 @@ def _bent(source: Schema, target: Schema, sql: str, kind: str) -> str | None:
 
 
 def castable(source: Schema, target: Schema) -> bool:
-    """Return whether Spark casts between the types, and back, with a meaning."""
+    """Return whether casts between the types, and back, are meaningful in Spark."""
     families = {_family(source), _family(target)}
     return None not in families and (len(families) == 1 or "text" in families)
 

@@ -1,4 +1,4 @@
-"""What is different between two schemas, kind by kind."""
+"""The differences between two schemas, by kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXACT: Mapping[Type, frozenset[Type]] = {
     Type.FLOAT32: frozenset((Type.INT8, Type.INT16)),
     Type.FLOAT64: frozenset((Type.INT8, Type.INT16, Type.INT32)),
 }
-"""The whole numbers that a float holds without bending any."""
+"""The integer types that a float type represents exactly."""
 _SHOWN_CHARS = 120
 
 
@@ -25,9 +25,9 @@ class SchemaChange:
     """One difference between two schemas.
 
     Args:
-        path: Where, as in ``address.zip`` or ``tags element``; empty for the value itself.
-        old: What was there, as text; None where nothing was.
-        new: What is there now; None where nothing is.
+        path: The path, as in ``address.zip`` or ``tags element``; empty for the value itself.
+        old: The old type or name, as text; None if there was none.
+        new: The new type or name; None if there is none.
     """
 
     kind: ChangeKind
@@ -58,18 +58,18 @@ class SchemaChange:
 def schema_changes(
     old: Schema, new: Schema, renames: Mapping[str, str] | None = None
 ) -> tuple[SchemaChange, ...]:
-    """Give all changes from one schema to another, to the depth, in the order of the fields.
+    """Return all changes from one schema to another, also nested, in the order of the fields.
 
-    ``renames`` has the new path of each field that is declared to be renamed, by its old one.
+    ``renames`` maps the old path of each field that is declared as renamed to the new path.
     """
     return () if old == new else tuple(_changes(old, new, "", renames or {}))
 
 
 def relation(old: Schema, new: Schema) -> ChangeKind | None:
-    """Give how the type itself has changed, whether null is taken aside; None if not at all.
+    """Return how the type itself has changed, ignoring nullability; None if not at all.
 
-    What is inside of structs, arrays and maps does not count, but for parts of a type that
-    has nothing in common with the part's before.
+    Ignores the parts of structs, arrays and maps, except item and key types that have nothing
+    in common with the old type.
     """
     if old.type is not new.type or old.is_logical or new.is_logical:
         return _scalar_relation(old, new)
@@ -77,9 +77,9 @@ def relation(old: Schema, new: Schema) -> ChangeKind | None:
 
 
 def is_retyped(old: Schema, new: Schema) -> bool:
-    """Return whether a type, or that of items or keys in it, has nothing in common with before.
+    """Return whether a type, or its item or key type, has nothing in common with the old one.
 
-    Fields of structs do not count: each of them has a change of its own.
+    Ignores the fields of structs, which have changes of their own.
     """
     if old.type is new.type is Type.STRUCT:
         return False
@@ -92,7 +92,7 @@ def is_retyped(old: Schema, new: Schema) -> bool:
 
 
 def titled(schema: Schema) -> str:
-    """Give a schema's type as SQL, shortened."""
+    """Return a schema's type as SQL, shortened."""
     kind = sql_type(schema)
     shown = kind if len(kind) <= _SHOWN_CHARS else f"{kind[:_SHOWN_CHARS]}…"
     return shown if schema.optional else f"{shown} NOT NULL"
@@ -162,7 +162,7 @@ def _annotations(old: Schema, new: Schema, path: str) -> Iterator[SchemaChange]:
             one = {key: text for key, text in one.items() if key not in ignored}  # noqa: PLW2901
             two = {key: text for key, text in two.items() if key not in ignored}  # noqa: PLW2901
         if old.is_logical != new.is_logical and name in {"name", "version"}:
-            continue  # it is the type that has changed
+            continue  # already reported as a change of the type
         if repr(one) != repr(two):
             yield SchemaChange(ChangeKind.ANNOTATE, path, f"{name} {one}", f"{name} {two}")
 
@@ -183,7 +183,7 @@ def _scalar_relation(old: Schema, new: Schema) -> ChangeKind | None:
 
 
 def _plain(schema: Schema) -> Schema:
-    """Give the type without all that does not change its values."""
+    """Return the type without annotations that do not affect its values."""
     named = schema.name if schema.is_logical else None
     sizes = dict(schema.parameters) if schema.is_logical else {}
     return schema.bare().replaced(name=named, version=None, parameters=sizes)

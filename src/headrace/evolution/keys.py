@@ -1,4 +1,4 @@
-"""How a definition's targets handle changes of schemas: for all of them, and for each."""
+"""Settings of a definition for schema changes: for all targets, and per target."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from headrace.model import Definition, PluginSpec
 
 PREFIX = "schema.evolution"
-"""What the names of these keys begin with. They may stand at the top of a definition, for all
-its targets, and in the section of a source (for the topic that it writes) or of a sink."""
+"""The prefix of these settings. They are allowed at the top level of a definition, for all its
+targets, and in the section of a source (for the topic that it writes) or of a sink."""
 
 
 def _on(kind: str, doc: str) -> Any:
     return setting(
-        f"The same for {doc} As schema.evolution if null.",
+        f"How to handle {doc} If null, schema.evolution applies.",
         default=None,
         validator=NullOr(ValidString(*Handling)),
         importance=Importance.LOW,
@@ -45,63 +45,64 @@ def _check_renames(name: str, value: object) -> None:
             raise invalid(
                 name,
                 text,
-                "Must be old:new, two names in one struct",
-                fix="Write as in address.zip:address.postcode.",
+                "Must be old:new, two names in the same struct",
+                fix="For example address.zip:address.postcode.",
             )
 
 
 class EvolutionSettings(Settings, group="Schema Evolution"):
-    """What a connector's target does when schemas change."""
+    """How a connector's target handles schema changes."""
 
     schema_evolution: Handling = setting(
-        "What the target does when the schema of the records changes: evolve follows, "
-        "lenient takes old and new side by side, ignore stays as it is and takes what fits, "
-        "reject stops the task with nothing of the batch written.",
+        "How the target handles a changed schema of the records: evolve adopts the change, "
+        "lenient stores old and new fields side by side, ignore keeps the target's schema and "
+        "writes the records that fit it, reject stops the task without writing the batch.",
         default=Handling.EVOLVE,
         width=Width.SHORT,
         display_name="Schema evolution",
     )
     schema_evolution_add: Handling | None = _on(
         "add",
-        "a field that the target does not have: evolve and lenient add it, as one that may "
-        "be null; ignore leaves it out, with a notice.",
+        "a field that the target does not have: evolve and lenient add it as an optional "
+        "field; ignore omits it and logs a warning.",
     )
     schema_evolution_widen: Handling | None = _on(
         "widen",
-        "a type that takes more values than the target's, null among them: evolve and "
-        "lenient widen the target's; ignore keeps the target's and rejects the records whose "
-        "values do not fit it.",
+        "a type with a larger range of values than the target's type, or a field that has "
+        "become optional: evolve and lenient widen the target's type; ignore keeps it and "
+        "rejects the records whose values do not fit.",
     )
     schema_evolution_narrow: Handling | None = _on(
         "narrow",
-        "a type that takes fewer values than the target's: the target keeps its type, "
-        "unless reject says so.",
+        "a type with a smaller range of values than the target's type: the target keeps its "
+        "type, except that reject stops the task.",
     )
     schema_evolution_retype: Handling | None = _on(
         "retype",
-        "another type, neither wider nor narrower: evolve gives it to the target, which "
-        "may refuse; lenient puts the values into a field of their own, such as price__string; "
-        "ignore keeps the target's type and rejects the records whose values do not fit it.",
+        "a type that is neither wider nor narrower than the target's: evolve changes the "
+        "target's type, which the target may refuse; lenient writes the values to an "
+        "additional field, such as price__string; ignore keeps the target's type and rejects "
+        "the records whose values do not fit.",
     )
     schema_evolution_rename: Handling | None = _on(
         "rename",
-        "a field that schema.evolution.renames declares: evolve goes on under the new "
-        "name, ignore under the old one, lenient under both.",
+        "a renamed field, as declared by schema.evolution.renames: evolve uses the new name, "
+        "ignore the old name, lenient both.",
     )
     schema_evolution_drop: Handling | None = _on(
         "drop",
-        "a field of the target that is no longer there: evolve goes on without it; lenient "
-        "keeps it, as null; ignore keeps it as it is, and stops if it must not be null and has "
-        "no default.",
+        "a field of the target that the records no longer have: evolve omits it; lenient "
+        "keeps it as an optional field, with null; ignore keeps it unchanged, with its default "
+        "or null, and stops the task if it is required and has no default.",
     )
     schema_evolution_reorder: Handling | None = _on(
         "reorder",
-        "fields in another order: evolve takes the new order, lenient and ignore keep "
-        "the target's.",
+        "fields in a different order: evolve adopts the new order, lenient and ignore keep "
+        "the target's order.",
     )
     schema_evolution_renames: tuple[str, ...] = setting(
-        "The fields that have been renamed, as pairs old:new; inside of a struct with the "
-        "path to it, as in address.zip:address.postcode. Names alone cannot tell a rename.",
+        "The renamed fields, as pairs old:new; for fields in a struct with their paths, for "
+        "example address.zip:address.postcode. Renames cannot be detected automatically.",
         default=(),
         validator=Lambda(_check_renames, "old:new pairs"),
         importance=Importance.LOW,
@@ -122,18 +123,18 @@ class EvolutionSettings(Settings, group="Schema Evolution"):
 
 
 def evolution_of(definition: Definition, section: PluginSpec | None) -> EvolutionPolicy:
-    """Return the policy of the target that a section of a checked definition writes."""
+    """Return the policy for the target of a section of a checked definition."""
     own = {} if section is None else evolution_keys(section.config)
     return EvolutionSettings.parsed({**evolution_keys(definition.common), **own}).policy()
 
 
 def evolution_keys(props: Mapping[str, str]) -> dict[str, str]:
-    """Return only these keys."""
+    """Return only the schema evolution keys."""
     return {key: text for key, text in props.items() if _is_ours(key)}
 
 
 def plugin_keys(props: Mapping[str, str]) -> dict[str, str]:
-    """Return all other keys: those of the plugin itself."""
+    """Return all other keys, which belong to the plugin."""
     return {key: text for key, text in props.items() if not _is_ours(key)}
 
 

@@ -1,4 +1,4 @@
-"""Reconciles what is written to each target with the schema it has, as its policy says."""
+"""Reconciles the schema of records with that of each target, according to its policy."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _ASIDE = "__"
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """How a value gets the target's schema.
+    """How a value is converted to the target's schema.
 
     Args:
-        source: The schema that it has; None when there is no value, which gives the
-            target's default, or null.
-        target: The schema that it gets.
-        members: For a struct in a struct: the target's fields.
-        key: For a map: how its keys get theirs.
-        item: For an array or a map: how its items or values get theirs.
-        strict: Whether there are values that do not fit: they are rejected, not bent.
+        source: The value's schema; None if there is no value, which results in the target's
+            default, or null.
+        target: The target's schema.
+        members: For a struct: the target's fields.
+        key: For a map: the move of its keys.
+        item: For an array or a map: the move of its items or values.
+        strict: Whether values may not fit; they are rejected instead of changed.
     """
 
     source: Schema | None
@@ -57,7 +57,7 @@ class Move:
 
     @property
     def is_needed(self) -> bool:
-        """Return whether values change, and not only what is said of them."""
+        """Whether the values change, and not only the annotations of their schema."""
         if self.source is None or self.strict:
             return True
         if self.members:
@@ -73,7 +73,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field of the target, the field that it is taken from (None: none), and how."""
+    """A field of the target, its source field (None if there is none), and the move."""
 
     name: str
     source: str | None
@@ -82,7 +82,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """A change, and what is done about it."""
+    """A schema change and its handling."""
 
     change: SchemaChange
     handling: Handling
@@ -90,7 +90,7 @@ class Handled:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What the target gets."""
+    """The result of reconciling two schemas."""
 
     move: Move
     handled: tuple[Handled, ...]
@@ -101,10 +101,10 @@ class Reconciled:
 
 
 def reconcile(known: Schema, brought: Schema, policy: EvolutionPolicy) -> Reconciled:
-    """Say how records get into a target, and what becomes of its schema.
+    """Return how records are converted for a target, with the target's new schema.
 
-    ``known`` is the schema of the values that the target has taken so far, ``brought`` that of
-    those that come now. Raises SchemaChangeError: a change is rejected, or cannot be ignored.
+    ``known`` is the schema of the values that the target has so far, ``brought`` that of the
+    new values. Raises SchemaChangeError: a change is rejected, or cannot be ignored.
     """
     if known == brought:
         return Reconciled(Move(brought, brought), ())
@@ -120,8 +120,8 @@ def _rejected(rejected: list[tuple[SchemaChange, str]]) -> SchemaChangeError:
     keys = dict.fromkeys(f"schema.evolution.{change.kind}" for change, _ in rejected)
     return SchemaChangeError(
         problem=f"The schema of the records has changed: {changes}. Nothing was written.",
-        fix=f"Set {' and '.join(keys)} to evolve, lenient or ignore, or bring the target's "
-        "schema into line by hand.",
+        fix=f"Set {' and '.join(keys)} to evolve, lenient or ignore, or adapt the target's "
+        "schema by hand.",
         field=next(iter(keys)),
     )
 
@@ -133,13 +133,13 @@ class _Reconciler:
     rejected: list[tuple[SchemaChange, str]] = field(default_factory=list)
 
     def value(self, old: Schema, new: Schema, path: str) -> Move:
-        """Move a value that has no name to be kept aside under: the whole, items, keys."""
+        """Move a value without a name for an additional field: the whole value, items, keys."""
         if old == new:
             return Move(new, new)
         kind = relation(old, new)
         if kind is ChangeKind.RETYPE:
             handling = self._handle(SchemaChange(kind, path, titled(old), titled(new)))
-            # There is no place beside the whole.
+            # There cannot be an additional field for the values.
             if handling in {Handling.IGNORE, Handling.LENIENT}:
                 return Move(new, old, strict=True)
             return Move(new, new)
@@ -158,7 +158,7 @@ class _Reconciler:
             kind = ChangeKind.WIDEN
         optional = old.optional or new.optional
         if kind is None:
-            # What is never null fits what may be: nothing changes for the target.
+            # Required values fit an optional target: nothing changes for the target.
             return self._inside(old, new, path, optional=optional)
         handling = self._handle(SchemaChange(kind, path, titled(old), titled(new)))
         if kind is ChangeKind.WIDEN and handling is Handling.IGNORE:
@@ -170,12 +170,12 @@ class _Reconciler:
         if kind is ChangeKind.NARROW:
             return Move(new, old.replaced(optional=optional))
         wider = _merged(old, new)
-        # What the target then is like must not depend on whether it has been widened before.
+        # The result must not depend on whether the target was already widened.
         target = new if relation(wider, new) is None else wider
         return Move(new, target.replaced(optional=optional))
 
     def _inside(self, old: Schema, new: Schema, path: str, *, optional: bool) -> Move:
-        """Move the parts of a struct, an array or a map; other types are as they were."""
+        """Move the parts of a struct, an array or a map; other types do not change."""
         base = new.replaced(optional=optional)
         if new.type is Type.STRUCT:
             members = self._members(old, new, path)
@@ -270,22 +270,22 @@ class _Reconciler:
     def _added(
         self, name: str, new: Schema, where: str, *, beside: bool = False
     ) -> list[Member]:
-        # A topic before this target may have put values of another type beside a field.
+        # A topic before this target may have added the field for values of another type.
         kind = ChangeKind.RETYPE if beside else ChangeKind.ADD
         handling = self._handle(SchemaChange(kind, where, new=titled(new)))
         if handling is Handling.IGNORE:
             return []
-        # What the target has already has no value for it.
+        # Existing rows of the target have no value for the field.
         return [Member(name, name, Move(new, new.replaced(optional=True)))]
 
     def _is_aside(self, name: str, old: Schema, new: Schema) -> bool:
-        """Return whether a field of the target holds what was once of another type."""
+        """Return whether a field is an additional field for values of another type."""
         base = name.rpartition(_ASIDE)[0]
         lenient = self.policy.of(ChangeKind.RETYPE) is Handling.LENIENT
         return lenient and old.field(base) is not None and new.field(base) is not None
 
     def _asides(self, old: Schema, members: list[Member]) -> list[Member]:
-        """Keep such fields, as null where nothing goes into them now."""
+        """Keep existing additional fields, with null if there are no values for them."""
         names = {member.name for member in members}
         return [
             Member(f.name, None, Move(None, f.schema.replaced(optional=True)))
@@ -312,7 +312,7 @@ class _Reconciler:
 
 
 def _merged(old: Schema, new: Schema) -> Schema:
-    # Only the type of both: what else is said of it is said by the new one.
+    # Merge only the types; the other properties come from the new schema.
     merged = evolve(old.replaced(default=None), new.replaced(default=None))
     return merged.replaced(doc=new.doc, version=new.version or merged.version)
 
@@ -322,8 +322,8 @@ def _check_names(members: list[Member], path: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                problem="The field is kept aside under a name that another field has.",
-                fix="Rename one of them with a transform, or set schema.evolution.retype.",
+                problem="The additional field for changed types has the name of another field.",
+                fix="Rename that field with a transform, or set schema.evolution.retype.",
                 field=_at(path, name),
             )
 
@@ -345,14 +345,14 @@ def _key(sink: str | int, topic: str) -> str:
 
 
 def topic_of(key: str) -> str:
-    """Return the topic or stream that a schema is remembered of, under whatever name."""
+    """Return the topic or stream of a key under which a schema is remembered."""
     found = _KEY.fullmatch(key)
     return key if found is None else found["topic"]
 
 
 @dataclass
 class Reconciliations:
-    """What became of the newest schemas of some targets. Each change is logged once."""
+    """Caches the newest reconciliation of each target. Logs each change once."""
 
     _newest: dict[str, tuple[Schema, Schema, Reconciled]] = field(default_factory=dict)
     _logged: set[tuple[str, Handled]] = field(default_factory=set)
@@ -360,12 +360,12 @@ class Reconciliations:
     def of(
         self, key: str, topic: str, known: Schema, brought: Schema, policy: EvolutionPolicy
     ) -> Reconciled:
-        """Reconcile the schema of a target with the one that its records bring.
+        """Reconcile the schema of a target with the schema of its records.
 
-        ``key`` names the target, which always has the same policy. Raises SchemaChangeError:
-        the policy rejects a change.
+        ``key`` identifies the target, which always has the same policy. Raises
+        SchemaChangeError: the policy rejects a change.
         """
-        # Whether the value as a whole may be null is no matter of the target's schema.
+        # The nullability of the whole value is not part of the target's schema.
         known = known.replaced(optional=brought.optional)
         before = self._newest.get(key)
         if before is None or before[:2] != (known, brought):
@@ -380,20 +380,20 @@ class Reconciliations:
         return before[2]
 
     def retypes(self, key: str) -> Sequence[SchemaChange]:
-        """Return how types have changed in what a target was last reconciled with."""
+        """Return the type changes of a target's last reconciliation."""
         handled = self._newest[key][2].handled if key in self._newest else ()
         return [each.change for each in handled if each.change.kind is ChangeKind.RETYPE]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the records of one stream go.
+    """The target of the records of one stream.
 
     Args:
-        number: Which of the task's sinks it is.
-        name: What it is called in marks, which stays when other sinks come and go.
+        number: The sink's number in the task.
+        name: The sink's name in marks, which does not change when sinks are added or removed.
         topic: The topic that the records have or come from.
-        is_one: Whether all of them have that topic; otherwise each says where it goes.
+        is_one: Whether all records have that topic; otherwise each record has its own.
     """
 
     sink: FrameSink
@@ -404,25 +404,25 @@ class Target:
 
     @property
     def key(self) -> str:
-        """Return the name that its schema is remembered under."""
+        """The key under which the target's schema is remembered."""
         return _key(self.name, self.topic)
 
     def schema(self) -> Schema | None:
-        """Return the schema that it keeps itself, if it does."""
+        """Return the schema that the target itself stores, if any."""
         return self.sink.known_schema(self.topic) if self.is_one else None
 
 
 @dataclass(kw_only=True)
 class Evolution:
-    """What the sinks of one task do about changes of schemas. Used by one thread at a time.
+    """Handles schema changes for the sinks of one task. Not thread-safe.
 
-    A target that keeps a schema itself, such as a topic, is asked for it. For all others the
-    schema that they were given last is remembered under the connector's name.
+    Targets that store a schema themselves, such as topics, return it. For all others the last
+    schema is remembered under the connector's name.
 
     Args:
-        policies: One for each sink; none is to follow every change.
-        memory: Where schemas are remembered; None remembers none, so that what comes is
-            always taken as it is by the sinks that keep no schema.
+        policies: One per sink; empty to adopt every change.
+        memory: Stores schemas; None to remember none, so that sinks without a schema of their
+            own always get records unchanged.
     """
 
     policies: Sequence[EvolutionPolicy] = ()
@@ -436,7 +436,7 @@ class Evolution:
         return self.policies[number] if self.policies else EvolutionPolicy()
 
     def fitted(self, shape: RecordExpr, target: Target) -> RecordExpr:
-        """Return records with the schema that a target is to be given.
+        """Return records with the schema for a target.
 
         Raises SchemaChangeError: the policy rejects a change.
         """
@@ -451,11 +451,11 @@ class Evolution:
         return moved_shape(shape, reconciled.move)
 
     def retypes(self, target: Target) -> Sequence[SchemaChange]:
-        """Return how types have changed in the newest records that were fitted to a target."""
+        """Return the type changes in the last records that were fitted to a target."""
         return self._reconciled.retypes(target.key)
 
     def guessed_moves(self, number: int) -> Moves:
-        """Return the moves that the streams of a packed topic needed last."""
+        """Return the moves that the streams of a packed topic last needed."""
         return self._moves.get(number, {})
 
     def stream_moves(
@@ -464,11 +464,11 @@ class Evolution:
         number: int,
         brought: Sequence[tuple[str, Schema]],
     ) -> Moves:
-        """Return which rows of a packed topic need another schema than they have.
+        """Return the moves of rows of a packed topic that need another schema.
 
-        ``brought`` has each stream with each schema that its rows have, in their order;
-        ``schema_of`` returns the newest schema of a stream in the topic. Raises
-        SchemaChangeError: the policy rejects a change.
+        ``brought`` has each stream with each schema of its rows, in order; ``schema_of``
+        returns the newest schema of a stream in the topic. Raises SchemaChangeError: the policy
+        rejects a change.
         """
         known: dict[str, Schema] = {}
         needed: dict[tuple[str, Schema], Move] = {}
@@ -487,10 +487,10 @@ class Evolution:
         return needed
 
     def keeps_apart(self, before: Schema, after: Schema) -> bool:
-        """Return whether rows of one schema must not be taken together with those before.
+        """Return whether rows of a new schema must not be combined with the rows before.
 
-        Together they have a schema that takes both. It hides what was dropped, say, and
-        some policy may have to know.
+        Combined rows have a schema that fits both. It hides dropped fields, for example, which
+        a policy may have to handle.
         """
         changes = {change.kind for change in schema_changes(before, after)}
         if ChangeKind.RETYPE in changes:
@@ -507,11 +507,11 @@ class Evolution:
         return Handling.REJECT in kinds
 
     def rehearsal(self) -> Evolution:
-        """Return a twin that takes each schema as known once it was fitted to it."""
+        """Return a copy that assumes each fitted schema as known, for a dry run."""
         return replace(self, _assumed={})
 
     def accept(self, target: Target, schema: Schema) -> None:
-        """Remember the schema that a target has taken. Called once its batch is durable."""
+        """Remember the schema that a target has accepted. Called when its batch is durable."""
         key = target.key
         if self.memory is None or target.schema() is not None:
             return
@@ -538,9 +538,9 @@ class Evolution:
         return self._known[key]
 
     def _numbered(self, memory: SchemaMemory, target: Target) -> Schema | None:
-        """Return what was remembered when targets still went by their numbers.
+        """Return the schema that an older release remembered under the sink's number.
 
-        Among several sinks a number may have been another's.
+        Only for a single sink: with several, the number may have been another sink's.
         """
         alone = len(self.policies) == 1
         return memory.get(_key(target.number, target.topic)) if alone else None

@@ -1,4 +1,4 @@
-"""Python values as Arrow arrays, with a schema or with the one that they show."""
+"""Infers and extends schemas of plain JSON values."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 def infer(values: Sequence[Any]) -> Schema | None:
-    """Return the schema that plain JSON values show; None when they are all null.
+    """Return the inferred schema of plain JSON values; None if all are null.
 
-    A field that is only ever null is left out until its type is known. Raises
-    RecordError when the values have no common shape.
+    Omits fields that are always null until their type is known. Raises RecordError if the
+    values have no common schema.
     """
     try:
         found = pa.array(values).type
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        problem = f"The values share no shape: {error}"
+        problem = f"The values have no common schema: {error}"
         raise RecordError(problem) from error
     pruned = _pruned(found)
     return None if pruned is None else from_arrow(pruned).replaced(optional=True)
 
 
 def widen(known: Schema | None, values: Sequence[Any]) -> Schema | None:
-    """Return ``known`` grown to take ``values``. Raises RecordError when it cannot."""
+    """Return ``known`` extended for ``values``. Raises RecordError if that is impossible."""
     shown = infer(values)
     if known is None or shown is None:
         return shown if known is None else known
@@ -44,12 +44,12 @@ def widen(known: Schema | None, values: Sequence[Any]) -> Schema | None:
 def brought(
     known: Schema | None, values: Sequence[Any], policy: EvolutionPolicy
 ) -> Schema | None:
-    """Return the schema that plain JSON values are taken to have; None when all are null.
+    """Return the schema to assume for plain JSON values; None if all are null.
 
-    It is ``known``, grown to take them, as a field that a value lacks is not
-    gone. What the policy has to decide is left as the values show it: a field that has been
-    renamed, and, unless topics are to follow that, one of another type. Raises RecordError: the
-    values share no shape, with each other or with what is known.
+    The schema is ``known`` extended for the values, since a missing field is not a dropped
+    field. Changes that the policy must decide keep the inferred form: renamed fields and,
+    unless the policy for them is evolve, fields of another type. Raises RecordError: the values
+    have no common schema, with each other or with ``known``.
     """
     if not policy.renames and policy.of(ChangeKind.RETYPE) is Handling.EVOLVE:
         return widen(known, values)
@@ -83,7 +83,7 @@ def _completed(known: Schema, shown: Schema, policy: EvolutionPolicy, path: str)
 def _has_another_name(
     name: str, where: str, known: Schema, shown: Schema, policy: EvolutionPolicy
 ) -> bool:
-    """Return whether a field's values come under another name, renamed or of another type."""
+    """Return whether a field's values have another name: renamed, or of another type."""
     renamed = policy.renames.get(where, "").rpartition(".")[2]
     base = name.rpartition("__")[0]
     lenient = policy.of(ChangeKind.RETYPE) is Handling.LENIENT
@@ -92,7 +92,7 @@ def _has_another_name(
 
 
 def _pruned(arrow: pa.DataType) -> pa.DataType | None:
-    """Return the type without the parts that were never seen with a value."""
+    """Return the type without the parts that are always null."""
     if pa.types.is_null(arrow):
         return None
     if pa.types.is_struct(arrow):

@@ -1,6 +1,6 @@
-"""Topics: durable, replayable logs of records, kept as Delta tables.
+"""Topics: durable, replayable logs of records, stored as Delta tables.
 
-In it: the log, its readers and its upkeep. Never: Spark, or what a connector is.
+Contains the log, its readers and its upkeep. Does not use Spark and does not know connectors.
 """
 
 from headrace.topics.log import DeltaLog

@@ -1,4 +1,4 @@
-"""Rewrites a topic's small files, removes its old rows, and deletes what no version names."""
+"""Rewrites a topic's small files, removes old rows, and deletes unreferenced files."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 _MOST_VERSIONS = 20_000
-"""How many commits are looked at in one go: the rest waits for the next."""
+"""How many commits are examined per run; the next run continues."""
 _MOST_FILES = 10_000
-"""How many files become one segment at most."""
+"""The most files that are merged into one segment."""
 _YOUNG = datetime.max.replace(tzinfo=UTC)
 
 
@@ -49,8 +49,8 @@ class VersionFiles:
     """All rows of one version, or of a segment's versions.
 
     Args:
-        time: When the last of them was committed, or any before it: a clock that was put
-            back makes nothing older.
+        time: The latest commit time of these and all earlier versions, so that a clock that
+            was set back makes nothing older.
     """
 
     files: tuple[TopicFile, ...]
@@ -73,7 +73,7 @@ class VersionFiles:
         return sum(file.file.rows for file in self.files)
 
     def level(self, fan_in: int) -> int:
-        """Return how often its rows were rewritten, at most."""
+        """Return how often its rows were rewritten at most."""
         if self.files[0].segment is None:
             return 0
         return math.floor(math.log(self.last - self.first + 1, fan_in) + 1e-9)
@@ -82,7 +82,7 @@ class VersionFiles:
 def layout(
     log: DeltaLog, live: Sequence[AddedFile], first: int, newest: int
 ) -> list[VersionFiles]:
-    """Return what the files of a topic hold, oldest first."""
+    """Return the files of a topic by version or segment, oldest first."""
     paths = {file.path for file in live}
     entries: list[VersionFiles] = []
     newest_time = datetime.min.replace(tzinfo=UTC)
@@ -96,7 +96,7 @@ def layout(
             newest_time = max(newest_time, commit.time)
         if segment is not None:
             file = TopicFile(segment.file, segment.last, segment=segment)
-            # A time that is not known is taken as young: its rows are not to be removed.
+            # An unknown time counts as young, so that the rows are not removed.
             entries.append(
                 VersionFiles((file,), max(newest_time, commit.time) if commit else _YOUNG)
             )
@@ -113,11 +113,11 @@ def layout(
 def worth_merging(
     entries: Sequence[VersionFiles], *, fan_in: int, target_bytes: int
 ) -> list[TopicFile]:
-    """Return neighbouring files that are worth to be rewritten as one; empty for none.
+    """Return adjacent files to rewrite as one file; empty if there are none.
 
-    As in a log-structured merge tree, about ``fan_in`` files of one level become one of
-    the next, so that a row is rewritten a few times only, however long the topic is. A
-    file of half the target's size or more is left as it is.
+    As in a log-structured merge tree, about ``fan_in`` files of one level become one file of
+    the next level, so that each row is rewritten only a few times, however long the topic is.
+    A file of at least half the target size is not rewritten.
     """
     for level in sorted({entry.level(fan_in) for entry in entries}):
         for run in _runs(entries, level, fan_in, target_bytes):
@@ -140,7 +140,7 @@ def _commit(log: DeltaLog, version: int) -> Commit | None:
 def _walk(
     segments: Sequence[Segment], first: int, newest: int
 ) -> Iterator[tuple[int, Segment | None]]:
-    """Yield the versions in order, and each segment in place of those that it covers."""
+    """Yield the versions in order, with each segment instead of the versions that it covers."""
     version = first
     for segment in segments:
         while version < segment.first:
@@ -156,9 +156,9 @@ def _walk(
 def _runs(
     entries: Sequence[VersionFiles], level: int, fan_in: int, target_bytes: int
 ) -> Iterator[list[VersionFiles]]:
-    """Yield neighbours that are small, from one of this level to another of it.
+    """Yield runs of adjacent small entries that begin and end with an entry of this level.
 
-    Those of lower levels between them come along, lest they stay small for ever.
+    The runs include entries of lower levels in between, which would otherwise stay small.
     """
 
     def fits(entry: VersionFiles) -> bool:
@@ -190,11 +190,11 @@ _ATTEMPT = re.compile(r"\d{12,}-\d+")
 
 
 class Trash:
-    """The files of one topic that no version names any more, until no batch reads them.
+    """The files that upkeep removed from a topic's table, until no batch reads them.
 
-    What a commit of upkeep removes from the table is noted first, in a file whose name has the
-    time. After the grace time each noted file is deleted, unless the table has it after all,
-    as when the commit failed.
+    Before a commit of upkeep removes files from the table, it lists them in a note, a file with
+    the time in its name. After the grace period each listed file is deleted, unless the table
+    still has it, for example because the commit failed.
     """
 
     def __init__(self, table: Location) -> None:
@@ -202,7 +202,7 @@ class Trash:
         self._folder = table / "_headrace" / "trash"
 
     def note(self, files: Sequence[TopicFile], now: datetime) -> None:
-        """Remember files, in order, that the next commit removes from the table."""
+        """Write a note of the files, in order, that the next commit removes from the table."""
         millis = int(now.timestamp() * 1000)
         name = f"{millis:015d}-{uuid.uuid4().hex}"
         details = {"paths": [file.file.path for file in files], "last": files[-1].version}
@@ -217,9 +217,9 @@ class Trash:
     def empty(
         self, live: AbstractSet[str], before: datetime, reading: int | None = None
     ) -> int:
-        """Delete what was noted before a time and is not live; return how many files.
+        """Delete files that were noted before a time and are not live; return how many.
 
-        What holds rows of versions behind ``reading`` stays: somebody is reading them.
+        Keeps notes with rows of versions after ``reading``: a batch is reading them.
         """
         deleted = 0
         for note in self._notes():
@@ -239,10 +239,10 @@ class Trash:
         if not file.exists():
             return 0
         file.delete()
-        # Spark on a local disk keeps a checksum beside each file.
+        # On a local disk, Spark stores a checksum file for each file.
         (file.parent / f".{file.name}.crc").delete()
         if _ATTEMPT.fullmatch(file.parent.name):
-            with suppress(OSError):  # others of its batch are still there
+            with suppress(OSError):  # the folder still has other files of the batch
                 file.parent.delete()
         return 1
 
@@ -257,18 +257,18 @@ def clear_leftovers(
     noted: Callable[[], AbstractSet[str]],
     before: datetime,
 ) -> int:
-    """Delete what crashed attempts staged before a time; return how many of them.
+    """Delete files that crashed attempts staged before a time; return how many attempts.
 
     An attempt is a folder named by batch and epoch, a file that a plugin's host has staged,
     or a segment that was not committed.
 
     Args:
         table: The table's folder.
-        live: The files that the table has.
-        noted: Returns other files that are to stay, such as those in the trash; called after
-            ``live`` was taken, so that a file that is removed meanwhile is in one of both.
-        before: Younger attempts may still be running. A host renews the time of what it has
-            staged just before it commits.
+        live: The files of the table.
+        noted: Returns other files to keep, such as those in the trash. Called after ``live``
+            was determined, so that a file that is removed meanwhile is in one of the two.
+        before: Keep newer attempts, which may still be running. A host updates the time of its
+            staged files just before it commits.
     """
     known: set[str] = {*live, *noted()}
     known |= {parent.as_posix() for path in known for parent in PurePath(path).parents}
@@ -296,10 +296,10 @@ def _attempts(table: Location) -> Iterator[FolderEntry]:
 
 
 def _noted(note: Location) -> tuple[list[str], int]:
-    """Return the files of a note, and the newest version that they have rows of."""
+    """Return the files of a note, and the newest version of their rows."""
     with suppress(FileNotFoundError):
         details = json.loads(note.read_text())
-        if isinstance(details, list):  # as earlier releases wrote it
+        if isinstance(details, list):  # the format of earlier releases
             return details, -1
         return details["paths"], int(details["last"])
     return [], -1
@@ -310,26 +310,26 @@ def _time(note: Location) -> datetime:
 
 
 _UPKEEP = "headrace.upkeep"
-"""The application of all commits that remove files. Delta refuses one that has not seen the
-one before, so that two workers never rewrite, or remove, the same rows."""
+"""The transaction application of all commits that remove files. Delta rejects a commit that has
+not seen the previous one, so two workers never rewrite or remove the same rows."""
 
 _MOST_STEPS = 8
-"""How many commits are made before other topics have their turn."""
+"""How many commits a topic gets before other topics have their turn."""
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """One look at the files of one topic."""
+    """One compaction and retention run over a topic."""
 
     topic: Topic
     policy: UpkeepPolicy
     now: datetime
     retention: TopicRetention | None = None
-    """How long rows are kept; None removes none for now."""
+    """How long rows are kept; None to remove no rows in this run."""
     readings: Sequence[Reading] = ()
 
     def held_by(self) -> Sequence[str]:
-        """Return the readers for whom rows are kept that are past the topic's limits."""
+        """Return the readers whose unread rows are kept past the topic's limits."""
         if not self.readings or self.retention is None or self.retention.unread:
             return ()
         entries = self._entries(DeltaTable(str(self.topic.location)))
@@ -338,13 +338,13 @@ class Compaction:
         return [each.reader for each in self.readings if each.version < last]
 
     def run(self) -> bool:
-        """Remove what is too old, then rewrite; return whether nothing is left to do."""
+        """Remove old rows, then rewrite files; return whether nothing is left to do."""
         return any(not self._step() for _ in range(_MOST_STEPS))
 
     def _step(self) -> bool:
-        """Plan and make one commit; return whether there may be another to make."""
-        # The commit is made with the table that it was planned on: Delta then refuses it if
-        # another worker has rewritten or removed anything since.
+        """Plan and make one commit; return whether more may be needed."""
+        # The commit uses the table version that it was planned on: Delta rejects the commit if
+        # another worker has rewritten or removed anything since then.
         table = DeltaTable(str(self.topic.location))
         entries = self._entries(table)
         policy = self.policy
@@ -364,9 +364,9 @@ class Compaction:
         return layout(self.topic.log, live_files(table), first, newest)
 
     def _too_old(self, entries: Sequence[VersionFiles]) -> Sequence[VersionFiles]:
-        """Return the entries to remove, all from the beginning.
+        """Return the oldest entries, which must be removed.
 
-        What somebody has yet to read stays, unless the topic is configured to remove it.
+        Keeps unread entries, unless the topic is configured to remove unread rows.
         """
         old = entries[: self._past_limits(entries)]
         if self.retention is None or self.retention.unread:
@@ -375,9 +375,9 @@ class Compaction:
         return [entry for entry in old if read is None or entry.last <= read]
 
     def _past_limits(self, entries: Sequence[VersionFiles]) -> int:
-        """Return how many entries are past the topic's limits, all from the beginning.
+        """Return how many of the oldest entries are past the topic's limits.
 
-        The newest one stays however large it is, but not however old.
+        The size limit never removes the newest entry, but the age limit may.
         """
         limits = self.retention
         if limits is None:
@@ -403,7 +403,7 @@ class Compaction:
                 "size": sum(entry.size_bytes for entry in entries),
             }
         }
-        # Readers take from this number what was lost, also when the commit is forgotten.
+        # Readers get the lost versions from this number, even after the commit is deleted.
         self._commit(table, files, None, details, {RETENTION: last})
 
     def _rewrite(self, table: DeltaTable, files: Sequence[TopicFile]) -> None:
@@ -429,8 +429,8 @@ class Compaction:
         details: Mapping[str, object],
         marks: Mapping[str, int],
     ) -> bool:
-        """Take files out of the table, and put a segment in; False when another was first."""
-        # Only what no segment holds is a change of data, to whoever follows the table.
+        """Replace files by a segment, if any; return False if another commit was first."""
+        # For readers of the table's changes, only removed rows are a change of data.
         actions = [self._remove_action(f.file, change=segment is None) for f in files]
         if segment is not None:
             sync([self.topic.location / segment.file.path], up_to=self.topic.location)

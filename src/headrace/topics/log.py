@@ -1,12 +1,12 @@
-"""Reads a Delta table's log as it is on disk: which files each version added.
+"""Reads a Delta table's log directly from storage: which files each version added.
 
-The JSON commits are read directly, as the transaction log protocol defines them
-(https://github.com/delta-io/delta/blob/master/PROTOCOL.md), because looking for the
-next version this way costs microseconds, and a hundred idle topics must cost nothing.
+The JSON commits are read as the transaction log protocol defines them
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md), because checking for the next
+version this way costs microseconds, and a hundred idle topics must cost nothing.
 
-Every user of a Delta table lists its log's folder, which takes a millisecond for each
-thousand commits. So upkeep moves old commits, which a checkpoint stands for, out of that
-folder into an attic beside it, where only this class looks for them.
+Every user of a Delta table lists its log folder, which takes a millisecond per thousand
+commits. So upkeep moves old commits, which a checkpoint covers, to a separate folder (the
+attic) that only this class reads.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from headrace.sdk.errors import DataLostError
 from headrace.sdk.location import Location
 
 SCHEMAS = "headrace.schemas"
-"""Where a commit says which schemas are new to the streams of its packed rows."""
+"""The field of a commit with the schemas that are new to the streams of its packed rows."""
 _CHECKED = 20
-"""What the operating system has not written when the power fails is among the newest."""
+"""How many of the newest commits are checked for damage after a power failure."""
 _SHELF = 1000
-"""How many commits one folder of the attic holds."""
+"""How many commits one folder of the attic contains."""
 _DIGITS = 12
-"""A digest is kept in every position, and only finds mistakes, not attacks."""
+"""Length of the digests: every position stores one; they detect mistakes, not attacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class Commit:
     """One version of the table.
 
     Args:
-        added: The files that brought new data, in the order of the log; what a
-            compaction wrote is left out, as it holds no new rows.
-        time: When it was committed, by the writer's clock.
-        schema_json: The table's schema when this version changed it.
-        application: The writer's transaction id, if it gave one.
-        batch: The number that the writer gave with it.
-        receipt: What a batch's writer noted.
-        schemas: What it says of the schemas that its packed rows bring.
-        digest: What distinguishes it from a commit of the same version in another table.
+        added: The files with new data, in the order of the log, without the files of a
+            compaction.
+        time: The commit time, by the writer's clock.
+        schema_json: The table's schema, if this version changed it.
+        application: The writer's transaction id, if any.
+        batch: The transaction's version, if any.
+        receipt: The receipt of the batch.
+        schemas: The new schemas of the streams of its packed rows, as JSON.
+        digest: Distinguishes the commit from one of the same version in another table.
     """
 
     version: int
@@ -75,7 +75,7 @@ class DeltaLog:
         self._attic = table / "_headrace" / "log"
 
     def newest(self, known: int = -1) -> int:
-        """Return the newest version, looking on from ``known``; -1 for no table."""
+        """Return the newest version, searching from ``known``; -1 if there is no table."""
         if known < 0 or not self._file(known).exists():
             known = self.checkpoint()
         if known < 0 or not self._file(known).exists():
@@ -85,7 +85,7 @@ class DeltaLog:
         return known
 
     def oldest(self) -> int:
-        """Return the oldest version whose commit is still known; -1 for none."""
+        """Return the oldest version whose commit still exists; -1 for none."""
         for shelf in self._shelves():
             if found := list(_versions(shelf)):
                 return min(found)
@@ -95,20 +95,20 @@ class DeltaLog:
         return self._file(version).exists() or self._stored(version).exists()
 
     def commit(self, version: int) -> Commit:
-        """Read one commit. Raises FileNotFoundError when it is gone or not there yet."""
+        """Read one commit. Raises FileNotFoundError if it was deleted or does not exist yet."""
         try:
             return _commit(self._file(version), version)
         except FileNotFoundError:
             return _commit(self._stored(version), version)
 
     def back_from(self, version: int) -> Iterator[Commit]:
-        """Yield a version's commit and those before it, as far as the log still has them."""
+        """Yield a version's commit and the commits before it, as far as they still exist."""
         with suppress(FileNotFoundError):
             for each in range(version, -1, -1):
                 yield self.commit(each)
 
     def check(self) -> None:
-        """Raise DataLostError for a damaged commit among the newest: none may follow."""
+        """Raise DataLostError if one of the newest commits is damaged: none may follow it."""
         newest = self.newest()
         for version in range(max(0, newest - _CHECKED + 1), newest + 1):
             with suppress(FileNotFoundError):
@@ -126,9 +126,9 @@ class DeltaLog:
         return _versions(self._folder)
 
     def store_away(self, before: int) -> None:
-        """Move the commits before a version into the attic, and drop older checkpoints.
+        """Move the commits before a version to the attic, and delete older checkpoints.
 
-        ``before`` must be the version of a checkpoint: it stands for all that is moved.
+        ``before`` must be the version of a checkpoint, which covers all moved commits.
         """
         for name in list(_files_of_versions(self._folder)):
             version, path = int(name[:20]), self._folder / name
@@ -148,7 +148,7 @@ class DeltaLog:
 
     def forget(self, until: int, older_than: datetime) -> None:
         """Delete the attic's commits up to a version that are older than a time."""
-        # Another worker's upkeep may be doing the same.
+        # Another worker's upkeep may do the same at the same time.
         with suppress(FileNotFoundError):
             for shelf in self._shelves():
                 for version in sorted(_versions(shelf)):
@@ -182,7 +182,7 @@ def _versions(folder: Location) -> Iterator[int]:
 
 
 def _commit(path: Location, version: int) -> Commit:
-    # A topic may be removed and created again: the file's identity is part of the key.
+    # A topic may be deleted and created again, so the file's identity is part of the key.
     found = path.info()
     if found is None:
         raise FileNotFoundError(path.path)
@@ -214,7 +214,7 @@ def _read(path: Location, version: int, written_ns: int, _identity: str) -> Comm
 
 
 def _actions(path: Location, version: int) -> list[dict[str, Any]]:
-    """Return a commit's actions. Raises DataLostError when some of it is not on disk."""
+    """Return a commit's actions. Raises DataLostError if the file is incomplete."""
     try:
         actions = list(actions_in(path))
     except ValueError:
@@ -224,11 +224,11 @@ def _actions(path: Location, version: int) -> list[dict[str, Any]]:
         return actions
     problem = (
         f"Version {version} of the topic in {path.parent.parent} is damaged: {path.name} is "
-        "empty or ends too soon, as after a loss of power with durability=os."
+        "empty or truncated, for example by a power failure with durability=os."
     )
     fix = (
-        "Remove that file if it is the newest version, else restore it from a backup. Rows of "
-        "a batch that was finished are lost with it: rewind the source that wrote them."
+        "If that file is the newest version, delete it; otherwise restore it from a backup. "
+        "Deleting it loses the rows of its batch: rewind the source that wrote them."
     )
     raise DataLostError(problem, fix=fix)
 

@@ -1,4 +1,4 @@
-"""Reads topics: as the loop's source, as offsets of people, and as a few records to look at."""
+"""Reads topics: as a source of the batch loop, as offsets for users, and as a preview."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.topics.topic import Topic, Topics
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One file of a range, or a version that brought none."""
+    """One file of a range, or a version without files."""
 
     version: int
     part: int
@@ -35,7 +35,7 @@ class _Step:
 
     @property
     def place(self) -> Place:
-        """Return the place behind it."""
+        """Return the place after the step."""
         whole = self.part + 1 >= self.parts
         return Place(self.version) if whole else Place(self.version, self.part + 1)
 
@@ -43,21 +43,21 @@ class _Step:
 class TopicReader:
     """Plans batches over one topic. Used by one thread at a time.
 
-    The position is ``{"topic": name} -> {"version": v}``, or with ``"index": n`` when a
-    version with many files is read in several batches. Positions stay good when upkeep
-    has rewritten the files: their rows are then taken from a segment.
+    The position is ``{"topic": name} -> {"version": v}``, with ``"index": n`` if a version with
+    many files is read in several batches. Positions stay valid after upkeep has rewritten the
+    files: the rows are then read from a segment.
 
-    It also has the digest of that version's commit, ``"commit": text``, which a topic that
-    was created again, or put back from an older copy, no longer has when it has grown past the
-    position. Positions that people set have none, nor have those of older releases.
+    The position also has the digest of that version's commit, ``"commit": text``. It detects a
+    topic that was created again, or restored from an older copy, and has grown past the
+    position. Positions that users set and those of older releases have no digest.
     """
 
     def __init__(self, topic: Topic, *, start: Position | None = None) -> None:
         """Read ``topic``.
 
-        ``start`` is what the position without this topic stands for, see ``parse_start``. It
-        is the very first row by default: ``latest`` then continues from the oldest that is
-        left, but a range from there raises DataLostError once retention has removed any.
+        ``start`` is used if a position does not contain this topic, see ``parse_start``. The
+        default is the very first row: ``latest`` then continues from the oldest existing row,
+        but a range from there raises DataLostError once retention has removed rows.
         """
         self.topic = topic
         self._partition = {"topic": topic.name}
@@ -69,9 +69,9 @@ class TopicReader:
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         """See ReplayableSource.
 
-        Raises DataLostError when retention has removed rows behind ``start``, and when the
-        topic ends before it, or has another commit there: it is another one than was read.
-        A position that names no commit gets it with the next batch.
+        Raises DataLostError if retention has removed rows after ``start``, and if the topic
+        ends before ``start`` or has another commit there: then it is not the topic that was
+        read. A position without a commit digest gets one with the next batch.
         """
         self._newest = self.topic.log.newest(self._newest)
         self._require_same(start)
@@ -81,7 +81,7 @@ class TopicReader:
         place = end = self._oldest() if self._is_unset(start) else self._place(start)
         if place.version > self._newest:
             problem = (
-                f"ends at version {self._newest}, and was read up to version {place.version}"
+                f"ends at version {self._newest}, but was read up to version {place.version}"
             )
             raise self._another(problem)
         rows = size = 0
@@ -105,15 +105,15 @@ class TopicReader:
         return Lag(sum(file.rows for file in files), sum(file.size_bytes for file in files))
 
     def count(self, start: Position, end: Position) -> int:
-        """Return how many rows the range holds, as the log says."""
+        """Return how many rows the range has, according to the log."""
         return sum(file.rows for file in self._added(start, end))
 
     def files(self, start: Position, end: Position) -> list[TopicFile]:
         """Return the files of the range, in order.
 
-        A segment among them may hold rows outside the range as well, see ``rows``. Raises
-        DataLostError when rows of the range are gone, or the topic is not the one in which it
-        was planned, and StateError for a range of another topic, or one that goes backwards.
+        A segment may also contain rows outside the range, see ``rows``. Raises DataLostError if
+        rows of the range are gone, or if the topic is not the one that the range was planned
+        for, and StateError for a range of another topic, or one that goes backwards.
         """
         steps = self._steps(*self._places(start, end))
         files = [step.file for step in steps if step.file is not None]
@@ -123,21 +123,21 @@ class TopicReader:
                 used[segment.file.path] = segment
         if not used:
             return files
-        # All rows that a segment holds come from it, so that none comes twice.
+        # Read all rows of a segment from the segment, so that no row is read twice.
         rest = [f for f in files if not any(s.covers(f.version) for s in used.values())]
         rest += [TopicFile(s.file, s.last, segment=s) for s in used.values()]
         return sorted(rest, key=lambda file: (file.version, file.part))
 
     def rows(self, start: Position, end: Position) -> RowRange:
-        """Return which rows of the files are in the range."""
+        """Return the filter for the rows of the files that are in the range."""
         return RowRange(*self._places(start, end))
 
     def version(self, position: Position) -> int:
-        """Return the table version that a position stands in; -1 before the first."""
+        """Return the table version of a position; -1 before the first version."""
         return self._place(position).version
 
     def schema(self, end: Position) -> Schema:
-        """Return the schema of the rows up to a position, looking only at new commits."""
+        """Return the schema of the rows up to a position; reads only new commits."""
         version = self.version(end)
         known = self._schema
         if known is None or version < known[0] or self.topic.has_changed(known[0], version):
@@ -147,7 +147,7 @@ class TopicReader:
         return self._schema[1]
 
     def acknowledge(self, position: Position) -> None:
-        """See ReplayableSource; a topic keeps its rows by its own retention."""
+        """See ReplayableSource; a topic's rows depend only on its retention."""
 
     def _added(self, start: Position, end: Position) -> list[AddedFile]:
         steps = self._steps(*self._places(start, end))
@@ -172,7 +172,7 @@ class TopicReader:
             raise self._lost(version) from error
 
     def _available(self, file: TopicFile) -> Segment | None:
-        """Return the segment to take a file's rows from; None when the file is there."""
+        """Return the segment with a file's rows; None if the file itself exists."""
         if (self.topic.location / file.file.path).exists():
             return None
         for segments in (self._segments, self.topic.segments()):
@@ -190,13 +190,13 @@ class TopicReader:
             return DataLostError(
                 f"Retention has removed the versions {version} to {lost} of topic {name} "
                 "before they were read.",
-                fix=f"Alter the task's offset to version {lost} to go on without the lost "
-                "rows, and lengthen the topic's retention.",
+                fix=f"Alter the task's offset to version {lost} to continue without the lost "
+                "rows, and increase the topic's retention.",
             )
         return DataLostError(
-            f"Version {version} of topic {name} is missing, and not by its retention.",
-            fix="Restore its files and its log, or alter the task's offset to a later version; "
-            "let no other program clean the topic's folder.",
+            f"Version {version} of topic {name} is missing, but not because of its retention.",
+            fix="Restore its files and its log, or alter the task's offset to a later version. "
+            "Do not clean the topic's folder with other programs.",
         )
 
     def _require_same(self, position: Position) -> None:
@@ -208,17 +208,17 @@ class TopicReader:
         try:
             commit = self.topic.log.commit(version)
         except FileNotFoundError:
-            return  # upkeep has forgotten it, or the topic ends before it
+            return  # upkeep has deleted it, or the topic ends before it
         if commit.digest != offset["commit"]:
-            problem = f"has another version {version} than the one that was read"
+            problem = f"has a different version {version} than the one that was read"
             raise self._another(problem)
 
     def _another(self, problem: str) -> DataLostError:
         return DataLostError(
-            f"Topic {self.topic.name} {problem}: it was created again, or put back from an "
+            f"Topic {self.topic.name} {problem}: it was created again, or restored from an "
             "older copy.",
-            fix="Put the newest copy of its folder back. Or reset the offsets, to read what "
-            "it has now from the beginning, or alter them to one of its versions.",
+            fix="Restore the newest copy of its folder. Or reset the offsets to read the topic "
+            "from the beginning, or alter them to one of its versions.",
         )
 
     def _until(self, limit: ReadLimit) -> Place:
@@ -238,8 +238,8 @@ class TopicReader:
         first, last = self._place(start), self._place(end)
         if first.order > last.order:
             problem = (
-                f"A range of topic {self.topic.name} begins behind version {first.version} "
-                f"and ends behind version {last.version}."
+                f"A range of topic {self.topic.name} begins after version {first.version} "
+                f"and ends after version {last.version}."
             )
             raise StateError(problem)
         for position in (start, end):
@@ -265,7 +265,7 @@ def _position_at(topic: Topic, place: Place) -> Position:
     offset: dict[str, int | str] = {"version": place.version}
     if place.index is not None:
         offset["index"] = place.index
-    with suppress(FileNotFoundError):  # before the first, or forgotten by upkeep
+    with suppress(FileNotFoundError):  # before the first version, or deleted by upkeep
         offset["commit"] = topic.log.commit(place.version).digest
     return Position.of({"topic": topic.name}, offset)
 
@@ -273,7 +273,7 @@ def _position_at(topic: Topic, place: Place) -> Position:
 def parse_start(topic: Topic, text: str) -> Position:
     """Return where a new reader begins: earliest, latest, ``version:N`` or ``time:ISO``.
 
-    The answer is another one later: who reads on has to keep it.
+    The result changes over time, so the caller must store it.
     """
     kind, _, value = text.partition(":")
     if kind == "earliest":
@@ -284,7 +284,7 @@ def parse_start(topic: Topic, text: str) -> Position:
         return _position_at(topic, Place(int(value) - 1))
     if kind == "time":
         return _position_at(topic, Place(version_before(topic, _time(value))))
-    problem = f"{text!r} is not a place to start from."
+    problem = f"{text!r} is not a valid start."
     fix = "Use earliest, latest, version:N or time:2026-01-31T00:00:00Z."
     raise ConfigError(problem, field="topics.start", fix=fix)
 
@@ -293,13 +293,13 @@ def _time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        problem, fix = f"{text!r} is not a time.", "Write it as 2026-01-31T00:00:00Z."
+        problem, fix = f"{text!r} is not a valid time.", "Use the form 2026-01-31T00:00:00Z."
         raise ConfigError(problem, field="topics.start", fix=fix) from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def version_before(topic: Topic, time: datetime) -> int:
-    """Return the newest version committed before ``time``; before the first if none was."""
+    """Return the newest version committed before ``time``; first - 1 if there is none."""
     low, high = topic.first(), topic.log.newest()
     while low <= high:
         middle = (low + high) // 2
@@ -311,30 +311,30 @@ def version_before(topic: Topic, time: datetime) -> int:
 
 
 class TopicPlaces:
-    """Knows the places in topics. Any thread may use it."""
+    """Finds and checks positions in topics. Thread-safe."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
     def check(self, name: str, version: int) -> None:
-        """Raise ConfigError where a reader could not stand behind a version of a topic.
+        """Raise ConfigError if a reader cannot be positioned after a version of a topic.
 
-        Behind its newest version it would pass over what comes next; before those that
-        retention has removed it would fail.
+        After a version that does not exist yet, it would skip new rows; before versions that
+        retention has removed, it would fail.
         """
         topic = self._existing(name)
         first, newest = topic.first(), topic.log.newest()
         if not first - 1 <= version <= newest:
             problem = (
-                f"Topic {name} has the offsets {first} to {newest}: a reader of it may stand "
-                f"at {first} to {newest + 1}, not at {version + 1}."
+                f"Topic {name} has the offsets {first} to {newest}: a reader's offset must be "
+                f"from {first} to {newest + 1}, not {version + 1}."
             )
             raise ConfigError(problem, field="offset", fix="Choose one of these.")
 
     def before(self, name: str, time: datetime) -> int:
-        """Return the newest version of a topic from before a time; before the first if none.
+        """Return the newest version of a topic before a time; first - 1 if there is none.
 
-        Raises ConfigError for a topic that is not there.
+        Raises ConfigError for a topic that does not exist.
         """
         return version_before(self._existing(name), time)
 
@@ -342,20 +342,20 @@ class TopicPlaces:
         topic = self._topics.get(name)
         if not topic.exists():
             problem = f"Unknown topic {name}."
-            raise ConfigError(problem, field="partition", fix="Name one that is there.")
+            raise ConfigError(problem, field="partition", fix="Use an existing topic.")
         return topic
 
 
 _BATCH_ROWS = 1024
 _PACKED_ROWS = 8
-"""A packed row may hold megabytes."""
+"""Rows per read; a packed row may have several megabytes."""
 
 
 def peek(topic: Topic, rows: int, *, oldest: bool = False) -> list[dict[str, Any]]:
     """Return the newest or the oldest records of a topic, in order, as JSON values.
 
-    Reads only as many files as it takes. A record has its ``version`` and the topic's
-    columns; one of a packed topic has ``stream`` and ``value``.
+    Reads only as many files as needed. A record has its ``version`` and the topic's columns;
+    a record of a packed topic has ``stream`` and ``value``.
     """
     if rows < 1 or not topic.exists():
         return []

@@ -1,4 +1,4 @@
-"""The columns of a topic's table, also of dead letters, and the record columns made of them."""
+"""The columns of a topic's table, also of dead letters, and SQL of the record columns."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ PACKED = "payload"
 def topic_row_schema(value: Schema, key: Schema | None) -> Schema:
     """Return the table's schema for records of these schemas.
 
-    ``offset`` orders the rows within a version. ``position`` is the order that the
-    source gave, where it gave one.
+    ``offset`` orders the rows within a version.
     """
     fields = {} if key is None else {"key": key.replaced(optional=True)}
     fields |= {
@@ -94,20 +93,20 @@ CAUSE = Schema.struct(
     },
     optional=True,
 )
-"""Why a record was rejected, and what it takes to replay it exactly.
+"""Why a record was rejected, and the data to replay it exactly.
 
-``topic``, ``partition`` and ``position`` (JSON) are those that the record came with, and
-``rejected`` is when its batch was begun. The key and the value are JSON, and the schemas
-(as ``schema_to_json`` writes them) say which types they have. Where no record could be
-made, ``raw`` has the input's bytes, and the value shows them as text. ``sink`` is the number
-that the sink had which alone has refused the record; null where it arrived nowhere.
-``sink_name`` is what marks call that sink: it holds when other sinks come and go.
+``topic``, ``partition`` and ``position`` (JSON) are those of the original record, and
+``rejected`` is when its batch began. The key and the value are JSON, and the schemas (in the
+format of ``schema_to_json``) contain their types. If the input could not become a record,
+``raw`` has the input's bytes, and the value shows them as text. ``sink`` is the number of the
+only sink that refused the record; null if no sink received the record. ``sink_name`` is that
+sink's name in marks, which does not change when sinks are added or removed.
 """
 
 LETTERS = Schema.struct(
     {f.name: f.schema for f in topic_row_schema(_TEXT, _TEXT).fields} | {"cause": CAUSE}
 )
-"""The rows of a dead-letter topic: those of any topic, and ``cause``."""
+"""The rows of a dead-letter topic: the columns of any topic, and ``cause``."""
 
 _PREFIX = "__connect.errors."
 

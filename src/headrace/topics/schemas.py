@@ -1,17 +1,16 @@
-"""Every schema that a topic's records, or those of its streams, have had, and how it changes.
+"""The schema history of a topic and its streams, and schema changes of its table.
 
-A topic's log has all of it: a commit that changes the table's schema holds it, whichever
-program made it, and a commit that adds packed rows names the schemas that are new to a
-stream. Retention forgets commits, though, so upkeep keeps what they say in a file beside
-the log before they go, and a topic that is moved or copied takes its history along.
+The history comes from the topic's log: a commit that changes the table's schema contains the
+schema, whichever program wrote the commit, and a commit that adds packed rows lists the schemas
+that are new to a stream. Before retention deletes commits, upkeep stores their schemas in a
+file beside the log, so that a topic that is moved or copied keeps its history.
 
-A change is one commit that moves no data. ``deltalake`` can add columns, but it can neither
-widen a type nor make a nested field optional, so the commit is written here, as the
+A schema change is one commit that moves no data. ``deltalake`` can add columns, but it can
+neither widen a type nor make a nested field optional, so this module writes the commit as the
 transaction log protocol defines it
-(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#change-metadata). Files that are
-there keep their narrow types until a compaction rewrites them. Readers give their values the
-table's types: Spark, deltalake, DuckDB and pyarrow all do so for the changes that
-``check_types`` lets through.
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#change-metadata). Existing files keep
+their narrow types until a compaction rewrites them. Readers convert their values to the table's
+types: Spark, deltalake, DuckDB and pyarrow do so for all changes that ``check_types`` allows.
 """
 
 from __future__ import annotations
@@ -46,18 +45,18 @@ _WIDER = {
     Type.INT32: {Type.INT64, Type.FLOAT64},
     Type.FLOAT32: {Type.FLOAT64},
 }
-"""The widenings that every reader of Parquet makes by itself, those of Delta's own
-``typeWidening`` (https://docs.delta.io/latest/delta-type-widening.html)."""
+"""The widenings that every Parquet reader supports, those of Delta's ``typeWidening``
+(https://docs.delta.io/latest/delta-type-widening.html)."""
 
 _DIGITS = {Type.INT8: 10, Type.INT16: 10, Type.INT32: 10, Type.INT64: 20}
-"""Digits before the point that a Decimal needs for Spark to read it from whole numbers."""
+"""Digits before the point that a Decimal needs so that Spark can read integers as it."""
 
 
 def check_kind(topic: str, known: Schema, rows: Schema) -> None:
-    """Raise ConfigError for packed rows of a typed topic, and for typed rows of a packed one.
+    """Raise ConfigError for packed rows in a typed topic, and for typed rows in a packed topic.
 
-    Their columns would fit beside each other, but every reader of a topic takes all of its rows
-    for one or the other.
+    A table could have the columns of both, but readers expect all rows of a topic to be of one
+    kind.
     """
     packed = rows.field(PACKED) is not None
     if packed is (known.field(PACKED) is not None):
@@ -65,20 +64,20 @@ def check_kind(topic: str, known: Schema, rows: Schema) -> None:
     whole, single = "whole batches of many streams", "single records"
     holds, brought = (single, whole) if packed else (whole, single)
     problem = (
-        f"Topic {topic} holds {holds}, and is now to get {brought}, as when transforms or "
-        "converters are added to a source of many streams, or removed."
+        f"Topic {topic} contains {holds}, but would now get {brought}, for example because "
+        "transforms or converters were added to a source of many streams, or removed."
     )
-    fix = "Write into another topic, or configure the source as it was."
+    fix = "Write to another topic, or restore the source's previous configuration."
     raise ConfigError(problem, field="topic", fix=fix)
 
 
 def check_types(topic: str, known: Schema, merged: Schema) -> None:
-    """Raise ConfigError when files with the known types cannot be read with the merged."""
+    """Raise ConfigError if files with the known types cannot be read with the merged types."""
     for path, old, new in _pairs(known, merged, ""):
         if not _can_read(old, new):
             problem = (
-                f"Topic {topic} holds {_title(old)} here, and its records now bring what "
-                f"needs {_title(new)}, which the stored rows cannot be read as."
+                f"Topic {topic} has type {_title(old)} here, but the new records need type "
+                f"{_title(new)}, and the stored rows cannot be read with that type."
             )
             fix = (
                 "Cast the field to the topic's type with a transform, or write to a new topic."
@@ -114,7 +113,7 @@ def commit_definition(
     properties: Mapping[str, str] | None = None,
     by: str = "",
 ) -> bool:
-    """Give the table another schema or properties; False when another commit came first."""
+    """Change the table's schema or properties; return False if another commit was first."""
     text = table.schema().to_json() if schema is None else json.dumps(to_spark_json(schema))
     metadata = table.metadata()
     info: dict[str, object] = {
@@ -138,7 +137,7 @@ def commit_definition(
 
 
 def _pairs(old: Schema, new: Schema, path: str) -> Iterator[tuple[str, Schema, Schema]]:
-    """Yield all parts that both schemas have, with the path to each."""
+    """Yield all parts that both schemas have, with their paths."""
     yield path, old, new
     for field in old.fields if old.type is Type.STRUCT else ():
         other = new.field(field.name)
@@ -158,7 +157,7 @@ def _title(schema: Schema) -> str:
 
 
 _SAVED_EVERY = 1000
-"""So many commits at most are read before a process knows the history."""
+"""The most commits that a process must read to know the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +165,13 @@ class SchemaVersion:
     """One schema of a stream.
 
     Args:
-        stream: The stream; for a topic that is one stream, the topic's name.
-        number: Counts the stream's schemas, from 1.
-        version: The table's version from which it applies.
-        time: When that was committed.
+        stream: The stream; for a topic of one stream, the topic's name.
+        number: The number of the schema in its stream, from 1.
+        version: The first table version with this schema.
+        time: When that version was committed.
         value: The schema of the records' values.
-        key: That of their keys; None when they have none.
-        application: Who wrote the first batch with it, if there was one yet.
+        key: The schema of the keys; None if records have no keys.
+        application: The writer of the first batch with this schema, if there is one yet.
     """
 
     stream: str
@@ -208,12 +207,12 @@ class SchemaHistory:
         return next(reversed(self.versions(stream)), None)
 
     def unseen(self, schemas: Iterable[tuple[str, Schema]]) -> list[tuple[str, Schema]]:
-        """Return those schemas that their stream has never had, each once."""
+        """Return the schemas that are new to their stream, without duplicates."""
         seen = {(v.stream, v.value) for v in self.versions()}
         return [pair for pair in dict.fromkeys(schemas) if pair not in seen]
 
     def keep(self) -> None:
-        """Save what the log tells. Called before commits are forgotten, and cheap."""
+        """Save the history from the log. Called before commits are deleted; cheap."""
         with self._lock:
             before = list(self._found)
             self._scan()
@@ -227,10 +226,10 @@ class SchemaHistory:
             self._loaded = True
         newest = self._log.newest(self._scanned)
         for version in range(max(self._scanned + 1, self._log.oldest()), newest + 1):
-            # What is gone by now was kept by whoever let it go.
+            # Upkeep has stored the schemas of deleted commits.
             with suppress(FileNotFoundError):
                 self._take(self._log.commit(version))
-        if newest < self._scanned:  # the topic was removed and created again
+        if newest < self._scanned:  # the topic was deleted and created again
             self._found.clear()
         self._scanned = newest
 
@@ -247,7 +246,7 @@ class SchemaHistory:
             self._add(commit, stream, schema_from_json(text), None)
 
     def _begun(self, commit: Commit) -> None:
-        """Note the first batch behind a change: it is in the commit that follows, or later."""
+        """Set the first batch after a change, which is in the next commit or a later one."""
         for place, known in enumerate(self._found):
             if known.batch is None and known.version <= commit.version:
                 batch = replace(known, application=commit.application, batch=commit.batch)
@@ -274,7 +273,7 @@ class SchemaHistory:
         )
 
     def _merge(self, others: Iterable[SchemaVersion]) -> None:
-        """Take what another process has kept, and count again."""
+        """Add the schemas that another process has stored, and renumber all."""
         known = {(v.stream, v.version, v.value): v for v in self._found}
         for other in others:
             mine = known.setdefault((other.stream, other.version, other.value), other)
@@ -305,7 +304,7 @@ class SchemaHistory:
 
 
 def schemas_json(schemas: Iterable[tuple[str, Schema]]) -> str:
-    """Return what a commit says of schemas that are new to their streams."""
+    """Return the JSON for a commit with schemas that are new to their streams."""
     return json.dumps([[stream, schema_to_json(schema)] for stream, schema in schemas])
 
 

@@ -1,8 +1,8 @@
 """Segments: many small files of consecutive versions, rewritten as one.
 
-A segment's name says which versions it holds, so that the table's list of files is the
-list of its segments. In the file, the column ``version`` says which version brought each
-row and ``part`` which of that version's files it was in; both are null in all other files.
+A segment's name contains its range of versions, so that the table's list of files is also the
+list of its segments. In a segment, the column ``version`` has each row's original version and
+``part`` the number of the file within that version; both are null in all other files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER = "data/segments"
 _NAME = re.compile(FOLDER + r"/(\d{20})-(\d{20})-[0-9a-f]+\.parquet\Z")
 _READ_BYTES = 8 * 2**20
 _GROUP_BYTES = 32 * 2**20
-"""Rows are held until a row group has this size: the most memory that a rewrite takes."""
+"""Rows are buffered up to this row group size: the most memory that a rewrite needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Segment:
     file: AddedFile
 
     def covers(self, version: int) -> bool:
-        """Return whether it would hold the rows of ``version``, if that had any."""
+        """Return whether ``version`` is in the segment's range."""
         return self.first <= version <= self.last
 
 
@@ -55,12 +55,12 @@ def segments_of(files: Iterable[AddedFile]) -> list[Segment]:
 
 @dataclass(frozen=True, slots=True)
 class TopicFile:
-    """A file to read, with the version that brought its rows.
+    """A file to read, with the version that added its rows.
 
     Args:
-        version: The version; of a segment the last one.
-        part: Which of the version's files it is.
-        segment: The segment that it is; its rows carry version and part themselves.
+        version: The version; for a segment, the last one.
+        part: The number of the file within the version.
+        segment: The segment, if the file is one; its rows contain version and part.
     """
 
     file: AddedFile
@@ -70,18 +70,18 @@ class TopicFile:
 
     @property
     def first(self) -> int:
-        """Return the oldest version that it has rows of."""
+        """The oldest version of its rows."""
         return self.segment.first if self.segment else self.version
 
 
 def stored_schema(rows: Schema) -> Schema:
-    """Return the schema of the table that keeps rows of a schema."""
+    """Return the schema of the table for rows of a schema."""
     fields = {field.name: field.schema for field in rows.fields}
     return Schema.struct({**fields, **HIDDEN})
 
 
 def rows_schema(stored: Schema) -> Schema:
-    """Return the schema of the rows that a table of a schema keeps."""
+    """Return the schema of the rows in a table of a schema."""
     fields = {f.name: f.schema for f in stored.fields if f.name not in HIDDEN}
     return Schema.struct(fields)
 
@@ -100,9 +100,9 @@ def read_batches(
 
 
 def write_segment(table: Location, files: Sequence[TopicFile], schema: pa.Schema) -> Segment:
-    """Write the rows of files, in their order, into a new segment that no version names yet.
+    """Write the rows of files, in order, to a new segment that is not committed yet.
 
-    Memory stays bounded whatever the files' sizes, but for a single row's.
+    Memory use is bounded regardless of the files' sizes, except for the size of a single row.
     """
     first, last = files[0].first, files[-1].version
     name = f"{FOLDER}/{first:020d}-{last:020d}-{uuid.uuid4().hex}.parquet"
@@ -136,7 +136,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _batch_rows(footer: pq.FileMetaData) -> int:
-    """Return how many rows of a file fit into memory at once: one may hold megabytes."""
+    """Return how many rows of a file to read at once: a row may have several megabytes."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     widest = max((g.total_byte_size // max(g.num_rows, 1) for g in groups), default=0)
     return max(1, min(65_536, _READ_BYTES // max(widest, 1)))
@@ -153,10 +153,9 @@ def _numbered(rows: pa.RecordBatch, file: TopicFile) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in one topic: behind ``version``, or behind its first ``index`` files.
+    """A place in one topic: after ``version``, or after its first ``index`` files.
 
-    ``index`` None means the whole version. A version is then the same as the next one
-    with index 0.
+    ``index`` None means after the whole version, which equals the next version with index 0.
     """
 
     version: int
@@ -167,14 +166,14 @@ class Place:
         return self.version, float("inf") if self.index is None else self.index
 
     def sql(self) -> str:
-        """Return SQL that holds for the numbered rows before the place."""
+        """Return SQL that is true for the numbered rows before the place."""
         if self.index is None:
             return f"{VERSION} <= {self.version}"
         within = f"{VERSION} = {self.version} AND {PART} < {self.index}"
         return f"({VERSION} < {self.version} OR {within})"
 
     def before(self, rows: pa.RecordBatch) -> pa.Array:
-        """Return which of the numbered rows are before the place."""
+        """Return the mask of the numbered rows before the place."""
         version, part = rows.column(VERSION), rows.column(PART)
         if self.index is None:
             return pc.less_equal(version, self.version)
@@ -184,17 +183,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """The rows behind ``start``, up to ``end``.
+    """The rows after ``start``, up to ``end``.
 
-    Only a segment can hold others as well, so rows without a version are inside. It can
-    be pickled and used on executors.
+    Only segments can contain other rows, so rows without a version are in the range. Can be
+    pickled and used on executors.
     """
 
     start: Place
     end: Place
 
     def sql(self) -> str:
-        """Return SQL that holds for the rows of the range, in any of its files."""
+        """Return SQL that is true for the rows of the range, in any of its files."""
         return f"{VERSION} IS NULL OR (NOT {self.start.sql()} AND {self.end.sql()})"
 
     def read(
@@ -202,7 +201,7 @@ class RowRange:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns of a file's rows that are in the range, in order.
 
-        Columns that the file lacks are left out. Rows that are far outside are not read.
+        Omits columns that the file lacks. Skips row groups that are outside of the range.
         """
         with (
             path.open_input() as source,

@@ -1,4 +1,4 @@
-"""Topics: durable, replayable logs of records, kept as Delta tables."""
+"""Topics: durable, replayable logs of records, stored as Delta tables."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ from headrace.topics.schemas import (
 from headrace.topics.segments import Segment, rows_schema, segments_of, stored_schema
 
 RETENTION = "headrace.retention"
-"""The application whose transaction number is the newest version that lost its rows."""
+"""The application whose transaction version is the newest version with removed rows."""
 
 _PROPERTIES = {
-    # Upkeep cleans the log, as only it knows which readers and segments need it.
+    # Upkeep cleans the log, since only upkeep knows which readers and segments need it.
     "delta.enableExpiredLogCleanup": "false",
-    # Removed files are forgotten soon, or checkpoints would grow with each file ever added.
+    # Removed files leave the log soon; otherwise checkpoints grow with each file ever added.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 _ATTEMPTS = 10
 _RELOAD_VERSIONS = 50
-"""A loaded table does not profit from later checkpoints: load it again so often."""
+"""A loaded table does not use later checkpoints: reload it after this many versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What ``headrace topic describe`` shows.
+    """The output of ``headrace topic describe``.
 
     Args:
         version: The newest version.
         oldest_version: The oldest version that can still be read.
-        rows: Rows that the topic holds; of a packed topic, packed rows.
-        size_bytes: Size of the files that hold them.
-        files: How many there are.
+        rows: How many rows the topic has; for a packed topic, packed rows.
+        size_bytes: The size of its files.
+        files: How many files it has.
         first_append: When the oldest version was committed.
         last_append: When the newest version was committed.
-        packed: Whether a row holds a whole batch, of one of many streams.
+        packed: Whether each row contains a whole batch of one of many streams.
         schema: The rows' schema, as Spark's JSON.
-        retention: How long it keeps its rows.
+        retention: How long the topic keeps its rows.
     """
 
     name: str
@@ -82,7 +82,7 @@ class TopicDescription:
 
 
 class Appended(NamedTuple):
-    """What an append did: the topic's newest version, and whether it has added the files."""
+    """The result of an append: the topic's newest version, and whether it added the files."""
 
     version: int
     added: bool
@@ -104,14 +104,14 @@ class Topic:
         self._segments: tuple[int, Sequence[Segment]] = (-1, ())
 
     def exists(self) -> bool:
-        """Return whether anything was ever appended or the topic was created."""
+        """Return whether the topic was created."""
         return self.log.has(0) or self.log.newest() >= 0
 
     def schema(self, version: int | None = None) -> Schema:
         """Return the schema of the topic's rows, now or at ``version``.
 
-        For a version that the table can no longer go back to it is the schema of now,
-        which fits the old rows too, as schemas only grow.
+        If that version can no longer be loaded, returns the current schema, which also fits
+        the old rows, since schemas only grow.
         """
         if version is not None and version >= 0:
             try:
@@ -122,7 +122,7 @@ class Topic:
             return self._current_schema()
 
     def value_schema(self) -> Schema | None:
-        """Return the schema of the records' values; None for a topic without any yet."""
+        """Return the schema of the records' values; None if there is none yet."""
         if not self.exists():
             return None
         with self._lock:
@@ -130,7 +130,7 @@ class Topic:
         return None if field is None else field.schema
 
     def has_changed(self, after: int, version: int) -> bool:
-        """Return whether the schema may have changed behind ``after``, up to ``version``."""
+        """Return whether the schema may have changed after ``after``, up to ``version``."""
         try:
             commits = (self.log.commit(v) for v in range(after + 1, version + 1))
             return any(commit.schema_json is not None for commit in commits)
@@ -138,12 +138,12 @@ class Topic:
             return True
 
     def prepare(self, schema: Schema, retention: TopicRetention | None = None) -> Schema:
-        """Make the table able to hold rows of ``schema``; return the schema of its rows.
+        """Extend the table for rows of ``schema``; return the schema of its rows.
 
-        Called for each batch, and cheap when nothing is new. The table is made at the
-        first call, with ``retention`` if it is given. New fields are added as optional
-        ones, at any depth. Raises ConfigError when a field's type has changed to one that
-        the table's type does not take, and for packed rows of a typed topic or the reverse.
+        Called for each batch, and cheap if nothing is new. The first call creates the table,
+        with ``retention`` if given. New fields are added as optional fields, at any depth.
+        Raises ConfigError if a field's new type is incompatible with the table's type, and for
+        packed rows in a typed topic or the reverse.
         """
         with self._lock:
             if self._table is None and not self.exists():
@@ -158,7 +158,7 @@ class Topic:
                     self._fits = schema
                     return known
                 check_types(self.name, known, merged)
-                # False when another writer was first; then look again.
+                # False if another writer was first; then check again.
                 table = self._refreshed()
                 stored = stored_schema(merged)
                 commit_definition(self.location, table, datetime.now(UTC), schema=stored)
@@ -167,8 +167,8 @@ class Topic:
     def retention(self, default: TopicRetention | None = None) -> TopicRetention:
         """Return how long the topic keeps its rows.
 
-        What was never configured is ``default``'s, but for a topic of dead letters, which
-        keeps them until somebody has looked at them.
+        Limits that are not configured come from ``default``; a dead-letter topic has no default
+        limits, so that letters are kept until a user handles them.
         """
         default = default or TopicRetention()
         with self._lock:
@@ -178,9 +178,9 @@ class Topic:
         return TopicRetention.from_properties(properties, default)
 
     def configure(self, retention: TopicRetention, by: str = "") -> None:
-        """Store how long the topic keeps its rows, and ``by`` whom that was changed.
+        """Store how long the topic keeps its rows, and by which user (``by``) it was changed.
 
-        Raises ConfigError for what keeps none.
+        Raises ConfigError if no rows would be kept.
         """
         retention.require_valid()
         with self._lock:
@@ -193,21 +193,21 @@ class Topic:
         raise self._contended()
 
     def _contended(self) -> RetriableError:
-        return RetriableError(f"Topic {self.name} keeps being changed by others.")
+        return RetriableError(f"Other writers keep changing topic {self.name}.")
 
     def receipt(self, mark: Mark) -> str | None:
-        """Return the receipt of the batch if the topic holds it, else None.
+        """Return the receipt of the batch if the topic has the batch, else None.
 
-        It is empty when the batch is older than the topic's retention: the mark outlives
-        the commit that held the receipt. Raises StaleEpochError when the topic holds a
-        newer batch of the same application.
+        The receipt is empty if the batch is older than the topic's retention: the mark outlives
+        the commit with the receipt. Raises StaleEpochError if the topic has a newer batch of
+        the same application.
         """
         if not self.exists():
             return None
         with self._lock:
             receipt = self._find_receipt(self._refreshed(), mark)
         if receipt is not None:
-            # The attempt that committed it may have been killed before it was durable.
+            # The attempt that committed the batch may have been killed before it was durable.
             flush_commits(self.location, mark)
         return receipt
 
@@ -223,13 +223,12 @@ class Topic:
     ) -> Appended:
         """Add data files, already in the topic's folder, in one transaction.
 
-        ``schemas`` are those of streams whose packed rows are in the files; the transaction
-        names the ones that are new, see ``SchemaHistory``. The files are made durable first,
+        ``schemas`` are the schemas of the streams whose packed rows are in the files; the
+        transaction lists the new ones, see ``SchemaHistory``. The files are made durable first,
         unless they are ``flushed``.
 
-        Called again by the same attempt it changes nothing. Raises StaleEpochError when
-        another attempt commits the same batch, or another range under its number, or a newer
-        batch: see ``Mark.wrote``.
+        Idempotent for the same attempt. Raises StaleEpochError if another attempt has committed
+        the same batch, or another range with its number, or a newer batch: see ``Mark.wrote``.
         """
         new = self.history.unseen(schemas) if schemas else []
         more = {SCHEMAS: schemas_json(new)} if new else {}
@@ -244,9 +243,9 @@ class Topic:
                     added = True
                     break
                 except (RetriableError, StaleEpochError):
-                    # Another writer has added a field: files without it are as good. Or
-                    # somebody has added the batch; the next look says whether it was this
-                    # attempt, whose decision others may carry out.
+                    # Another writer has added a field, which the files may lack. Or the batch
+                    # was added; the next check shows whether for this attempt, whose decision
+                    # another worker may carry out.
                     if attempt == _ATTEMPTS - 1:
                         raise
             return Appended(int(self._refreshed().version()), added)
@@ -260,11 +259,11 @@ class Topic:
         return -1 if version is None else version
 
     def first(self) -> int:
-        """Return the oldest version that can be read; 0 for a topic that is not there."""
+        """Return the oldest version that can be read; 0 for a topic that does not exist."""
         return max(self.lost() + 1, self.log.oldest(), 0)
 
     def segments(self) -> Sequence[Segment]:
-        """Return the segments that hold what was compacted, oldest first."""
+        """Return the segments, oldest first."""
         with self._lock:
             table = self._refreshed()
             if self._segments[0] != table.version():
@@ -297,7 +296,7 @@ class Topic:
 
     def _create(self, schema: Schema, retention: TopicRetention | None) -> None:
         spark_json = json.dumps(to_spark_json(stored_schema(schema)))
-        # When another process creates it at the same moment, that is as good.
+        # Another process may create the table at the same time, with the same result.
         create_table(
             self.location,
             DeltaSchema.from_json(spark_json),
@@ -307,27 +306,27 @@ class Topic:
         )
 
     def _held(self, table: DeltaTable, mark: Mark) -> str | None:
-        """Find a receipt; raise DataLostError if the table is not there any more."""
+        """Find a receipt; raise DataLostError if the table no longer exists."""
         try:
             return self._find_receipt(table, mark)
         except DeltaError:
             if self.log.newest() >= int(table.version()):
                 raise
-            self._table = self._schema = self._fits = None  # it is created again, if at all
+            self._table = self._schema = self._fits = None  # the topic may be created again
             problem = (
-                f"Topic {self.name} was removed, or put back from an older copy, while it was "
-                f"in use: {self.location} does not have version {table.version()} any more."
+                f"Topic {self.name} was deleted, or restored from an older copy, while it was "
+                f"in use: {self.location} no longer has version {table.version()}."
             )
             fix = (
-                "Put the newest copy of the folder back. Without it the topic is created again "
-                "when the connector is restarted, and has what comes from then on."
+                "Restore the newest copy of the folder. Otherwise a restart of the connector "
+                "creates the topic again, with new records only."
             )
             raise DataLostError(problem, fix=fix) from None
 
     def _find_receipt(self, table: DeltaTable, mark: Mark) -> str | None:
         if table.transaction_version(mark.application) != mark.batch:
             return find_receipt(table, mark)
-        # It is rarely far.
+        # Usually one of the newest commits.
         for commit in self.log.back_from(int(table.version())):
             if (commit.application, commit.batch) == (mark.application, mark.batch):
                 return commit.receipt
@@ -353,7 +352,7 @@ class Topic:
         if newest != version:
             try:
                 self._table.update_incremental()
-            except DeltaError:  # the commits since then have left the log
+            except DeltaError:  # the commits since then are no longer in the log
                 return self._reload()
         return self._table
 
@@ -369,13 +368,13 @@ class Topic:
 
 
 def newest_figures(topic: Topic) -> dict[str, Any]:
-    """Return the figures of the newest receipt; none where the log has none."""
+    """Return the figures of the newest receipt; empty if the log has no receipt."""
     receipts = (commit.receipt for commit in topic.log.back_from(topic.log.newest()))
     return receipt_figures(next(filter(None, receipts), ""))
 
 
 def live_files(table: DeltaTable) -> list[AddedFile]:
-    """Return the files of which a table consists, in no order."""
+    """Return the files of a table, in no particular order."""
     actions = pa.table(table.get_add_actions(flatten=True))
     if not actions.num_rows:
         return []
@@ -385,7 +384,7 @@ def live_files(table: DeltaTable) -> list[AddedFile]:
 
 
 def schema_of(table: DeltaTable) -> Schema:
-    """Return the schema of the rows that a topic's table keeps."""
+    """Return the schema of the rows in a topic's table."""
     return rows_schema(from_spark_json(json.loads(table.schema().to_json())))
 
 
@@ -413,20 +412,20 @@ class Topics:
             return self._topics[name]
 
     def find(self, name: str) -> Topic | None:
-        """Return the topic ``name``; None where it does not exist, or cannot."""
-        # Nothing is kept of a name that is only asked for.
+        """Return the topic ``name``; None if it does not exist or the name is invalid."""
+        # Do not cache names of topics that do not exist.
         if not is_topic_name(name) or not Topic(name, self._folder / name).exists():
             return None
         return self.get(name)
 
     @property
     def staging(self) -> Location:
-        """Return a folder beside the topics, to divide batches in that go to several."""
+        """A folder beside the topics, for dividing batches that go to several topics."""
         return self._folder / "~divided"
 
     @property
     def upkeep_clock(self) -> Location:
-        """Return the file in which upkeep notes which time it has believed."""
+        """The file in which upkeep stores the last trusted time."""
         return self._folder / "~upkeep" / "clock.json"
 
     def list(self) -> Sequence[Topic]:
@@ -439,7 +438,7 @@ class Topics:
         return Topic(JOURNAL, self._folder / _JOURNALS / quote(application, safe=""))
 
     def journals(self) -> Sequence[Topic]:
-        """Return the captures' journals, tables beside the topics that have no readers."""
+        """Return the captures' journals: tables beside the topics, without readers."""
         folders = (entry.location for entry in (self._folder / _JOURNALS).list())
         with self._lock:
             for folder in sorted(folders, key=str):

@@ -1,4 +1,4 @@
-"""Upkeep keeps topics fast and small: checkpoints, compaction, retention, cleaning."""
+"""Maintains topics: checkpoints, compaction, retention and cleanup."""
 
 from __future__ import annotations
 
@@ -27,26 +27,25 @@ log = structlog.get_logger(__name__)
 
 
 _JUMP = timedelta(minutes=5)
-"""What a correction or a pause of the machine may be without a doubt."""
+"""The largest clock jump, by a correction or a pause of the machine, that is not suspicious."""
 _AWAY = timedelta(days=1)
-"""How long an installation may have been idle without a doubt."""
+"""How long an installation may have been idle without making the clock suspicious."""
 _PROOF = timedelta(hours=1)
 _NOTED_EVERY = timedelta(minutes=10)
 
 
 @dataclass
 class TrustedClock:
-    """The present, or None while it is in doubt. Used by one thread at a time.
+    """Returns the current time, or None while the clock is suspicious. Not thread-safe.
 
-    Deleting by age trusts the clock, and a clock may be wrong: set ahead by hand, by a server
-    of time, or by a machine that starts with a flat battery. So the clock is compared with one
-    that cannot be set (how long the process has run), and after a start with when it was
-    believed last. A clock that has jumped is believed again when it has gone on evenly for an
-    hour, as time enough for whoever has set it wrong to set it right.
+    Deleting by age trusts the clock, but a clock may be wrong: set ahead by hand, by a time
+    server, or on a machine that starts with a flat battery. So the clock is compared with the
+    monotonic clock, and after a start with the last trusted time. A clock that has jumped is
+    trusted again after it has run evenly for an hour, which leaves time to correct it.
 
     Args:
-        file: Where what was believed is kept for the next process.
-        monotonic: Gives seconds, and only goes on.
+        file: Stores the last trusted time for the next process.
+        monotonic: Returns the seconds of a monotonic clock.
     """
 
     clock: Callable[[], datetime]
@@ -57,11 +56,11 @@ class TrustedClock:
     _noted: datetime | None = field(default=None, init=False)
 
     def now(self, newest: Callable[[], datetime | None]) -> datetime | None:
-        """Return the present; None while it is in doubt.
+        """Return the current time; None while the clock is suspicious.
 
         Args:
-            newest: Returns when anything was last known to have happened. It is asked at the
-                first call, where no process has noted what it believed.
+            newest: Returns the time of the last known event. Called at the first call only, if
+                no process has stored a trusted time.
         """
         wall, ran = self.clock(), self.monotonic()
         if self._last is None:
@@ -80,14 +79,14 @@ class TrustedClock:
         return wall
 
     def _begin(self, wall: datetime, ran: float, newest: Callable[[], datetime | None]) -> None:
-        """Compare with what an earlier process has seen."""
+        """Compare the clock with the time that an earlier process stored."""
         noted = self._read()
         believed = noted.get("believed") or newest()
         if believed is None or wall - believed <= _AWAY:
             return
         doubted = noted.get("doubted")
         if doubted is not None and wall - doubted >= _PROOF:
-            return  # two processes have seen it there, an hour or more apart
+            return  # two processes have seen the new time, an hour or more apart
         self._doubted = wall, ran
 
     def _note(self, wall: datetime, *, doubted: datetime | None = None) -> None:
@@ -100,7 +99,7 @@ class TrustedClock:
         elif "doubted" not in noted:
             noted["doubted"] = doubted
         times = {name: at.isoformat() for name, at in noted.items()}
-        with suppress(OSError):  # a disk that is full, say: then the next process doubts more
+        with suppress(OSError):  # e.g. a full disk: the next process is more suspicious
             self.file.put(json.dumps(times))
 
     def _read(self) -> dict[str, datetime]:
@@ -111,7 +110,7 @@ class TrustedClock:
 
 
 _LOOK_SECONDS = 10.0
-"""How often the topics are looked at; a look that finds nothing to do costs microseconds."""
+"""How often the topics are checked; a check with nothing to do costs microseconds."""
 
 _LEFTOVERS_EVERY = timedelta(hours=1)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -119,21 +118,21 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True)
 class UpkeepPolicy:
-    """How a topic is kept.
+    """The configuration of upkeep.
 
     Args:
-        checkpoint_versions: A checkpoint is made after so many versions. Each version after
-            the last one costs every append 0.1 to 0.2 ms.
-        compact_after: Files become part of a segment when they are older.
-        compact_files: So many small files, or more, become one.
-        target_bytes: The size that segments grow to.
-        retention: How long topics keep their rows that were not configured otherwise.
-        grace: Files that were compacted or removed are deleted after it, when no batch that
-            was planned before reads them any more.
-        leftovers_after: What crashed attempts left is deleted when it is older.
-        log_versions: So many commits stay in the table's own log, where other programs can
-            travel back in time. Listing them costs every append 0.7 ms for a thousand.
-        every: A busy topic is looked at so often, an idle one every ``compact_after``.
+        checkpoint_versions: The number of versions between checkpoints. Each version after the
+            last checkpoint costs every append 0.1 to 0.2 ms.
+        compact_after: The minimum age of files for compaction into a segment.
+        compact_files: The minimum number of small files that become one file.
+        target_bytes: The target size of segments.
+        retention: The retention of topics that do not have their own.
+        grace: Compacted or removed files are deleted after this time, once no batch that was
+            planned before reads them.
+        leftovers_after: The age at which files of crashed attempts are deleted.
+        log_versions: How many commits stay in the table's own log, where other programs can use
+            time travel. Listing a thousand commits costs every append 0.7 ms.
+        every: The interval for busy topics; idle topics use ``compact_after``.
     """
 
     checkpoint_versions: int = 50
@@ -148,12 +147,12 @@ class UpkeepPolicy:
 
 
 _PASSING = (HeadraceError, DeltaError, pa.ArrowException, OSError)
-"""What the storage may raise: it is logged in words, and tried again."""
+"""Errors of the storage: logged without a traceback, and retried."""
 
 
 @dataclass
 class _Seen:
-    """What upkeep knows of one topic."""
+    """The state of upkeep for one topic."""
 
     topic: str
     newest: int = -1
@@ -172,15 +171,15 @@ class _Seen:
 
 @dataclass
 class Upkeep:
-    """Tends all topics of a folder. Used by one thread at a time.
+    """Maintains all topics of a folder. Not thread-safe.
 
-    Appends go on meanwhile, in any process, and never wait for it. Two workers may tend
-    the same topics: of two commits of upkeep that overlap, Delta refuses the second.
+    Appends of any process continue meanwhile and never wait for upkeep. Two workers may
+    maintain the same topics: Delta rejects the second of two overlapping upkeep commits.
 
     Args:
-        readers: Returns who reads a topic: rows that they have yet to read stay, as a rule, and
-            so do files that they are reading.
-        monotonic: Gives seconds, and only goes on, to find a clock that jumps.
+        readers: Returns the readers of a topic. Files that they are reading are kept, and by
+            default also rows that they have not read yet.
+        monotonic: Returns the seconds of a monotonic clock, to detect clock jumps.
     """
 
     topics: Topics
@@ -196,9 +195,9 @@ class Upkeep:
         self._trusted = TrustedClock(self.clock, self.topics.upkeep_clock, self.monotonic)
 
     def run_once(self) -> None:
-        """Do what is due. Called every few seconds; a topic with nothing due costs a stat.
+        """Do the work that is due. Called every few seconds; an idle topic costs one stat.
 
-        A topic whose upkeep fails is logged and tried again; the others do not wait.
+        An error of one topic is logged and retried; other topics do not wait.
         """
         topics = [*self.topics.list(), *self.topics.journals()]
         if not topics:
@@ -217,9 +216,9 @@ class Upkeep:
                 seen.errors.failed(error)
 
     def _tend(self, topic: Topic, seen: _Seen, *, trusted: bool) -> bool:
-        """Do what is due for a topic; return whether anything was.
+        """Do the work that is due for a topic; return whether there was any.
 
-        Nothing is deleted by a clock that is not trusted.
+        Deletes nothing while the clock is not trusted.
         """
         policy, now = self.policy, self.clock()
         seen.newest = topic.log.newest(seen.newest)
@@ -227,9 +226,9 @@ class Upkeep:
         if due:
             self._checkpoint(topic, seen, policy)
         pause = policy.every if seen.newest != seen.tended else policy.compact_after
-        # A clock that was put back is not waited for.
+        # Do not wait for a clock that was set back.
         if not timedelta() <= now - seen.tended_at < pause:
-            # The time is set first: what fails is not tried again at once.
+            # Set the time first, so that a failed run is not retried immediately.
             seen.tended_at, seen.tended = now, seen.newest
             readings = self.readers(topic.name)
             retention = topic.retention(policy.retention) if trusted else None
@@ -244,13 +243,13 @@ class Upkeep:
         return due
 
     def _log_held(self, topic: Topic, seen: _Seen, held_by: Sequence[str]) -> None:
-        """Log that rows are kept for readers, once for each set of these."""
+        """Log that rows are kept for readers, once per set of readers."""
         if (held := tuple(sorted(held_by))) == seen.held:
             return
         seen.held = held
         if held:
             log.warning(
-                "a topic keeps rows past its retention that are not read yet",
+                "topic keeps rows past its retention because they are not read yet",
                 topic=topic.name,
                 readers=", ".join(held),
             )
@@ -265,7 +264,7 @@ class Upkeep:
     def _clean(
         self, topic: Topic, seen: _Seen, now: datetime, readings: Sequence[Reading]
     ) -> None:
-        """Delete files, and old commits: never newer ones than retention or a checkpoint."""
+        """Delete files and old commits, never commits newer than retention or a checkpoint."""
         policy, trash = self.policy, Trash(topic.location)
         retention = topic.retention(policy.retention)
         reading = min((each.version for each in readings if each.running), default=None)
@@ -283,8 +282,8 @@ class Upkeep:
         if keep:
             topic.log.store_away(keep[-1])
         if retention.age is not None:
-            # Readers walk through all commits, but those whose rows are lost. A journal
-            # has no readers, and its writer looks at the newest ones only.
+            # Readers read all commits except those with removed rows. A journal has no
+            # readers, and its writer reads only the newest commits.
             topic.history.keep()
             until = seen.newest if topic.name == JOURNAL else topic.lost()
             topic.log.forget(until, now - retention.age)
@@ -292,7 +291,7 @@ class Upkeep:
     def _decided(self, topic: Topic) -> set[str]:
         """Return the files that captures have decided to add to a topic.
 
-        The decision is carried out by the next owner when a host has died behind it.
+        If a host dies after the decision, the next owner adds the files.
         """
         found: set[str] = set()
         for journal in self.topics.journals():
@@ -304,10 +303,10 @@ class Upkeep:
 
 
 def _newest_append(topics: Sequence[Topic]) -> datetime | None:
-    """Return when any of the topics was appended to last."""
+    """Return the time of the newest append to any of the topics."""
     times = []
     for topic in topics:
-        with suppress(OSError, HeadraceError):  # its own upkeep tells of it
+        with suppress(OSError, HeadraceError):  # the topic's upkeep logs the error
             times.append(topic.log.commit(topic.log.newest()).time)
     return max(times, default=None)
 
@@ -316,7 +315,7 @@ def _newest_append(topics: Sequence[Topic]) -> datetime | None:
 def maintained(
     topics: Topics, clock: Callable[[], datetime], readers: TopicReaders
 ) -> Iterator[None]:
-    """Compact and prune the topics now and then, beside whatever moves, while this lasts."""
+    """Run upkeep of the topics in a background thread while the context is open."""
     ended = threading.Event()
     upkeep = Upkeep(topics, clock, readers=readers)
 

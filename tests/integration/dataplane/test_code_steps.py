@@ -163,7 +163,7 @@ def test_a_service_that_is_down_fails_the_batch_for_now(spark, tmp_path: Path) -
 
 def test_a_new_shape_and_a_predicate_do_not_go_together(spark) -> None:
     step = Step(transform(Doubling, "double"), condition("id > 3"))
-    with pytest.raises(ConfigError, match="another shape"):
+    with pytest.raises(ConfigError, match="that the predicate skips do not fit"):
         flow(spark, [Kept()], step).run(batch(1, 0, 10))
 
 

@@ -369,7 +369,7 @@ def test_what_packed_rows_cannot_hold_is_refused(
         source.keyed = True
     else:
         source.batches = [{"t": Table(Schema.string(), [[{"value": "x"}]])}]
-    with pytest.raises(ConfigError, match="which a topic of many streams does not keep"):
+    with pytest.raises(ConfigError, match="which a topic of many streams cannot store"):
         copy(spark, topic_writer(tmp_path, "packed"), source).run(batch(1, 0, 1))
     sink = Kept()
     assert copy(spark, sink, source).run(batch(1, 0, 1)).written == len(sink.rows) > 0

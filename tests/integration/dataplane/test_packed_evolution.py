@@ -175,7 +175,7 @@ def test_a_policy_that_changes_in_doubt_is_an_error_and_no_loss(
     if first is IGNORE:  # a crash came after the first of two parts
         sink.marks.pop("copy-uid-0/s~1")
     rows = list(sink.rows)
-    with pytest.raises(StateError, match="was changed while the batch was unfinished"):
+    with pytest.raises(StateError, match="were changed while the batch was unfinished"):
         into(spark, sink, source, policies[second]).run(batch(1, 0, 2, again=True))
     assert sink.rows == rows
     counts = into(spark, sink, source, policies[first]).run(batch(1, 0, 2, again=True))

@@ -87,7 +87,7 @@ def test_a_line_that_is_no_json_object_with_an_id_is_refused(tmp_path: Path, lin
 
 
 def test_two_lines_that_name_one_letter_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="1 lines name a letter that another line names"):
+    with pytest.raises(ConfigError, match="1 lines have the same id as another line"):
         repairs(tmp_path, '{"id":"1-5"}', '{"id":"1-5"}')
 
 

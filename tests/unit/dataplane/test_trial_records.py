@@ -113,7 +113,7 @@ def test_headers_that_are_no_text_get_their_type() -> None:
     ("record", "field", "problem"),
     [
         ([1], None, "JSON object"),
-        ({"valu": 1}, "valu", "no such key"),
+        ({"valu": 1}, "valu", "Unknown key"),
         ({"topic": 1}, "topic", "type STRING: 1"),
         ({"partition": "1"}, "partition", "type INT32: 1"),
         ({"timestamp": 2**60}, "timestamp", "type INT64: "),

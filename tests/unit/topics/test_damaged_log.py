@@ -33,7 +33,7 @@ def test_readers_and_writers_are_told_which_file_is_damaged(folder: Path, how: s
     path = damage(topic, how)
     with pytest.raises(DataLostError, match=path.name) as caught:
         TopicReader(topic).latest(Position(), ReadLimit())
-    assert "Remove that file" in caught.value.fix
+    assert "delete it" in caught.value.fix
 
 
 @pytest.mark.parametrize("how", ["empty", "between two lines"])

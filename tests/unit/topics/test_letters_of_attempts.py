@@ -141,7 +141,7 @@ def test_the_letters_of_an_unfinished_batch_go_nowhere_but_to_their_topic(
     other = (
         None if now is None else replace(letters, topic=Topics(Location.of(tmp_path)).get(now))
     )
-    with pytest.raises(StateError, match=r"belong into c\.dlq") as refused:
+    with pytest.raises(StateError, match=r"belong to the topic c\.dlq") as refused:
         DeadLetterPart(other, mark, "c-uid-0").settled(receipt)
     assert "errors.deadletterqueue.topic.name" in refused.value.fix
     assert DeadLetterPart(letters, mark, "c-uid-0").settled(receipt) == counts
@@ -153,7 +153,7 @@ def test_files_that_are_gone_are_not_named_in_the_topic(
 ) -> None:
     staged = stage(topic, 1)
     (topic.location.local / staged.chain.files[0].path).unlink()
-    with pytest.raises(DataLostError, match="are gone"):
+    with pytest.raises(DataLostError, match="are missing"):
         part(letters, 1).append(staged)
     assert held(topic) == []
 

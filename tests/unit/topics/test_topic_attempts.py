@@ -90,7 +90,7 @@ def test_of_attempts_that_overlap_one_appends_and_all_others_are_told(tmp_path: 
 def test_a_topic_whose_folder_is_removed_is_told_as_such(topic: Topic):
     append(topic, [[1]], Mark("app", 1, 1, RANGE))
     shutil.rmtree(topic.location.local)
-    with pytest.raises(DataLostError, match="Topic t was removed, or put back"):
+    with pytest.raises(DataLostError, match="Topic t was deleted, or restored"):
         topic.append([], Mark("app", 2, 1, RANGE), "", datetime.now(UTC))
     append(topic, [[2]], Mark("app", 2, 1, RANGE))  # as after a restart: it is made anew
     assert rows(topic) == 1

@@ -134,7 +134,7 @@ def test_a_range_that_another_topic_moves_in_is_refused(topic: Topic):
 
 
 def test_a_range_that_goes_backwards_is_refused(topic: Topic):
-    with pytest.raises(StateError, match="begins behind version 3 and ends behind version 1"):
+    with pytest.raises(StateError, match="begins after version 3 and ends after version 1"):
         TopicReader(topic).files(at(topic, 3), at(topic, 1, 1))
 
 
@@ -185,7 +185,7 @@ def test_a_topic_that_ends_before_the_position_is_another_one(
     for number in range(1, versions + 1):
         append(anew, [[number]], Mark("new", number, 1))
     for each in (reader, TopicReader(anew)):
-        with pytest.raises(DataLostError, match="created again, or put back") as lost:
+        with pytest.raises(DataLostError, match="created again, or restored") as lost:
             each.latest(stood, ALL)
         assert "reset the offsets" in str(lost.value.fix)
 
@@ -211,7 +211,7 @@ def test_a_topic_that_was_made_anew_is_told_also_when_it_has_grown_past_the_posi
             lambda each=each: each.files(begun, stood),
             lambda each=each: each.files(Position(), begun),
         ):
-            with pytest.raises(DataLostError, match="created again, or put back") as lost:
+            with pytest.raises(DataLostError, match="created again, or restored") as lost:
                 look()
             assert "reset the offsets" in str(lost.value.fix)
 
@@ -227,7 +227,7 @@ def test_a_topic_that_was_put_back_and_written_again_is_told(topic: Topic, tmp_p
     assert TopicReader(back).latest(at(back, 3), ALL) == at(back, 3)
     for batch in (3, 4):
         append(back, [[10 * batch]], Mark("a", batch, 1))
-    with pytest.raises(DataLostError, match="has another version 4 than the one that was read"):
+    with pytest.raises(DataLostError, match="has a different version 4 than the one"):
         TopicReader(back).latest(stood, ALL)
     reader = TopicReader(back)
     assert ids(reader, at(back, 3), reader.latest(at(back, 3), ALL)) == [30, 40]
@@ -246,7 +246,7 @@ def test_a_place_to_start_from_is_one_in_this_topic_only(topic: Topic, start: st
         assert ids(reader, begin, reader.latest(begin, ALL)) == list(range(9))
         return
     for look in (lambda: reader.latest(begin, ALL), lambda: reader.lag(begin)):
-        with pytest.raises(DataLostError, match="created again, or put back"):
+        with pytest.raises(DataLostError, match="created again, or restored"):
             look()
 
 

@@ -74,8 +74,8 @@ def test_prepare_returns_what_was_asked_for_and_hides_the_columns_of_segments(to
 @pytest.mark.parametrize(
     ("packed", "told"),
     [
-        (True, "holds whole batches of many streams, and is now to get single records"),
-        (False, "holds single records, and is now to get whole batches of many streams"),
+        (True, "contains whole batches of many streams, but would now get single records"),
+        (False, "contains single records, but would now get whole batches of many streams"),
     ],
 )
 def test_packed_and_typed_rows_never_share_a_topic(topic: Topic, packed: bool, told: str):
@@ -85,7 +85,7 @@ def test_packed_and_typed_rows_never_share_a_topic(topic: Topic, packed: bool, t
     with pytest.raises(ConfigError, match=f"Topic t {told}") as refused:
         topic.prepare(other)
     assert refused.value.field == "topic"
-    assert "Write into another topic" in str(refused.value.fix)
+    assert "Write to another topic" in str(refused.value.fix)
     assert (topic.prepare(stored), topic.schema()) == (stored, stored)
 
 

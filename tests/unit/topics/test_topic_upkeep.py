@@ -306,7 +306,7 @@ def test_a_missing_file_that_retention_did_not_remove_is_reported(topic: Topic, 
     fill(topic, clock, 3)
     (file,) = topic.log.commit(2).added
     (topic.location.local / file.path).unlink()
-    with pytest.raises(DataLostError, match="not by its retention"):
+    with pytest.raises(DataLostError, match="not because of its retention"):
         all_ids(topic)
 
 
