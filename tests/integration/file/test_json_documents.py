@@ -52,7 +52,7 @@ def read(source: Source, path: Path, **keys: str) -> tuple[list[Any], list[str]]
                 '`a` INT: invalid value "x". /a.json, line 3.',
             ],
         ),
-        ("[" * 100_000, [], ["It is nested too deeply. /a.json."]),
+        ("[" * 100_000, [], ["The value is nested too deeply. /a.json."]),
     ],
 )
 def test_a_document_is_read_as_a_whole_or_not_at_all(
@@ -118,9 +118,9 @@ def test_a_variant_is_the_value_that_was_there(
         ),
         (b"1e400", "a VARIANT cannot hold the number 1e400"),
         (b"NaN", "a VARIANT cannot hold the number NaN"),
-        (b'"\\ud800"', "a surrogate without its pair"),
+        (b'"\\ud800"', "unpaired surrogate"),
         (b'{"x":1,"x":2}', "two fields are called 'x'"),
-        (b"[" * 2000 + b"]" * 2000, "It is nested too deeply"),
+        (b"[" * 2000 + b"]" * 2000, "The value is nested too deeply"),
     ],
 )
 @pytest.mark.parametrize("whole", [True, False])

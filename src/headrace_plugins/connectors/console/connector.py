@@ -34,24 +34,24 @@ class ConsoleSinkSettings(Settings, group="Console"):
     """The settings of ``ConsoleSink``."""
 
     format: str = setting(
-        "json prints a record a line, with its topic, timestamp, key, headers and "
-        "value; table prints the values of a batch under their names.",
+        "json prints one record per line, with its topic, timestamp, key, headers and "
+        "value; table prints the values of a batch as a table with one column per field.",
         default="json",
         validator=ValidString("json", "table"),
         importance=Importance.HIGH,
     )
     limit: int = setting(
-        "How many records of a batch are printed.",
+        "The maximum number of records to print per batch.",
         default=20,
         validator=Range(at_least=0),
     )
 
 
 class ConsoleSink(SinkConnector):
-    """Prints the first records of each batch, and how many more there are.
+    """Prints the first records of each batch, and the number of further records.
 
-    Every record is computed, but no more than `limit` leave Spark. It holds no mark, so a
-    batch that runs again is printed again.
+    Spark computes every record, but returns at most `limit`. The sink stores no mark, so a
+    retried batch is printed again.
     """
 
     version = "1.0"
@@ -62,7 +62,7 @@ class ConsoleSink(SinkConnector):
     @override
     @classmethod
     def repeatable(cls, config: Config) -> bool:
-        return True  # nothing is kept
+        return True  # nothing is stored
 
     @override
     @classmethod
@@ -80,7 +80,7 @@ class ConsoleTask(FrameSink):
     ordered = True
 
     def __init__(self, *, limit: int, as_table: bool, output: TextIO) -> None:
-        """Print ``limit`` records a batch."""
+        """Print at most ``limit`` records per batch."""
         self._limit = limit
         self._as_table = as_table
         self._output = output
@@ -91,9 +91,9 @@ class ConsoleTask(FrameSink):
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        # One pass over everything, of which the first records of the order stay. A limit
-        # would leave partitions unread, and a sort may read its input twice, which doubles
-        # what is counted on the way.
+        # One pass over all records that selects the first ones by position. A limit would
+        # leave partitions unread, and a sort may read its input twice, which doubles the
+        # record counts.
         first = f"min_by({_LINE}, position, {max(self._limit, 1)}) AS lines"
         rows, lines = frame.selectExpr("count(1) AS records", first).collect()[0]
         lines = (lines or [])[: self._limit]
@@ -102,7 +102,7 @@ class ConsoleTask(FrameSink):
 
 @dataclass(frozen=True)
 class _Shown:
-    """What is printed when the batch is committed, and not before."""
+    """The output of a batch, printed on commit."""
 
     lines: Sequence[str]
     rows: int

@@ -1,4 +1,4 @@
-"""Makes rows as Arrow batches, a column at a time, in numpy."""
+"""Generates rows as Arrow batches, column by column, in numpy."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _HEX_CHARS = 8
 
 
 def make_rows(plan: Plan, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """Return the rows of these numbers, as ``select_rows`` would compute them in Spark."""
+    """Return the rows with these numbers: the same values as ``value_sql`` in Spark."""
     columns = [_Column(plan, rows, path).nullable(schema) for path, schema in plan.columns()]
     return pa.RecordBatch.from_arrays(columns, schema=to_arrow(plan.schema))
 
 
 class _Column:
-    """A column, or a slot of a nested one; a method for each kind of values."""
+    """A column, or a slot of a nested column; one method for each kind of value."""
 
     def __init__(self, plan: Plan, rows: npt.NDArray[np.int64], path: str) -> None:
         self.plan = plan
@@ -134,7 +134,7 @@ class _Column:
         return pa.concat_arrays([self.child(str(slot), items) for slot in range(ITEMS)])
 
     def _lengths(self) -> tuple[pa.Array, pa.Array]:
-        """Return the offsets, and for each item its place in the slots laid end to end."""
+        """Return the list offsets, and the index of each item in the concatenated slots."""
         rows = len(self.rows)
         lengths = self.below(ITEMS + 1).astype(np.int32)
         offsets = np.zeros(rows + 1, dtype=np.int32)

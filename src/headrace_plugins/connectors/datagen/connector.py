@@ -1,4 +1,4 @@
-"""The generator's configuration."""
+"""The datagen source: its settings, its connector and one task class for each gear."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _ADDED = "added"
 
 
 class FrameGenerator(Generator, FrameSource):
-    """Makes rows in the JVM, from Spark's own range."""
+    """Makes rows in the JVM, with ``spark.range``."""
 
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
@@ -111,7 +111,7 @@ class SplitGenerator(Generator, SplitSource):
 
 
 class StreamGenerator(Generator, StreamSplitSource):
-    """Makes rows of many streams: row r belongs to stream r modulo their number."""
+    """Makes the rows of several streams: row r belongs to stream ``r % streams``."""
 
     @override
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
@@ -195,8 +195,8 @@ def _check_schema(name: str, value: object) -> None:
 
 def _check_maps(name: str, value: object, schema: Schema) -> None:
     if schema.type is Type.MAP and map_keys(schema.key_schema or Schema.boolean()) is None:
-        fix = "Use STRING or a whole number for keys."
-        raise invalid(name, value, "Keys of maps must be texts or whole numbers", fix=fix)
+        fix = "Use STRING or an integer type for keys."
+        raise invalid(name, value, "Map keys must be strings or integers", fix=fix)
     members = [member.schema for member in schema.fields]
     for each in (*members, schema.key_schema, schema.value_schema):
         if each is not None:
@@ -212,15 +212,15 @@ def _time(name: str, value: Any) -> datetime:
         time = datetime.fromisoformat(str(value))
     except ValueError as error:
         fix = "Write it as 2025-01-31T00:00:00Z."
-        raise invalid(name, value, "Not a time", fix=fix) from error
+        raise invalid(name, value, "Not an ISO 8601 time", fix=fix) from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 class DatagenSettings(Settings, group="Generator"):
-    """Which rows are made, and how."""
+    """The settings of ``DatagenSource``."""
 
     rows: int | None = setting(
-        "How many rows all tasks make together, from first.row on; without end if null.",
+        "The total number of rows of all tasks, starting at first.row; unlimited if null.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=0)),
@@ -233,20 +233,20 @@ class DatagenSettings(Settings, group="Generator"):
         validator=Range(at_least=0),
     )
     rate: float = setting(
-        "Rows a second of all tasks together, counted from the start of each task; "
-        "what is not used is saved for at most a second. 0 is as fast as asked.",
+        "Rows per second of all tasks together, measured from the start of each task. At most "
+        "one second's worth of unused rows is carried over. 0 means unlimited.",
         default=0.0,
         validator=Range(at_least=0),
         importance=Importance.HIGH,
     )
     partitions: int | None = setting(
-        "Into how many parts a batch is divided; by its size if null.",
+        "The number of splits of a batch; depends on the batch size if null.",
         default=None,
         validator=NullOr(Range(at_least=1)),
     )
     gear: str | None = setting(
-        "Who makes the rows: frame is Spark's JVM, split is Python in Arrow batches, "
-        "capture is Python by records. frame if null, or split for many streams.",
+        "How rows are made: frame uses Spark's JVM, split uses Python with Arrow batches, "
+        "capture uses Python record by record. If null, frame, or split for several streams.",
         default=None,
         validator=NullOr(ValidString("frame", "split", "capture")),
     )
@@ -256,38 +256,38 @@ class DatagenSettings(Settings, group="Generator"):
         validator=Lambda(_check_schema, "columns in Spark's DDL"),
         importance=Importance.HIGH,
     )
-    seed: int = setting("Another seed gives other values.", default=0, type=ConfigType.LONG)
+    seed: int = setting("The seed of all values.", default=0, type=ConfigType.LONG)
     start_time: str = setting(
-        "The timestamp of the first row, and the first of 365 dates. UTC if it names no zone.",
+        "The timestamp of row 0, and the first of 365 dates. UTC if it has no time zone.",
         default="2025-01-01T00:00:00Z",
         validator=Lambda(_check_time, "a time in ISO 8601"),
     )
     null_ratio: float = setting(
-        "The share of nulls in each column that may be null.",
+        "The share of nulls in each nullable column, from 0 to 1.",
         default=0.0,
         validator=Range(at_least=0, at_most=1),
     )
     generator: str | None = setting(
-        "The generator's name in positions and streams; the connector's if null.",
+        "The generator's name in positions and streams; the connector's name if null.",
         default=None,
         validator=NonEmptyString(),
         importance=Importance.LOW,
     )
     streams: int = setting(
-        "How many streams the rows are dealt out to, one row each in turn; they are "
-        "called by the generator's name, a hyphen and a number from 0.",
+        "The number of streams. Rows are assigned to them round-robin. A stream's name is the "
+        "generator's name, a hyphen and a number from 0.",
         default=1,
         validator=Range(at_least=1),
     )
     schema_change_after: int | None = setting(
-        "From this row on, the rows of all streams have one more column, `added`.",
+        "From this row on, the rows of all streams have an additional column `added`.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=0)),
         importance=Importance.LOW,
     )
     bad_ratio: float = setting(
-        "The share of records that are made bad, to try what happens to such.",
+        "The share of records that are made bad, from 0 to 1, to test error handling.",
         default=0.0,
         validator=Range(at_least=0, at_most=1),
         importance=Importance.LOW,
@@ -295,16 +295,16 @@ class DatagenSettings(Settings, group="Generator"):
 
 
 class DatagenSource(SourceConnector):
-    """Makes rows by rule, for tests, demonstrations and measurements.
+    """Makes deterministic rows for tests, demonstrations and measurements.
 
-    Each value is a function of the seed, the column and the row's number, so the same range
-    gives the same rows in every gear, however it is divided. A column ``id BIGINT`` is the
-    row's number; timestamps follow one another by a millisecond; everything else is drawn
-    evenly from a range.
+    Each value is a function of the seed, the column and the row number, so the same range
+    contains the same rows in every gear and with any number of splits. A column ``id BIGINT``
+    contains the row number; timestamps are one millisecond apart; all other values are
+    uniformly distributed over a range.
 
-    The position is ``{"generator": name} -> {"row": n}``. With several tasks, each takes every
-    n-th block of 10,000 rows, and its partition also names ``part`` and ``of``: another
-    ``tasks.max`` divides the rows again and starts over.
+    The position is ``{"generator": name} -> {"row": n}``. Each of n tasks reads every n-th
+    block of 10,000 rows, and its partition also contains ``part`` and ``of``: after a change
+    of ``tasks.max`` the rows are divided again and reading starts over.
     """
 
     version = "1.0"
@@ -319,19 +319,19 @@ class DatagenSource(SourceConnector):
         gear, streams = config.find_str("gear"), config.get_int("streams")
         if streams > 1 and gear in {"frame", "capture"}:
             yield ConfigError(
-                f"the gear {gear} makes one stream only.",
+                f"gear {gear} supports only one stream.",
                 field="streams",
-                fix="Leave gear out, or set it to split.",
+                fix="Remove gear, or set gear to split.",
             )
         if config["bad.ratio"] and (streams > 1 or gear in {"split", "capture"}):
             yield ConfigError(
-                "only the gear frame makes bad records.",
+                "only gear frame can make bad records.",
                 field="bad.ratio",
                 fix="Set gear to frame and streams to 1.",
             )
         if config["schema.change.after"] is not None and streams == 1:
             yield ConfigError(
-                "a single stream has one schema.",
+                "a single stream cannot change its schema.",
                 field="schema.change.after",
                 fix="Set streams to 2 or more.",
             )
@@ -365,7 +365,7 @@ class DatagenSource(SourceConnector):
     @classmethod
     def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
         if any("part" in partition for partition, _ in position.items()):
-            return None  # each task counts its own rows, of blocks here and there
+            return None  # each task counts only the rows of its own blocks
         options = _options(config)
         row = max(options.first, _row_at(time, options.plan.start))
         return Position(
@@ -377,7 +377,7 @@ class DatagenSource(SourceConnector):
     @override
     @classmethod
     def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
-        """Values are the numbers of rows, and times those of their timestamps."""
+        """Set ``first.row`` and ``rows``: values are row numbers, times are timestamps."""
         settings, start = DatagenSettings.from_config(config), _options(config).plan.start
         bounds: list[int | None] = []
         for name, text in (("lower", boundaries.lower), ("upper", boundaries.upper)):
@@ -385,8 +385,8 @@ class DatagenSource(SourceConnector):
                 bounds.append(None if text is None else _row(boundaries.kind, text, start))
             except ValueError as error:
                 raise ConfigError(
-                    problem=f"Invalid number of a row {text!r}.",
-                    fix="Write a whole number.",
+                    problem=f"Invalid row number {text!r}.",
+                    fix="Use an integer.",
                     field=f"boundaries.{name}",
                 ) from error
         first, rows = settings.first_row, settings.rows
@@ -397,13 +397,13 @@ class DatagenSource(SourceConnector):
         ]
         if not ends:
             raise ConfigError(
-                problem="The rows have no end.",
+                problem="The number of rows is unlimited.",
                 fix="Set rows, or an upper bound.",
                 field="rows",
             )
         first = max(first, bounds[0] or 0)
         more = {"first.row": str(first), "rows": str(max(0, min(ends) - first))}
-        # What is bounded is there already: at a rate it would have to be waited for.
+        # Bounded rows are existing data: with a rate the run would have to wait for them.
         return {**config.originals, "rate": "0", **more}
 
     @override
@@ -431,7 +431,7 @@ class DatagenSource(SourceConnector):
 
 
 def _row_at(time: datetime, start: datetime) -> int:
-    """Return the number of the first row whose timestamp is not before a time."""
+    """Return the number of the first row whose timestamp is at or after ``time``."""
     return max(0, -(-(time - start) // timedelta(microseconds=STEP_MICROS)))
 
 

@@ -1,4 +1,4 @@
-"""Makes rows as Spark SQL over row numbers: the same values as ``make_rows``, in the JVM."""
+"""Spark SQL that computes rows from row numbers: the same values as ``make_rows``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def value_sql(plan: Plan, row: str) -> str:
 
 
 def chance_sql(plan: Plan, row: str, path: str) -> str:
-    """Return the SQL of a number from 0 to below 1, drawn for each row."""
+    """Return the SQL of a pseudorandom number in [0, 1) for each row."""
     return _unit(_Column(plan, row, path).hash())
 
 
@@ -44,7 +44,7 @@ def _unit(hash_sql: str) -> str:
 
 
 class _Column:
-    """One column, or one slot of a nested one; a method for each kind of values."""
+    """A column, or a slot of a nested column; one method for each kind of value."""
 
     def __init__(self, plan: Plan, row: str, path: str) -> None:
         self.plan = plan
@@ -52,7 +52,7 @@ class _Column:
         self.path = path
 
     def nullable(self, schema: Schema) -> str:
-        """Return the SQL of a column, null now and then where it may be."""
+        """Return the SQL of a column, with some nulls if it is nullable."""
         if not (schema.optional and self.plan.nulls):
             return self.sql(schema)
         chance = chance_sql(self.plan, self.row, self.path + "?")
@@ -60,7 +60,7 @@ class _Column:
 
     def sql(self, schema: Schema) -> str:
         sql = getattr(self, kind(schema))(schema)
-        # Makes the type nullable, as the schema says, where no value ever is null.
+        # Makes the type nullable as in the schema, although no value is null.
         return f"IF(false, NULL, {sql})" if schema.optional else str(sql)
 
     def hash(self) -> str:
@@ -84,7 +84,7 @@ class _Column:
         return f"({self.hash()} & 1L) = 1L"
 
     def string(self, _: Schema) -> str:
-        # With its highest bit set a number always has 16 digits.
+        # With the highest bit set, hex() always returns 16 digits.
         return f"substring(hex({self.hash()} | shiftleft(1L, 63)), 9, 8)"
 
     def bytes(self, schema: Schema) -> str:

@@ -1,4 +1,4 @@
-"""The part of a generator that every gear shares: where it stands and how far it may go."""
+"""The base of every gear: positions, the rate limit, and the division among tasks."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 BLOCK_ROWS = 10_000
-"""Tasks take turns at blocks of so many rows."""
+"""Blocks of this many rows are assigned to the tasks round-robin."""
 
 
 class Rate:
-    """Lets at most so many rows a second through, counted from its first use.
+    """Limits the rows per second, counted from the first use.
 
-    What was not used is kept for later, but never more than one second's worth, so that
-    a generator that fell behind does not flood what follows it.
+    Unused rows are carried over, but never more than one second's worth, so that a generator
+    that fell behind does not flood the downstream steps.
     """
 
     def __init__(self, rows_per_second: float, clock: Callable[[], float]) -> None:
-        """Use ``clock``, which gives seconds and never goes back; a rate of 0 is unlimited."""
+        """Use ``clock``, which returns monotonic seconds; a rate of 0 is unlimited."""
         self._rate = rows_per_second
         self._clock = clock
         self._asked: float | None = None
@@ -45,8 +45,8 @@ class Rate:
     def grant(self, row: int, requested: int) -> int:
         """Return how many of the rows requested after ``row`` may be read now.
 
-        Rows that were granted before and not read are taken back: asking twice for the
-        same rows uses the budget once.
+        Rows that were granted before and not read return to the budget: asking twice for
+        the same rows uses the budget once.
         """
         if self._rate <= 0:
             return requested
@@ -61,13 +61,13 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The rows of one task of several: every ``of``-th block, from block ``part`` on."""
+    """The rows of one of several tasks: every ``of``-th block, starting at block ``part``."""
 
     part: int = 0
     of: int = 1
 
     def length(self, rows: int) -> int:
-        """Return how many of the first ``rows`` rows are this task's."""
+        """Return how many of the first ``rows`` rows belong to this task."""
         rounds, rest = divmod(rows, BLOCK_ROWS * self.of)
         return rounds * BLOCK_ROWS + min(max(rest - self.part * BLOCK_ROWS, 0), BLOCK_ROWS)
 
@@ -93,7 +93,7 @@ class Lane:
 
 
 BATCH_ROWS = 65_536
-"""The most rows of one Arrow batch."""
+"""The maximum number of rows of an Arrow batch."""
 _SAMPLE_ROWS = 100
 _SPLIT_ROWS = 10_000
 """A smaller split costs more than it saves."""
@@ -101,10 +101,9 @@ _SPLIT_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorOptions:
-    """One task's configuration, parsed; see ``DatagenSettings``.
+    """The parsed configuration of one task; see ``DatagenSettings``.
 
-    ``rate`` is that of this task, and ``lane`` its rows. ``clock`` gives seconds and never goes
-    back.
+    ``rate`` and ``lane`` are those of this task. ``clock`` returns monotonic seconds.
     """
 
     name: str
@@ -122,10 +121,10 @@ class GeneratorOptions:
 
 
 class Generator(SourceTask):
-    """What every gear does alike; a mixin that stands before the gear's class."""
+    """The behaviour that all gears share; a mixin, listed before the task base class."""
 
     def __init__(self, options: GeneratorOptions) -> None:
-        """Make what ``options`` say."""
+        """Create the generator of one task."""
         self.options = options
         self.partition: Mapping[str, Any] = {"generator": options.name}
         if options.lane.of > 1:
@@ -138,14 +137,14 @@ class Generator(SourceTask):
     def start(self, context: TaskContext) -> None:
         self.context = context
         self._rate = Rate(self.options.rate, self.options.clock)
-        # The budget of a rate runs from now on, whenever the first batch is asked for.
+        # The budget accumulates from now on, not only from the first batch.
         self._rate.grant(self.row(context.position()), 0)
         sample = make_rows(self.options.plan, np.arange(_SAMPLE_ROWS, dtype=np.int64))
         self._row_bytes = max(sample.nbytes // _SAMPLE_ROWS, 1)
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what belongs to the driver."""
+        """Exclude the attributes that only the driver uses."""
         return {
             name: value
             for name, value in self.__dict__.items()
@@ -162,12 +161,12 @@ class Generator(SourceTask):
         )
 
     def bounds(self, start: Position, end: Position) -> tuple[int, int]:
-        """Return the rows of a range. Raises StateError for one of another division."""
+        """Return a range as row counts. Raises StateError for another division of tasks."""
         check_range(start, end, [self.partition])
         return self.row(start), self.row(end)
 
     def position(self, row: int) -> Position:
-        """Return the position after so many of this task's rows."""
+        """Return the position after the first ``row`` rows of this task."""
         return Position.of(self.partition, {"row": row})
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -183,7 +182,7 @@ class Generator(SourceTask):
         return start if granted == 0 else self.position(row + granted)
 
     def size_bytes(self, start: Position, end: Position) -> int | None:
-        """Return about how large the rows are in Arrow."""
+        """Return the approximate size of the rows in Arrow."""
         return self.rows(start, end) * self._row_bytes
 
     def left(self, row: int) -> int:
@@ -204,7 +203,7 @@ class Generator(SourceTask):
         return [Split({"start": a, "end": b}, rows=b - a) for a, b in parts]
 
     def parts(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Divide a range of this task's rows; the same range gives the same parts."""
+        """Divide a range of this task's rows; deterministic."""
         most = self.options.partitions or 4
         count = min(most, max((end - start) // _SPLIT_ROWS, 1))
         marks = [start + (end - start) * part // count for part in range(count + 1)]

@@ -1,7 +1,7 @@
-"""What is generated: the columns, their seeds, and the figures that both makers share.
+"""The plan of the rows: columns, seeds, and the constants that SQL and numpy code share.
 
-The seeds' hash is XXH64 of a single 8-byte lane (https://github.com/Cyan4973/xxHash, doc
-xxhash_spec.md), chained over the arguments from seed 42 as Spark's function does it.
+The hash function is XXH64 of a single 8-byte lane (https://github.com/Cyan4973/xxHash, doc
+xxhash_spec.md), chained over the arguments from seed 42 as in Spark's ``xxhash64``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LANE_BYTES = np.uint64(8)
 
 
 def hashes(salt_number: int, rows: npt.NDArray[np.int64]) -> Hashes:
-    """Return what Spark's ``xxhash64(salt, row)`` gives for each row, unsigned."""
+    """Return Spark's ``xxhash64(salt, row)`` of each row, unsigned."""
     start = np.array([_SPARK_SEED], dtype=np.uint64)
     seed = _lane(np.array([salt_number], dtype=np.uint64), start)
     return _lane(rows.view(np.uint64), seed)
@@ -65,29 +65,29 @@ def _rotated(values: Hashes, bits: int) -> Hashes:
 
 
 ITEMS = 3
-"""The most items of an array or map; each length from 0 on is as likely."""
+"""The maximum length of an array or map; all lengths from 0 are equally likely."""
 RANGES = {Type.INT8: 100, Type.INT16: 10_000, Type.INT32: 1_000_000, Type.INT64: 2**53}
-"""Whole numbers are at least 0 and below this."""
+"""The exclusive upper bound of integers; the lower bound is 0."""
 UNIT = 1.1102230246251565e-16
 """2**-53: turns 53 random bits into a number from 0 to below 1."""
 DAYS = 365
-"""Dates fall within so many days from the start time on."""
+"""Dates are within this many days from the start time."""
 STEP_MICROS = 1000
-"""Timestamps of one row and the next are so far apart, from the start time on."""
+"""The interval between the timestamps of consecutive rows."""
 _DECIMAL_DIGITS = 9
 """Decimals have no more digits than this, so that amounts look like amounts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that decides the value of each row; equal plans give equal rows."""
+    """Everything that determines the value of each row; equal plans make equal rows."""
 
     schema: Schema
     seed: int = 0
     start: datetime = field(default=datetime(2025, 1, 1, tzinfo=UTC))
     """The timestamp of row 0, and the first date."""
     nulls: float = 0.0
-    """The share of nulls in columns that may be null, from 0 to 1."""
+    """The share of nulls in nullable columns, from 0 to 1."""
 
     @property
     def start_micros(self) -> int:
@@ -100,9 +100,9 @@ class Plan:
         return self.start_micros // 86_400_000_000
 
     def salt(self, path: str) -> int:
-        """Return a number that only the column ``path`` of this seed has.
+        """Return a hash of the seed and the column ``path``.
 
-        It is at most 62 bits long, so that it is a plain literal in SQL.
+        The hash has at most 62 bits, so that it is a plain literal in SQL.
         """
         digest = hashlib.blake2b(f"{self.seed}/{path}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 2
@@ -112,12 +112,12 @@ class Plan:
         return ((member.name, member.schema) for member in self.schema.fields)
 
     def is_row_number(self, path: str, schema: Schema) -> bool:
-        """Return whether the column is the row's number itself: ``id BIGINT`` is."""
+        """Return whether the column contains the row number, as ``id BIGINT`` does."""
         return path == "id" and schema.type is Type.INT64 and not schema.is_logical
 
 
 def kind(schema: Schema) -> str:
-    """Return what decides how values are made, which is the name of a maker's method."""
+    """Return the kind of value, which is the name of the ``_Column`` method that makes it."""
     if schema.is_logical:
         return str(schema.name).rpartition(".")[2].lower()
     if schema.type in RANGES:
@@ -132,7 +132,7 @@ def decimal_sizes(schema: Schema) -> tuple[int, int, int]:
 
 
 def part(schema: Schema | None) -> Schema:
-    """Return the schema of items, keys or values, which arrays and maps always have."""
+    """Return the schema of items, keys or values; raise TypeError for None."""
     if schema is None:
         message = "only arrays and maps have parts"
         raise TypeError(message)
@@ -140,7 +140,7 @@ def part(schema: Schema | None) -> Schema:
 
 
 def map_keys(schema: Schema) -> list[str] | list[int] | None:
-    """Return the keys that maps take theirs from, in order; None for other types of key."""
+    """Return all keys that maps may contain, in order; None for unsupported key types."""
     if schema.type is Type.STRING:
         return [f"k{number}" for number in range(ITEMS)]
     if schema.type in RANGES and not schema.is_logical:

@@ -1,4 +1,4 @@
-"""What columns files have: declared, in headers or schemas, or inferred from samples."""
+"""The columns of files: declared, from headers or schemas, or inferred from samples."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str) -> Schema:
     """Return a file's columns in the file's order, matched with the schema's by name.
 
-    A column that the schema does not have is a text. If it ``renames``, as a declared one may,
-    it may give all columns other names, by their order. Raises SourceError if neither names nor
-    order identify the columns.
+    A column that is not in the schema is a string. If ``renames`` is set, as for a declared
+    schema, the schema may rename all columns by their order. Raises SourceError if neither
+    names nor order identify the columns.
     """
     known = [field.name for field in schema.fields]
     if renames and len(header) == len(known) and len(set(header)) < len(header):
@@ -86,11 +86,11 @@ def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str
 
 _HEAD_BYTES = 1024 * 1024
 _BY_FULL_NAME = re.compile(r'"(?:enum|fixed)"')
-"""Types of Avro that are matched by the names of their namespaces too."""
+"""Avro types that are matched by full name, including the namespace."""
 
 
 def writer_schema(path: str) -> str:
-    """Return the schema of an Avro file as its JSON text. Raises SourceError if it is none."""
+    """Return the schema of an Avro file as JSON. Raises SourceError for another file."""
     with Location.of(path).open_input() as file:
         head = file.read(_HEAD_BYTES)
     try:
@@ -101,32 +101,32 @@ def writer_schema(path: str) -> str:
 
 
 def _avro_group(spark: SparkSession, writer: str, files: tuple[NumberedFile, ...]) -> Group:
-    """Return Avro files of a schema; Spark reads neither its times of day nor its nulls."""
+    """Return the group of an Avro schema; Spark reads neither times of day nor type null."""
     path = files[0].path
     tree = json.loads(writer)
     if not isinstance(tree, dict) or tree.get("type") != "record":
-        problem = f"The records of {path} are no Avro records."
-        raise SourceError(problem, fix="Write records, or delete the file.")
+        problem = f"The schema of {path} is not an Avro record."
+        raise SourceError(problem, fix="Write Avro records, or delete the file.")
     names = [field["name"] for field in tree["fields"]]
     for name, other in pairwise(sorted(names, key=str.lower)):
         if name.lower() == other.lower():
             problem = f"The fields {name} and {other} of {path} differ in case only."
-            raise SourceError(problem, fix="Spark reads no such Avro: write other names.")
+            raise SourceError(problem, fix="Rename a field: Spark cannot read such Avro files.")
     times = {f["name"]: _logical(f["type"]) for f in tree["fields"]}
     nulls = {f["name"] for f in tree["fields"] if f["type"] in ("null", ["null"])}
     tree["fields"] = [f for f in _readable(tree["fields"]) if f["name"] not in nulls]
     if "$" in str(tree.get("namespace")) and not _BY_FULL_NAME.search(writer):
-        # Avro named classes within classes so once, and its parser refuses it now.
+        # Older Avro used $ in the namespaces of nested classes; its parser now rejects it.
         tree["namespace"] = tree["namespace"].replace("$", "_")
     text = json.dumps(tree)
     try:
         frame = spark.read.format("avro").option("avroSchema", text).load(spark_path(path))
     except (Py4JJavaError, PySparkException) as error:
         java = getattr(error, "java_exception", None)
-        # What follows a brace is the schema itself.
+        # The text after a brace is the schema itself.
         text = str(error if java is None else java.getMessage()).partition("{")[0]
         reason = " ".join(text.split()).rstrip(":")
-        problem = f"Spark does not read the Avro schema of {path}: {reason}."
+        problem = f"Spark cannot read the Avro schema of {path}: {reason}."
         raise SourceError(problem, fix="Write the file with another schema.") from error
     found = _nullable(from_spark_json(json.loads(frame.schema.json())))
     kinds = {field.name: field.schema for field in found.fields}
@@ -142,14 +142,14 @@ def _avro_group(spark: SparkSession, writer: str, files: tuple[NumberedFile, ...
 
 
 def _logical(kind: Any) -> str:
-    """Return the logical type of a field, which may be one that is optional."""
+    """Return the logical type of a field, which may be a union with null."""
     if isinstance(kind, list):
         return next((found for each in kind if (found := _logical(each))), "")
     return str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""
 
 
 def _readable(tree: Any) -> Any:
-    """Return the parts of an Avro schema as Spark reads them into the types of the SDK."""
+    """Return an Avro schema without logical times of day, which Spark cannot read."""
     if isinstance(tree, list):
         return [_readable(each) for each in tree]
     if not isinstance(tree, dict):
@@ -168,26 +168,26 @@ _Key = TypeVar("_Key", bound="Hashable")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Finds the schema of the rows, and remembers it."""
+    """Determines the schema of the rows, and stores it."""
 
     format: Format
     dialect: Dialect
     declared: Schema | None
     """None to infer it."""
     stream: str
-    """Under which name the inferred schema is stored."""
+    """The name under which the inferred schema is stored."""
     memory: SchemaMemory
     sample_rows: int
     conflict: pa.DataType = TEXT
-    """What a field of JSON becomes whose values share no shape."""
+    """The type of a JSON field whose values have incompatible types."""
 
     def groups(
         self, spark: SparkSession, files: Sequence[NumberedFile]
     ) -> tuple[Schema, list[Group]]:
-        """Return the schema of the rows, and the files by how each is to be read.
+        """Return the schema of the rows, and the files grouped by the schema to read with.
 
-        No job runs; files are looked at from their beginning, or their footer. Raises
-        SourceError for one that cannot be read, or has other columns than were declared.
+        Runs no job; reads only the beginning or the footer of files. Raises SourceError for a
+        file that cannot be read, or has other columns than declared.
         """
         if self.format in {Format.CSV, Format.JSON} and not self._has_headers:
             files = [file for file in files if not is_blank(file.file, self.dialect)]
@@ -220,18 +220,18 @@ class Columns:
         return self.format is Format.CSV and self.dialect.header
 
     def known(self) -> Schema:
-        """Return what is known without looking at files."""
+        """Return the declared or stored schema, without reading files."""
         return self.declared or self.memory.get(self.stream) or Schema.struct({})
 
     def _settle(self, new: Callable[[], Schema], *, first: Callable[[], Schema]) -> Schema:
-        """Return what is declared or stored, and grow and store it."""
+        """Return the declared schema, or the stored one, extended with ``new`` and stored."""
         if self.declared is not None:
             return self.declared
         known = self.memory.get(self.stream)
         schema = first() if known is None else grown(known, new())
         if not schema.fields:
             raise SourceError(
-                problem=f"No column can be found in the files of {self.stream}.",
+                problem=f"No columns found in the files of {self.stream}.",
                 fix="Declare a schema."
                 if self.format is not Format.JSON or self.dialect.multiline
                 else "Set multiline to true if each file is one document, or declare a schema.",
@@ -241,7 +241,7 @@ class Columns:
         return schema
 
     def _typed(self, groups: list[Group]) -> tuple[Schema, list[Group]]:
-        """Settle on a schema for files that hold theirs."""
+        """Merge the schemas of files that contain their schema."""
 
         def merged() -> Schema:
             schema = groups[0].schema
@@ -277,7 +277,7 @@ class Columns:
         ]
 
     def _sampled(self, files: Sequence[NumberedFile]) -> Schema:
-        """Infer from some of the files, from the first to the last."""
+        """Infer the schema from some files, evenly distributed over all."""
         step = max(1, -(-len(files) // _SAMPLED_FILES))
         return self._inferred([file.file for file in files[::step]], SAMPLE_BYTES)
 
@@ -286,7 +286,7 @@ class Columns:
             rows = self.sample_rows + 1
             return read_sample(path, self.dialect, rows=rows, size_bytes=size_bytes)
         sample = read_document(path, self.dialect, size_bytes)
-        # One that is a single large object is understood as a whole or not at all.
+        # A document that is a single large object can only be parsed as a whole.
         return sample if first_items(sample) else read_document(path, self.dialect)
 
     def _inferred(self, files: Sequence[FoundFile], size_bytes: int) -> Schema:
@@ -301,17 +301,17 @@ class Columns:
         for file in files:
             sample = self._sample(file.path, size_bytes)
             if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise undecodable(file.path, self.dialect, ValueError("It is in UTF-16"))
+                raise undecodable(file.path, self.dialect, ValueError("the file is in UTF-16"))
             is_array = self.format is Format.JSON and sample.lstrip().startswith(b"[")
             if is_array and not self.dialect.multiline:
                 raise ConfigError(
-                    problem=f"{file.path} begins with an array, and not with an object.",
+                    problem=f"{file.path} begins with an array, expected an object.",
                     fix="Set multiline to true if each file is one document.",
                     field="multiline",
                 )
             if self.format is Format.CSV and by_arrow:
                 quoting = self.dialect.ends
-                # A sample may end within a value that has line breaks.
+                # A sample may end inside a value with line breaks.
                 if quoting.is_open(sample):
                     sample = sample[: quoting.whole(sample)]
             try:
@@ -322,7 +322,7 @@ class Columns:
             if not _is_named(found):
                 raise SourceError(
                     problem=f"{file.path} has a field without a name.",
-                    fix="Name the field, or set format to text to move its lines as they are.",
+                    fix="Name the field, or set format to text to copy the lines unchanged.",
                 )
         return to_schema(types, conflict)
 
@@ -345,13 +345,13 @@ def _by(
 
 
 def _header(path: str, dialect: Dialect) -> tuple[str, ...]:
-    """Return the names of a file's columns; none if it has no rows."""
+    """Return the names of a file's columns; empty if the file has no rows."""
     names, has_rows = read_header(path, dialect)
     return tuple(names) if has_rows else ()
 
 
 def _parquet_schema(path: str) -> tuple[pa.Schema, bool]:
-    """Return the columns of a file, and whether Arrow is to read them."""
+    """Return the columns of a file, and whether Arrow must read them."""
     try:
         with Location.of(path).open_input() as file, pq.ParquetFile(file) as source:
             return columns_of(source), needs_arrow(source, path)
@@ -362,5 +362,5 @@ def _parquet_schema(path: str) -> tuple[pa.Schema, bool]:
 
 
 def _nullable(schema: Schema) -> Schema:
-    """Spark reads every column of a file as one that may be null."""
+    """Return the schema with nullable columns, as Spark reads all columns of files."""
     return schema.with_fields({f.name: f.schema.replaced(optional=True) for f in schema.fields})

@@ -1,4 +1,4 @@
-"""Records of CSV read as rows of a schema, by Arrow."""
+"""Reads CSV records as rows of a schema, with Arrow."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _MISFIT = re.compile(
 class CsvLines:
     """Reads CSV as rows of a schema; ``names`` are the file's columns, in order.
 
-    With ``quoting`` values in quotes may hold line breaks; without, each line is a record.
+    With ``quoting``, quoted values may contain line breaks; without, each line is a record.
     """
 
     schema: Schema
@@ -68,12 +68,12 @@ class CsvLines:
     dialect: Dialect
     quoting: CsvQuoting | None = None
     _zoned: set[str] = field(default_factory=set)
-    """The columns whose last times named a zone: Arrow takes one kind or the other."""
+    """The columns whose last times had a time zone: Arrow parses only one kind per column."""
     _blank: set[str] = field(default_factory=set)
-    """The columns, but for texts, that have nothing in quotes: it is null there."""
+    """The columns, except strings, in which a quoted empty value occurred, which is null."""
 
     def read(self, block: bytes) -> Parsed:
-        """Return the rows of whole records, none of which is a header."""
+        """Return the rows of complete records, without a header."""
         target = to_arrow(self.schema)
         return salvaged(
             block,
@@ -91,7 +91,7 @@ class CsvLines:
         if not records.strip(b"\r\n"):
             return Parsed(no_rows(target))
         if self.quoting is not None and len(self.quoting.text_after_quotes(records)):
-            message = "Text stands behind a closing quote"
+            message = "Text follows a closing quote"
             raise pa.ArrowInvalid(message)
         records = self._ends.doubled(records)
         tried: set[str] = set()
@@ -152,7 +152,7 @@ class CsvLines:
         return next((shape for test, shape in _SHAPES if test(arrow)), None)
 
     def _learns(self, error: str, tried: set[str]) -> bool:
-        """Return whether what an error says of a column lets it be read another way."""
+        """Return whether an error shows that a column must be read in another way."""
         zone, blank = _ZONE.match(error), _BLANK.match(error)
         if zone is not None and (name := self.names[int(zone[1])]) not in tried:
             tried.add(name)
@@ -164,9 +164,9 @@ class CsvLines:
         return False
 
     def _numbers(self, records: bytes, target: pa.Schema) -> pa.Table:
-        """Return the columns as Arrow reads them. Raises ArrowInvalid for what it bends.
+        """Return the columns as Arrow reads them. Raises ArrowInvalid for distorted numbers.
 
-        It makes whole numbers of hexadecimal ones, and infinity of those that are too large.
+        Arrow reads hexadecimal numbers as integers, and numbers that are too large as infinity.
         """
         table = self._table(records, target)
         has_x = (b"x" in records or b"X" in records) and _HEX.search(records) is not None
@@ -202,7 +202,7 @@ class CsvLines:
         others = [name for name in target.names if name not in self._blank]
         if not blank:
             return self._columns(records, target, others, blank=False)
-        # Arrow takes nothing in quotes for null in all columns or in none, texts included.
+        # Arrow reads quoted empty values as null in all columns or in none, also in strings.
         table = self._columns(records, target, blank, blank=True)
         if others:
             rest = self._columns(records, target, others, blank=False)
@@ -235,7 +235,7 @@ class CsvLines:
         )
 
     def _converted(self, table: pa.Table, target: pa.Schema) -> pa.Table:
-        """Return values of what was read as texts: Base64, and times but for ISO 8601."""
+        """Convert columns that were read as strings: Base64, and times not in ISO 8601."""
         for number, column in enumerate(target):
             if not self._is_text_first(column.type):
                 continue
@@ -274,7 +274,7 @@ class CsvLines:
         return cut or pa.types.is_binary(arrow) or self.dialect.pattern_of(arrow) is not None
 
     def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
-        """Return an error with the names of columns and types in place of Arrow's."""
+        """Return an error with our names of columns and types instead of Arrow's."""
         if (ragged := _RAGGED.search(str(error))) is not None:
             return pa.ArrowInvalid(f"{ragged[2]} values instead of {ragged[1]}")
         found = _MISFIT.match(str(error))

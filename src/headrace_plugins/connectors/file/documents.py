@@ -1,4 +1,4 @@
-"""Files that are one JSON document each, as lines of JSON."""
+"""Converts files that are one JSON document each to lines of JSON."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST_DOCUMENT = 256 * 1024 * 1024
-"""How large one may be, unpacked: it is parsed in the memory of one worker."""
+"""The maximum size of a document, decompressed: one worker parses it in memory."""
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BREAK = re.compile(r"[\r\n]")
-# It only finds out where values end: digits need not be numbers.
+# The scanner only finds where values end: digits need not become numbers.
 _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
 def lines_of_document(text: str, *, whole: bool) -> list[tuple[int, str]]:
-    """Return the records of a document, each in one line, and the number of its first, from 0.
+    """Return the records of a document, each as one line with its line number, from 0.
 
-    They are the items of an array, unless the document is to be one record as a ``whole``; any
-    other value is the only one. Raises ValueError with what is wrong with it.
+    The records are the items of an array, unless ``whole`` is set; a document with any other
+    value is one record. Raises ValueError with the reason if the document is invalid.
     """
     try:
         spans = list(_items(text) if not whole else _only(text))
     except RecursionError:
-        message = "It is nested too deeply"
+        message = "The value is nested too deeply"
         raise ValueError(message) from None
     except json.JSONDecodeError as error:
         message = f"Invalid JSON: {error.msg}, in line {error.lineno}"
@@ -35,13 +35,13 @@ def lines_of_document(text: str, *, whole: bool) -> list[tuple[int, str]]:
     for start, end in spans:
         line += text.count("\n", before, start)
         before = start
-        # No text of JSON holds a line break, so it is between its parts.
+        # A JSON string contains no line break, so this one is between tokens.
         records.append((line, _BREAK.sub(" ", text[start:end])))
     return records
 
 
 def first_items(sample: bytes) -> list[str]:
-    """Return the records of a document up to the first that is not whole."""
+    """Return the records of a document up to the first incomplete one."""
     text = sample.decode(errors="replace")
     records = []
     try:

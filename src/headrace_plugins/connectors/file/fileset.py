@@ -1,4 +1,4 @@
-"""A set of files, each read once and as a whole, and the ledger of what a task has found."""
+"""Mode set: files that are read once, as a whole, and a task's ledger of found files."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ _OF, _WITHDRAWN = "of", "withdrawn"
 
 
 class FileLedger:
-    """The entries of a ledger that are files of one configured path.
+    """The ledger entries of one configured path.
 
-    Entries of other paths keep their numbers: a position counts all entries, and a former path
-    that is configured again continues where it stood. A file that has changed since it was
-    found, or is gone, is withdrawn by another entry, and may be found again. ``read`` is how
-    many entries are read of each path: a file that was read under another is not read again.
+    A position counts the entries of all paths, so a former path that is configured again
+    continues at its old position. If a file changed or vanished since it was found, a further
+    entry withdraws it, and it may be found again. ``read`` maps each configured path to the
+    number of entries read: a file that was read under another path is not read again.
     """
 
     def __init__(self, ledger: Ledger, path: str, read: Mapping[str, int]) -> None:
@@ -76,12 +76,12 @@ class FileLedger:
         self._load()
 
     def __len__(self) -> int:
-        """Return how many entries there are, those of other paths included."""
+        """Return the number of entries, including those of other paths."""
         return len(self._entries)
 
     @property
     def known(self) -> frozenset[str] | set[str]:
-        """Return the paths of the files that need not be found any more."""
+        """Return the paths of the files that were found or read before."""
         return self._known
 
     def files(self, start: int, end: int | None = None) -> Iterator[NumberedFile]:
@@ -93,11 +93,11 @@ class FileLedger:
                 yield NumberedFile(number, file)
 
     def add(self, found: Iterable[FoundFile]) -> bool:
-        """Add files; False when the ledger was not as expected, and was loaded again."""
+        """Add files; return False if the ledger had other entries and was reloaded."""
         return self._append([{**file.to_item(), _OF: self._path} for file in found])
 
     def withdraw(self, files: Iterable[NumberedFile]) -> bool:
-        """Take files back that no batch holds; False as for ``add``."""
+        """Withdraw files that are in no batch; return False as ``add`` does."""
         return self._append(
             [{"path": file.path, _WITHDRAWN: file.number, _OF: self._path} for file in files]
         )
@@ -108,7 +108,7 @@ class FileLedger:
         try:
             self._ledger.append(items, after=len(self._entries))
         except StateError:
-            # The answer to an earlier append was lost, and what it added is there.
+            # The reply to an earlier append was lost, but its entries were stored.
             self._load()
             return False
         for item in items:
@@ -136,23 +136,23 @@ class FileLedger:
 
 
 _MOST_WAIT = timedelta(seconds=10)
-"""How long a run that is to end waits for files to settle; others are left for later."""
+"""The longest wait of a run that ends for files to settle; slower files are left for later."""
 _CHANGES_EVERY_NS = 60_000_000_000
-"""How long files that were read are not looked at again: one may be added to all the time."""
+"""The interval of checks for changes of read files: a file may be appended to constantly."""
 _CHANGES_OF = 10_000
-"""How many such files are looked at, the newest ones, so that a look stays cheap."""
+"""How many read files are checked, the newest ones, so that a check stays cheap."""
 _NAMED = 3
 
 
 class FileSet(FrameSource):
-    """Reads the files of a folder or a pattern, by the time at which they appeared.
+    """Reads the files of a folder or a pattern, in the order in which they appeared.
 
-    What is found is written into the ledger before it is read, so a range is always the same
-    files. The position is how many entries of the ledger are read, for each path
-    that was configured. A file that is changed after it was read is not read again: a warning
-    is logged, or where a window is followed ``latest`` raises SourceError. One that changes
-    before, or is gone, is taken out of the ledger when its batch is planned. ``clock_ns`` gives
-    the time in nanoseconds since 1970.
+    A found file is written into the ledger before it is read, so a range always consists of
+    the same files. The position is the number of ledger entries read, for each configured
+    path. A file that changes after it was read is not read again: a warning is logged, or
+    ``latest`` raises SourceError if a window is followed. A file that changes or vanishes
+    before it is read is withdrawn from the ledger when its batch is planned. ``clock_ns``
+    returns the time in nanoseconds since 1970.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class FileSet(FrameSource):
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        # Without a limit the end of all that is there is asked for, not of a batch.
+        # Without a limit the caller asks for the end of all existing files, not of a batch.
         unlimited = limit.rows is None and limit.size_bytes is None
         begin = self._place(start)
         until = None if limit.until is None else self._place(limit.until)
@@ -259,11 +259,11 @@ class FileSet(FrameSource):
         if not is_parquet:
             return text_parts(spark, groups, schema, settings.dialect, settings.format)
         if not any(group.by_arrow for group in groups):
-            return "format is parquet, and it knows all types"
+            return "format is parquet, and Spark supports all types of the files"
         return parquet_parts(groups, schema, truncates=settings.dialect.truncates)
 
     def _why_spark(self) -> str | None:
-        """Return why Spark reads the files, as the settings say; None if Arrow does."""
+        """Return the setting because of which Spark reads the files; None if Arrow does."""
         settings = self._settings
         if settings.format is Format.AVRO:
             return "format is avro"
@@ -282,7 +282,7 @@ class FileSet(FrameSource):
         self, spark: SparkSession, start: Position, end: Position
     ) -> DataFrame | None:
         settings = self._settings
-        # Spark would not look at all of a row that is outside of a window.
+        # Spark would not parse all columns of a row outside the window.
         if settings.format is not Format.CSV or settings.keys.window is not None:
             return None
         return self._read(spark, start, end, strict=True)
@@ -334,14 +334,14 @@ class FileSet(FrameSource):
     def _discover(self, *, wait: bool) -> None:
         new, unsettled = self._new()
         if wait and unsettled is not None and unsettled <= _MOST_WAIT:
-            # All that is there includes the file that was just put there.
+            # The end of all existing files includes a file that was just created.
             self._sleep(unsettled.total_seconds())
             new, _ = self._new()
         if not self._ledger.add(new):
             self._ledger.add(self._new()[0])
 
     def _new(self) -> tuple[list[FoundFile], timedelta | None]:
-        """Return files to be added, and how long others take to settle; None if none does."""
+        """Return new files, and the wait for files to settle; None if all are settled."""
         settings, now = self._settings, self._clock_ns()
         settle_ns = settings.keys.settle_ms * 1_000_000
         found = settings.listing.new(self._ledger.known, share=settings.share)
@@ -360,25 +360,25 @@ class FileSet(FrameSource):
             )
 
     def _withdraw_changed(self, begin: int) -> None:
-        """Take files of the next batch out of the ledger that are not as they were found.
+        """Withdraw the files of the next batch that changed or vanished since they were found.
 
-        Only before its intent is stored: a batch that was begun keeps its files.
+        Only before the batch's intent is stored: a started batch keeps its files.
         """
         files = islice(self._ledger.files(begin), self._settings.keys.max_files)
         changed = [(each, each.file.now()) for each in files]
         changed = [(each, now) for each, now in changed if now != each.file]
         if not self._ledger.withdraw(each for each, _ in changed):
-            return  # the next look sees them
+            return  # the next call finds them
         gone = [each.path for each, now in changed if now is None]
         if gone:
-            log.warning("files are gone before they were read", files=len(gone), first=gone[0])
+            log.warning("files vanished before they were read", files=len(gone), first=gone[0])
         if len(changed) > len(gone):
             log.info("files have changed since they were found", files=len(changed) - len(gone))
 
     def _look_at_changed(self, begin: int) -> None:
-        """Log files that have changed since they were read, each change of one once.
+        """Log files that have changed since they were read, each change once.
 
-        Raises SourceError where a window is followed: its job would have read them again.
+        Raises SourceError if a window is followed: an offline run would read them again.
         """
         now = self._clock_ns()
         if self._warned_at_ns is not None and now - self._warned_at_ns < _CHANGES_EVERY_NS:
@@ -386,16 +386,16 @@ class FileSet(FrameSource):
         self._warned_at_ns = now
         looked_at = self._ledger.files(max(0, begin - _CHANGES_OF), begin)
         found = {each: each.file.now() for each in looked_at}
-        # One that is gone was put away, which is as it should be.
+        # A file that is gone was moved away, which is fine.
         found = {each: file for each, file in found.items() if file not in (None, each.file)}
         if found and self._settings.keys.window_follow:
             self._warned_at_ns = None
-            # Guarantee 1: windows read files anew at each run, and so what is added to them.
+            # Guarantee 1: each run of a window reads files again, with the rows added to them.
             raise SourceError(
-                problem=f"{next(iter(found)).path} has changed since it was read, and in real "
-                f"time a file is read once, as a whole. Such files: {len(found)}.",
-                fix="Move it away, and write its new rows into a new file; a file that lines "
-                "are added to is for a connector of its own with mode: grow.",
+                problem=f"{next(iter(found)).path} has changed since it was read, but in real "
+                f"time a file is read only once. Changed files: {len(found)}.",
+                fix="Move the file away, and write its new rows into a new file; to follow a "
+                "file that lines are appended to, use a separate connector with mode: grow.",
             )
         changed = []
         for each, file in found.items():
@@ -404,20 +404,20 @@ class FileSet(FrameSource):
                 changed.append(each.path)
         if changed:
             log.warning(
-                "files have changed since they were read, and are not read again: put new "
-                "rows into new files, or follow files that lines are added to with mode: grow",
+                "files have changed since they were read, and are not read again: write new "
+                "rows into new files, or follow growing files with mode: grow",
                 files=len(changed),
                 first=changed[:_NAMED],
             )
 
     def _range(self, start: Position, end: Position) -> list[NumberedFile]:
-        """Return the files of a range, which must be as they were when they were found."""
+        """Return the files of a range. Raises RangeChangedError if a file has changed."""
         check_range(start, end, [self._partition()])
         begin, stop = self._place(start), self._place(end)
         if begin > stop or stop > len(self._ledger):
             raise StateError(
-                problem=f"The files {begin} to {stop} of {self._settings.path} are to be read, "
-                f"but the ledger holds {len(self._ledger)}.",
+                problem=f"Cannot read files {begin} to {stop} of {self._settings.path}: the "
+                f"ledger has only {len(self._ledger)} entries.",
                 fix="Restore the store, or reset the connector's offsets.",
             )
         files = list(self._ledger.files(begin, stop))
@@ -428,14 +428,14 @@ class FileSet(FrameSource):
         return [file for file in files if share.has(file.path)]
 
     def _rows(self, file: FoundFile) -> int:
-        """Return how many rows the file holds, 0 if only reading it could tell."""
+        """Return the file's number of rows; 0 if only reading it would tell."""
         if self._settings.format is not Format.PARQUET:
             return 0
         try:
             with Location.of(file.path).open_input() as source:
                 return int(pq.read_metadata(source).num_rows)
         except (OSError, ValueError):
-            # Reading the file tells what is wrong with it.
+            # Reading the file will report the error.
             return 0
 
     def _partition(self, path: str | None = None) -> Mapping[str, str]:
@@ -449,7 +449,7 @@ class FileSet(FrameSource):
 
 
 def rows_now(settings: SourceSettings, spark: SparkSession) -> DataFrame | ArrowParts:
-    """Return the rows of all files that are there, whatever was read of them before."""
+    """Return the rows of all existing files, whether or not they were read before."""
     task = FileSet(settings)
     task.start(_Alone())
     start = Position()
@@ -464,7 +464,7 @@ def rows_now(settings: SourceSettings, spark: SparkSession) -> DataFrame | Arrow
 
 @dataclass
 class _Alone:
-    """The context of a task that nobody runs: it remembers what it has to while it is read."""
+    """The context of a task outside the runtime: ledger and schemas are in memory."""
 
     connector: str = ""
     task: int = 0
@@ -501,7 +501,7 @@ class _Alone:
         return Position()
 
     def check_file(self, path: str) -> None:
-        """Let every file be read: who compares runs a command of their own."""
+        """Allow every file: the user runs the comparison as a command of their own."""
 
     def stopping(self) -> bool:
         return False
@@ -509,7 +509,7 @@ class _Alone:
 
 @dataclass(frozen=True, slots=True)
 class _Windowed:
-    """Reads the rows of a part that are in a window, and what is no row. It is pickled."""
+    """Reads the rows of a part that are in a window, and the rejected rows. Is pickled."""
 
     read: Callable[[Any], Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]]
     window: ColumnWindow
@@ -524,17 +524,17 @@ def _require_same(file: FoundFile) -> None:
     if now == file:
         return
     if now is None:
-        problem = f"{file.path} was found and is gone before it was read."
+        problem = f"{file.path} vanished after it was found and before it was read."
         raise RangeChangedError(
-            problem=problem, fix="Put it back, with its old time of change (cp -p)."
+            problem=problem, fix="Restore it with its old modification time (cp -p)."
         )
     problem = (
-        f"{file.path} has changed since it was found: it has {now.size_bytes} bytes "
-        f"and had {file.size_bytes}."
+        f"{file.path} has changed since it was found: it has {now.size_bytes} bytes, "
+        f"previously {file.size_bytes}."
     )
     raise RangeChangedError(
         problem=problem,
-        fix="Put the old file back, and give the new one another name; write files under a "
-        "name that begins with _ or . and rename them when they are complete, or raise "
-        "settle.ms.",
+        fix="Restore the old file, and give the new file another name. To prevent this, write "
+        "files under a name that begins with _ or . and rename them when they are complete, "
+        "or increase settle.ms.",
     )

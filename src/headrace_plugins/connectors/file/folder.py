@@ -1,4 +1,4 @@
-"""Writes each batch as new files of a folder, exactly once, with marks of what it holds."""
+"""Writes each batch as new files of a folder, exactly once, with commit marks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 8 * 1024 * 1024
 _OF_ARROW = {"none", "gzip", "snappy", "zstd"}
-"""How Arrow compresses as Spark does."""
+"""The codecs that Arrow writes as Spark does."""
 
 
 CODECS = {
@@ -72,21 +72,21 @@ CODECS = {
     Format.AVRO: {"none": "uncompressed", "snappy": None, "deflate": None}
     | {"bzip2": None, "zstd": "zstandard"},
 }
-"""How formats are compressed, and what Spark calls that if it is another word."""
+"""The codecs of each format, with Spark's name where it differs."""
 TEXT_CODECS = ("none", "gzip", "bzip2", "zstd", "lz4", "snappy", "deflate")
 
 
 class FolderSink(PathSink):
     """Adds files to a folder, or to one folder for each topic.
 
-    Files appear under their final names only after a mark, which lists them, is durable, and
-    who finds the mark finishes the moves: a batch is in the folder as a whole or not at
-    all, once (Guarantee 2). Spark and Headrace pass over ``_headrace``, where marks and
-    staged files are.
+    Staged files are moved to their final names only after a mark that lists them is durable,
+    and any attempt that finds the mark finishes the moves: a batch is in the folder completely
+    or not at all, once (Guarantee 2). Marks and staged files are in ``_headrace``, which Spark
+    and Headrace skip when they read the folder.
 
-    Only values are written: a STRUCT gives columns, anything else the column ``value``. A
-    record without a value (a tombstone) is refused, as a row of nulls would be
-    something else; a text file takes it as ``null``.
+    Only values are written: the fields of a STRUCT become columns, any other value becomes the
+    column ``value``. A record without a value (a tombstone) is refused, as a row of nulls has
+    another meaning; format text writes it as ``null``.
     """
 
     takes_columns = True
@@ -125,7 +125,7 @@ class FolderSink(PathSink):
         staging = staging_folder(root / HOUSEKEEPING, mark)
         staging.delete_folder()
         frame, seen = self._rows(frame, batch)
-        # Spark's writer of JSON makes an object of each row; a Variant may be anything.
+        # Spark's JSON writer writes each row as an object; a Variant may be any value.
         whole = settings.format is Format.JSON and batch.schema.name == VARIANT
         format_ = Format.TEXT if whole else settings.format
         writer = frame.write.format(format_.value).options(**self._options())
@@ -185,7 +185,7 @@ class FolderSink(PathSink):
         return _StagedFiles(folder, mark, staging, (), 0)
 
     def _rows(self, frame: DataFrame, batch: SinkBatch) -> tuple[DataFrame, Observation | None]:
-        """Return the columns to write, and what counts them where no footer does."""
+        """Return the columns to write, and a row count unless Parquet's footers have it."""
         settings, schema = self._settings, batch.schema
         self._require_fit(schema)
         if settings.format is Format.TEXT:
@@ -193,7 +193,7 @@ class FolderSink(PathSink):
         else:
             frame = stopping(frame, refusals(settings, schema))
             if has_variant(schema) and settings.format in {Format.CSV, Format.AVRO}:
-                # Spark writes no VARIANT there.
+                # Spark cannot write VARIANT in these formats.
                 frame = frame.selectExpr(f"{texts_of_variants('value', schema)} AS value")
             if settings.format is Format.JSON and schema.name == VARIANT:
                 frame = frame.selectExpr(line_sql(schema))
@@ -225,14 +225,14 @@ class FolderSink(PathSink):
             raise ConfigError(
                 problem=f"The records have no field {missing[0]}."
                 if missing
-                else "All fields of the records would become folders.",
+                else "partition.by contains all fields of the records.",
                 fix=f"Choose from: {', '.join(names) or 'none, as values have no fields'}.",
                 field="partition.by",
             )
         if settings.format is Format.CSV and (nested := nested_field(schema)) is not None:
             raise ConfigError(
-                problem=f"CSV has no place for {nested}, which is a struct, an array or a map.",
-                fix="Set format to json or parquet, or take it apart with a transform.",
+                problem=f"CSV does not support {nested}, which is a struct, an array or a map.",
+                fix="Set format to json or parquet, or flatten it with a transform.",
                 field="format",
             )
 
@@ -241,7 +241,7 @@ class FolderSink(PathSink):
 
     def _options(self) -> dict[str, str]:
         settings = self._settings
-        # An empty file _SUCCESS in a folder that is about to vanish serves nobody.
+        # The staging folder is temporary, so nothing needs a _SUCCESS file in it.
         options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
         if settings.format is Format.CSV:
             options |= TIMES | settings.dialect.spark_csv()
@@ -254,14 +254,14 @@ class FolderSink(PathSink):
 
     @property
     def _is_zstd_text(self) -> bool:
-        """Return whether files are compressed as Spark cannot."""
+        """Return whether the files are text in zstd, which Spark cannot write."""
         is_text = self._settings.format not in {Format.PARQUET, Format.AVRO}
         return is_text and self._settings.compression == "zstd"
 
 
 @dataclass(frozen=True)
 class _StagedFiles:
-    """The files of one attempt."""
+    """The staged files of one attempt."""
 
     folder: _Folder
     mark: Mark
@@ -289,21 +289,21 @@ class _Folder:
 
     root: Location
     replacement: FolderReplacement | None = None
-    """The files that give way to those of a run."""
+    """Selects the files that a run replaces."""
 
     def file_name(self, mark: Mark, number: int) -> str:
-        """Return what a file of a batch is called in the end, without its extension."""
+        """Return the final name of a batch's file, without its extension."""
         if self.replacement is not None:
             return self.replacement.file_name(mark, number)
         return f"part-{encoded(mark.application)}-{mark.batch:012d}-{number:05d}"
 
     def completed(self, mark: Mark) -> str | None:
-        """Finish a batch that a crash left half moved; return its receipt."""
+        """Finish the moves of a batch that a crash interrupted; return its receipt."""
         with self._locked(mark):
             held = self._finished(mark)
             receipt = held_receipt(held, mark)
             if held is not None and receipt is not None:
-                # An attempt that was killed may have moved files, and not flushed that.
+                # A killed attempt may have moved files without flushing the folders.
                 folders = {(self.root / final).parent for _, final in held.moves}
                 sync(
                     [self._mark_file(mark), *(f for f in folders if f.is_folder())],
@@ -336,7 +336,7 @@ class _Folder:
             discard_attempts(self._house, mark)
 
     def settle(self) -> None:
-        """Take away what a run replaces that has written nothing; else nothing is left."""
+        """Remove the files that the run replaces, if no batch of the run has done so."""
         if self.replacement is not None and self.root.is_folder():
             with self._replacing():
                 self.replacement.settle(self.root)
@@ -362,9 +362,9 @@ class _Folder:
             yield
 
     def _replacing(self) -> AbstractContextManager[None]:
-        """Return what keeps other runs from the folder while one replaces files.
+        """Return a lock against other runs that replace files in the folder.
 
-        Those that replace nothing do not wait for it.
+        A run that replaces nothing does not wait for the lock.
         """
         if self.replacement is None:
             return nullcontext()
@@ -374,10 +374,10 @@ class _Folder:
         self._mark_file(mark).put(json.dumps(asdict(batch)), up_to=self.root.parent)
 
     def _finished(self, mark: Mark) -> Committed | None:
-        """Return the newest batch of a task, finished; None for none.
+        """Finish the newest batch of a task and return it; None if there is none.
 
-        Raises StaleEpochError: another run has the window by now, and what this one has left
-        to move does not count any more.
+        Raises StaleEpochError if another run has taken over the window: the remaining moves
+        of this run are void.
         """
         if self.replacement is not None:
             self.replacement.require_current(self.root)
@@ -389,10 +389,10 @@ class _Folder:
         return held
 
     def _finish(self, batch: Committed, mark: Mark) -> None:
-        """Remove what gives way, and move what is still staged.
+        """Remove the replaced files, and move the files that are still staged.
 
-        Doing it twice changes nothing. What is not staged any more was moved before. No
-        attempt that ends late stages it again, as each writes files with names of their own.
+        Idempotent: a file that is no longer staged was moved before. No attempt that ends late
+        stages the file again, as each attempt uses unique file names.
         """
         staging, state = self._house / "staging", self._mark_file(mark)
         moves = [
@@ -409,7 +409,7 @@ class _Folder:
                 old.move_to(new)
                 folders.add(new.parent)
         sync(folders, up_to=self.root)
-        if batch.removed:  # others may put files under the same names
+        if batch.removed:  # others may write files with the same names later
             self._put(replace(batch, removed=()), mark)
 
 
@@ -430,7 +430,7 @@ def _as_json(file: Location) -> Location:
 
 
 def _without_bytes(frame: DataFrame) -> DataFrame:
-    """Return columns of bytes as Base64, as in JSON; Spark's CSV has a form that none reads."""
+    """Return binary columns as Base64, as in JSON; nothing can read Spark's form for CSV."""
     fields = frame.schema.fields
     if not any(isinstance(field.dataType, BinaryType) for field in fields):
         return frame
@@ -444,10 +444,10 @@ def _without_bytes(frame: DataFrame) -> DataFrame:
 
 
 def _compressed(spark: SparkSession, files: Sequence[Location]) -> list[Location]:
-    """Compress staged files by a job; return those that are there then."""
+    """Compress staged files in a Spark job; return the compressed files."""
 
     def compress(path: str) -> str:
-        # An attempt that Spark has given up may end after the commit: it has its own file.
+        # A task attempt that Spark abandoned may end after the commit: it has its own file.
         stem, dot, extension = path.rpartition(".")
         packed = f"{stem}-{uuid.uuid4().hex}{dot}{extension}.zst"
         with (

@@ -1,4 +1,4 @@
-"""The formats of files: their names, their dialects, and how they are compressed."""
+"""The formats of files: names, text dialects, and compression."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What is in a file."""
+    """The format of a file."""
 
     CSV = "csv"
     JSON = "json"
@@ -47,11 +47,11 @@ _BY_SUFFIX = {
     ".log": Format.TEXT,
 }
 BOM = b"\xef\xbb\xbf"
-"""What files in UTF-8 may begin with."""
+"""The byte order mark at the beginning of some UTF-8 files."""
 
 
 def format_of(name: str) -> Format | None:
-    """Return the format that a name or a pattern ends with, as in ``*.csv.gz``."""
+    """Return the format by the extension of a name or a pattern, such as ``*.csv.gz``."""
     path = PurePath(name)
     if is_compressed(name):
         path = path.with_suffix("")
@@ -63,30 +63,30 @@ COMPRESSED = frozenset({*_OF_ARROW, ".lz4", ".snappy", ".deflate"})
 _READ_BYTES = 1024 * 1024
 _SEVEN_BITS = 0x7F
 _SIZE_BYTES = 4
-_BROKEN = "It is not as Hadoop compresses it, or ends too early"
+_BROKEN = "the file is not in Hadoop's compression format, or is truncated"
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
 _LZ4_BUFFER = 256 * 1024
 _LZ4_MOST = _LZ4_BUFFER - _LZ4_BUFFER // 255 - 16
-"""How much of a text Hadoop's codec compresses at once, with the settings that it has."""
+"""The maximum bytes that Hadoop's codec compresses at once, with its default settings."""
 
 
 class Readable(Protocol):
-    """What gives bytes."""
+    """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes; none at the end."""
+        """Return up to ``size`` bytes; empty at the end."""
 
 
 def is_compressed(name: str) -> bool:
-    """Return whether the name says that the whole file is compressed."""
+    """Return whether the extension is that of a compressed file."""
     return PurePath(name).suffix.lower() in COMPRESSED
 
 
 def unpacked(file: pa.NativeFile, name: str) -> pa.NativeFile | Readable:
-    """Return what reads the contents of a file of that name.
+    """Return a stream of the decompressed content of a file; its extension is the codec.
 
-    What Spark and Hadoop write as lz4 and snappy are blocks of their own form; lz4 may have
-    its own form too. Reading raises OSError if it is not so compressed.
+    Spark and Hadoop write lz4 and snappy as blocks in Hadoop's format; lz4 files may also have
+    the standard frame format. Reading raises OSError if the file has another format.
     """
     suffix = PurePath(name).suffix.lower()
     if suffix in _OF_ARROW:
@@ -105,7 +105,7 @@ def unpacked(file: pa.NativeFile, name: str) -> pa.NativeFile | Readable:
 
 
 class _Unpacked:
-    """Reads from parts of any size."""
+    """A stream over chunks of any size."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts = parts
@@ -122,7 +122,7 @@ class _Unpacked:
 
 
 def _inflated(file: pa.NativeFile) -> Iterator[bytes]:
-    # There may be several streams, one behind the other.
+    # The file may contain several concatenated streams.
     stream, is_begun = zlib.decompressobj(), False
     try:
         while data := bytes(file.read(_READ_BYTES)):
@@ -136,14 +136,14 @@ def _inflated(file: pa.NativeFile) -> Iterator[bytes]:
     except zlib.error as error:
         raise OSError(str(error)) from error
     if is_begun and not stream.eof:
-        message = "It ends too early"
+        message = "the file is truncated"
         raise OSError(message)
 
 
 def _hadoop_blocks(
     file: pa.NativeFile, block: Callable[[bytes, int], bytes]
 ) -> Iterator[bytes]:
-    """Yield what blocks hold: the size of each and then its parts, each after its own size."""
+    """Yield the content of blocks: a block is its size, then parts that each follow a size."""
     while header := file.read(_SIZE_BYTES):
         left = int.from_bytes(header, "big")
         if len(header) < _SIZE_BYTES or (not left and file.read(1)):
@@ -159,7 +159,7 @@ def _hadoop_blocks(
 
 
 def _snappy_block(data: bytes, most: int) -> bytes:
-    # It begins with its size, seven bits a byte, the last of which has no high bit.
+    # The block begins with its size as a varint: seven bits per byte, no high bit in the last.
     size, shift = 0, 0
     for byte in data:
         size |= (byte & _SEVEN_BITS) << shift
@@ -175,7 +175,7 @@ def _lz4_block(data: bytes, most: int) -> bytes:
     codec, size = pa.Codec("lz4_raw"), min(most, _LZ4_MOST)
     part = bytes(codec.decompress(data, size, asbytes=True))
     try:
-        # The codec fills with zeros what it is asked for more than there is.
+        # The codec fills with zeros if more bytes are requested than the block contains.
         codec.decompress(data, size - 1)
     except OSError:
         return part
@@ -204,16 +204,16 @@ _NAMED = {"\\t": "\t", "tab": "\t", "space": " ", "\\u0001": "\x01"}
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """The conventions of a text file, see ``TextSettings``.
+    """The dialect of a text file, see ``TextSettings``.
 
-    With ``multiline`` a CSV value may hold line breaks, and a JSON file is one document.
+    With ``multiline`` a CSV value may contain line breaks, and a JSON file is one document.
     """
 
     header: bool = True
     delimiter: str = ","
     quote: str = '"'
     escape: str | None = None
-    """What may stand before a quote; None where that is doubled only."""
+    """The character that escapes a quote; None if quotes are only doubled."""
     null_value: str = ""
     encoding: str = "UTF-8"
     timestamp_format: str | None = None
@@ -221,13 +221,13 @@ class Dialect:
     time_zone: str = "UTC"
     multiline: bool = False
     truncates: bool = False
-    """Whether times are cut that have more digits than microseconds."""
+    """Whether times with more than microsecond precision are truncated."""
 
     @classmethod
     def from_config(cls, config: Config, *, tabs: bool = False) -> Dialect:
-        """Read the keys; ``tabs`` says that the file's name ends with .tsv.
+        """Parse the keys; ``tabs`` is set for files with the extension .tsv.
 
-        Raises ConfigError for a character that is not a single one.
+        Raises ConfigError if delimiter, quote or escape is not a single character.
         """
         return cls(
             header=config.get_bool("header"),
@@ -245,21 +245,21 @@ class Dialect:
 
     @property
     def ends(self) -> RecordEnds:
-        """Return where records of CSV end."""
+        """Return the object that finds the ends of CSV records."""
         if self.why_spark() is not None and not self.multiline:
             return LineEnds()
         escape = None if self.escape is None else ord(self.escape)
         return CsvQuoting(ord(self.delimiter), ord(self.quote), escape)
 
     def why_spark(self) -> str | None:
-        """Return which key Spark alone can read by; None if Arrow reads the file."""
+        """Return the reason why only Spark can read the CSV; None if Arrow reads it."""
         if not f"{self.delimiter}{self.quote}{self.escape or ''}".isascii():
             return "delimiter, quote or escape is not ASCII"
         return None
 
     @property
     def is_cuttable(self) -> bool:
-        """Return whether line ends and quotes are where their bytes are in an encoded text."""
+        """Return whether bytes of line ends and quotes never occur in other characters."""
         if self.is_utf8:
             return True
         signs = f"\n\r{self.delimiter}{self.quote}{self.escape or ''}"
@@ -268,13 +268,13 @@ class Dialect:
         except UnicodeError:
             return False
         name = codecs.lookup(self.encoding).name
-        # A second byte of these is 0x30 or higher, and no other sign of ours.
+        # A second byte of these encodings is 0x30-0x39 or 0x40 and higher.
         wide = name in _WIDE and not any("0" <= sign <= "9" or sign >= "@" for sign in signs)
         return same and (wide or name in _NARROW or bool(_CHARMAP.fullmatch(name)))
 
     @property
     def is_utf8(self) -> bool:
-        """Return whether texts are in UTF-8, or in a part of it."""
+        """Return whether the encoding is UTF-8 or a subset of it."""
         return self.encoding.upper() in {"UTF-8", "UTF8", "US-ASCII"}
 
     def spark_csv(self) -> dict[str, str]:
@@ -285,7 +285,7 @@ class Dialect:
             "quote": self.quote,
             "escape": self.escape or self.quote,
             "nullValue": self.null_value,
-            # When it writes, Spark takes blanks and control characters away by default.
+            # By default Spark's writer strips blanks and control characters.
             "ignoreLeadingWhiteSpace": "false",
             "ignoreTrailingWhiteSpace": "false",
             **self._spark_text(),
@@ -293,7 +293,7 @@ class Dialect:
 
     def spark_json(self) -> dict[str, str]:
         """Return Spark's options for reading or writing JSON."""
-        # When it reads, Spark takes texts in single quotes by default.
+        # By default Spark's reader accepts strings in single quotes.
         return {"allowSingleQuotes": "false", **self._spark_text()}
 
     def _spark_text(self) -> dict[str, str]:
@@ -306,7 +306,7 @@ class Dialect:
         }
 
     def arrow_parse(self, *, breaks: bool, **more: Any) -> pa_csv.ParseOptions:
-        """Return Arrow's options for dividing CSV into values, which may hold line breaks."""
+        """Return Arrow's options for parsing CSV; with ``breaks``, values have line breaks."""
         return pa_csv.ParseOptions(
             delimiter=self.delimiter,
             quote_char=self.quote,
@@ -315,7 +315,7 @@ class Dialect:
         )
 
     def arrow_convert(self, **more: Any) -> pa_csv.ConvertOptions:
-        """Return Arrow's options for reading values."""
+        """Return Arrow's options for converting values."""
         return pa_csv.ConvertOptions(
             null_values=list({"", self.null_value}),
             strings_can_be_null=True,
@@ -323,7 +323,7 @@ class Dialect:
         )
 
     def pattern_of(self, arrow: pa.DataType) -> TimePattern | None:
-        """Return how values of a type are written; None for all but times, and for ISO 8601."""
+        """Return the pattern of a date or timestamp type; None for ISO 8601 and other types."""
         texts = (
             (pa.types.is_timestamp, self.timestamp_format),
             (pa.types.is_date, self.date_format),
@@ -333,7 +333,7 @@ class Dialect:
 
 
 def _character(config: Config, key: str) -> str | None:
-    # The text as it was given: parsing takes tabs and spaces away.
+    # The original text: parsing strips tabs and spaces.
     text = config.originals.get(key) or config.find_str(key)
     if text is None:
         return None
@@ -341,7 +341,7 @@ def _character(config: Config, key: str) -> str | None:
     if len(text) != 1:
         raise ConfigError(
             problem=f"{text!r} is not a single character.",
-            fix="Give one character; tab and space may be written as words.",
+            fix="Set one character, or the word tab or space.",
             field=key,
         )
     return text

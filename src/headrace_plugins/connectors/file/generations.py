@@ -1,4 +1,4 @@
-"""The files of a log, oldest first: those that a rotation put aside, and the present one."""
+"""The files of a log, oldest first: the rotated files and the current one."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _REMEMBERED = 8
-"""How many files that were read to their end are still known one by one."""
+"""How many files that were read to their end are still remembered individually."""
 _FORGET_SECONDS = 3600.0
-"""How long a file is remembered that is gone: it may come back under another name."""
+"""How long a vanished file is remembered: it may reappear under another name."""
 _LOOKS = 5
 
 
 @dataclass(kw_only=True)
 class Generations:
-    """Finds the files of a log again, whatever a rotation did to them meanwhile.
+    """Finds the files of a log again after rotations.
 
-    A file is known by its inode and its content; what is not known and was written later
-    than what is, is new. The name only says which files belong to the log.
+    A file is identified by its inode and its content; an unknown file that was modified later
+    than the known ones is new. The name only determines whether a file belongs to the log.
     """
 
     path: str
@@ -51,21 +51,21 @@ class Generations:
     siblings: Siblings
     clock: Callable[[], float]
     begins_with: Callable[[str], bool] = lambda _: False
-    """Whether a rotated file is read too that was there before the first look."""
+    """Whether to read a rotated file that existed before the first look."""
     has_current: bool = True
-    """Whether the log has a present file at its path. If not, all are alike: none is ever
-    known to be finished."""
+    """Whether the log has a current file, at its path. If not, all files are treated alike,
+    and none is ever known to be finished."""
     files: list[LogFile] = field(default_factory=list)
     since_ns: int | None = None
-    """Rotated files that had last changed then are read, or were there before the first."""
+    """Rotated files last modified until then are read, or existed before the first look."""
     seen: frozenset[tuple[str, int]] = frozenset()
-    """The names and inodes of the last look."""
+    """The names and inodes found by the last look."""
     _remembered: Remembered = field(default_factory=Remembered)
     _folder_ns: int = 0
     _lost: dict[LogFile, float] = field(default_factory=dict)
 
     def load(self, offset: Mapping[str, Any], path: str) -> None:
-        """Take an offset that ``to_json`` gave for a path, or an earlier version did."""
+        """Load an offset that ``to_json`` returned for a path, also in earlier versions."""
         if "since_ns" in offset:
             self.since_ns = int(offset["since_ns"])
         for part in [*offset.get("earlier", ()), offset]:
@@ -73,7 +73,7 @@ class Generations:
             self.files.append(LogFile(path, stored, self.descriptors, present=False))
 
     def to_json(self) -> dict[str, Mapping[str, Any]]:
-        """Return where the log stands, by path; nothing if nothing of it was read."""
+        """Return the log's offset, by path; empty if nothing was read."""
         begun = [file for file in self.files if file.offset.head_bytes]
         if not self.has_current:
             there = [*(f for f in begun if not f.present), *(f for f in begun if f.present)]
@@ -81,7 +81,7 @@ class Generations:
         if not begun:
             return {}
         newest = begun[-1]
-        # What was not begun is found again, as it is newer than what is not remembered.
+        # Files that were not started are found again, as they are newer than ``since_ns``.
         others = [
             file.offset.to_json()
             for file in self.files
@@ -97,7 +97,7 @@ class Generations:
         return {self.path: {**newest.offset.to_json(), **more}}
 
     def begin_current(self) -> None:
-        """Take the log's own file for the present one from now on."""
+        """Treat the log's own file as the current one from now on."""
         self.has_current = True
         self.since_ns = None
 
@@ -108,9 +108,9 @@ class Generations:
 
     @property
     def may_have_predecessors(self) -> bool:
-        """Return whether files may have come that are older than what is read next.
+        """Return whether new files may exist that must be read before the current one.
 
-        A file of which much was read shows itself whether it was emptied meanwhile.
+        If enough of a file was read, its content shows whether it was emptied.
         """
         last = self.files[-1] if self.files else None
         if last is None or not last.is_current or last.offset.is_long:
@@ -124,7 +124,7 @@ class Generations:
         return Path(self.path).parent.stat().st_mtime_ns
 
     def finish(self, file: LogFile) -> None:
-        """Note that a file is read to its end and nothing more comes to it."""
+        """Record that a file is read to its end and will not grow."""
         file.close()
         file.offset = replace(file.offset, done=True)
         if file.twin is not None:
@@ -134,9 +134,9 @@ class Generations:
         self._fold()
 
     def look(self, *, fresh: bool) -> None:
-        """Find the files again, by inode, and those that were copied or compressed.
+        """Find the files again by inode, and copied or compressed ones by content.
 
-        If ``fresh``, a change of the last milliseconds must be seen.
+        If ``fresh``, changes of the last milliseconds are seen too.
         """
         with suppress(FileNotFoundError):
             self._folder_ns = self._folder_time()
@@ -168,7 +168,7 @@ class Generations:
         self._remembered.forget(found)
 
     def _stable(self, *, fresh: bool) -> list[Generation]:
-        """Look until nothing is renamed in between."""
+        """Repeat the look until no file is renamed during it."""
         before = self._find(fresh=fresh)
         for _ in range(_LOOKS):
             names = {(each.path, each.inode) for each in before}
@@ -192,7 +192,7 @@ class Generations:
         return found if current is None else [*found, current]
 
     def _begin(self, rotated: Sequence[Generation]) -> int:
-        """Return from when on files are read that were not there at first."""
+        """Return the first look's ``since_ns``: only rotated files modified later are read."""
         if not self.has_current:
             return -1
         known = [file.offset for file in self.files if file.offset.inode is not None]
@@ -229,7 +229,7 @@ class Generations:
         current: Generation | None,
         pairs: Mapping[int, LogFile],
     ) -> None:
-        """Give each file its name and its place."""
+        """Update the name and the order of each file."""
         order: list[LogFile] = []
         placed: set[LogFile] = set()
         for each in [*rotated, *([current] if current else ())]:
@@ -240,7 +240,7 @@ class Generations:
             placed.add(file)
             self._lost.pop(file, None)
             if file.is_open and file.offset.inode != each.inode:
-                file.twin = each.path, each.inode  # more may come to the one that is open
+                file.twin = each.path, each.inode  # the open original may still grow
                 self._unname(file)
                 continue
             self._place(file, each, is_current=each is current)
@@ -263,14 +263,14 @@ class Generations:
         file.complete = file.is_copy or found.is_packed
         file.offset = replace(file.offset, inode=found.inode)
         if found.is_packed and not file.is_packed:
-            file.offset = replace(file.offset, done=True)  # by its time, it was read before
+            file.offset = replace(file.offset, done=True)  # its mtime shows that it was read
         grown = found.size_bytes > file.offset.position and not file.complete
         if file.offset.done and grown:
             file.offset = replace(file.offset, done=False)
             file.changed_at = now
 
     def _miss(self, pairs: Mapping[int, LogFile]) -> None:
-        """Note which files are gone, and forget those that are for long."""
+        """Record which files are gone, and forget those that have been gone for long."""
         now = self.clock()
         there = set(pairs.values())
         for file in [f for f in self.files if f not in there and f.offset.inode is not None]:
@@ -285,13 +285,13 @@ class Generations:
         self._fold()
 
     def _unname(self, file: LogFile) -> None:
-        """Note that a file has no name any more: once it is quiet, it is finished."""
+        """Record that a file has no name: it is finished once it no longer changes."""
         if file.present or file.is_current:
             file.present = file.is_current = False
             file.changed_at = self.clock()
 
     def _is_found(self, file: LogFile) -> bool:
-        """Open a file that was given a name which is not a rotation's; else log its loss."""
+        """Open a file that got a name that is not a rotation's; else log its loss."""
         if file.caught_up:
             return False
         moved = self._anywhere(file)
@@ -300,8 +300,8 @@ class Generations:
             file.open()
             return True
         log.warning(
-            "a file that was followed is gone, and none beside it has its content: what was "
-            "added to it after this position is not read",
+            "a followed file vanished, and no file next to it has its content: lines after "
+            "this position are not read",
             log=self.path,
             file=file.path or self.path,
             position=file.offset.position,
@@ -309,7 +309,7 @@ class Generations:
         return False
 
     def _anywhere(self, file: LogFile) -> str | None:
-        """Return the path of a file that was given a name which is not a rotation's."""
+        """Return the path of a file that got a name that is not a rotation's."""
         try:
             with os.scandir(Path(self.path).parent) as entries:
                 paths = [e.path for e in entries if e.inode() == file.offset.inode]
@@ -321,18 +321,18 @@ class Generations:
         return None
 
     def _fold(self) -> None:
-        """Remember only the newest of the files that are read to their end."""
+        """Forget all but the newest of the files that are read to their end."""
         done = [file for file in self.files if file.offset.done]
         if self.has_current:
             done = done[:-_REMEMBERED]
         else:
-            done = [file for file in done if is_packed(file.path)]  # no such file is begun
+            done = [file for file in done if is_packed(file.path)]  # these are never started
         for file in done:
             self._drop(file)
 
     @property
     def _is_mounted(self) -> bool:
-        """Return whether the folder is what it was; one that is not mounted has no files."""
+        """Return whether the folder has files; an unmounted folder is empty."""
         try:
             return any(Path(self.path).parent.iterdir())
         except OSError:

@@ -1,4 +1,4 @@
-"""Files that lines are added to, as a capture."""
+"""Mode grow: captures the lines that are appended to files."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 
 _LISTING_SECONDS = 1.0
 _TIMES_AS_LONG = 20
-"""A listing that takes long comes after as many times as long."""
+"""The next listing is delayed by this many times the duration of the last one."""
 
 
 class Followed:
-    """Reads what is added to the logs of a listing, from each in turn.
+    """Reads what is appended to the logs of a listing, round-robin.
 
-    A pattern such as ``app.log*`` also finds the names that a rotation gives to files: they
-    belong to the log whose name they had. Where that log is not followed itself, as with
-    ``app.log.*`` or with a file for each day, they are followed one by one.
+    A pattern such as ``app.log*`` also matches the names of rotated files: these belong to the
+    log whose name they had before. If that log itself is not followed, as with ``app.log.*``
+    or with a file for each day, each of the files is followed independently.
 
     Args:
-        listing: What to follow.
-        share: Which of the logs.
-        offsets: Where each log stood, by its path; see ``Tail``.
-        rotate_wait: How many seconds a rotated file must have been quiet to be finished.
-        clock: Gives seconds that only grow.
+        listing: The files to follow.
+        share: The share of the logs to follow.
+        offsets: The stored offset of each log, by path; see ``Tail``.
+        rotate_wait: How many seconds a rotated file must be unchanged to be finished.
+        clock: Returns monotonic seconds.
         ends: Where records end.
     """
 
@@ -79,7 +79,7 @@ class Followed:
         self._listing = listing
         self._share = share
         self._stored = {path: each for path, each in offsets.items() if listing.covers(path)}
-        # Of another path that was configured once, and may be again.
+        # Of another configured path, which may be configured again.
         self._others = {
             path: each for path, each in offsets.items() if path not in self._stored
         }
@@ -95,12 +95,12 @@ class Followed:
 
     @property
     def offsets(self) -> dict[str, Mapping[str, Any]]:
-        """Return where each log stands, by its path."""
+        """Return the offset of each log, by path."""
         followed = (item for each in self._offsets.values() for item in each.items())
         return {**self._others, **dict(followed)}
 
     def read(self, size_bytes: int, max_lines: int | None) -> tuple[str, Block] | None:
-        """Return the next lines of some log, with its path; None when there are none."""
+        """Return the next lines of some log, with its path; None if there are none."""
         if self._list_at is None or self._clock() >= self._list_at:
             self._list()
         paths = list(self._tails)
@@ -108,7 +108,7 @@ class Followed:
             path = paths[(self._turn + number) % len(paths)]
             block = self._tails[path].read(size_bytes, max_lines)
             if block is not None:
-                # The next read begins with the next log, so that none is starved.
+                # The next read starts with the next log, so that no log starves.
                 self._turn = (self._turn + number + 1) % len(paths)
                 self._offsets[path] = self._tails[path].offsets
                 return path, block
@@ -134,7 +134,7 @@ class Followed:
     def _list_all(self) -> None:
         self._found = set(self._listing.paths())
         logs: dict[str, list[str]] = {}
-        # A rotation compresses old files: those were read under their former names.
+        # A rotation compresses old files, which were read under their former names.
         for path in [*self._stored, *(each for each in self._found if not is_packed(each))]:
             if self._share.has(base := base_path(path)):
                 logs.setdefault(base, []).append(path)
@@ -146,7 +146,7 @@ class Followed:
                 self._tails[path].begin_current()
         self._stored = {}
         for path in self._tails.keys() - logs.keys():
-            # The files of such a log may be gone for long.
+            # The files of such a log may have vanished long ago.
             self._offsets[path] = self._tails[path].offsets
             if self._tails[path].is_gone:
                 self._tails.pop(path).close()
@@ -168,9 +168,9 @@ class Followed:
 
 
 def taken_over(positions: Mapping[int, Position], share: Share) -> Position:
-    """Return where other tasks stand in files of a share, if further than its own task.
+    """Return the offsets of a share's files in which another task is ahead of its own task.
 
-    ``positions`` are those of all tasks, by their numbers.
+    ``positions`` contains the positions of all tasks, by task number.
     """
     numbers = sorted(positions)
     newest = _newest([positions[number] for number in numbers], share)
@@ -184,7 +184,7 @@ def taken_over(positions: Mapping[int, Position], share: Share) -> Position:
 def _newest(
     positions: Sequence[Position], share: Share
 ) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Return the newest offset of each file of a share, with the place of its position."""
+    """Return the newest offset of each file of a share, with the index of its position."""
     newest: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for place, position in enumerate(positions):
         for partition, offset in position.items():
@@ -197,26 +197,26 @@ def _newest(
 
 
 def _age(path: str, offset: Mapping[str, Any]) -> tuple[int, bool, int]:
-    """Return what grows from each offset of a file to the next."""
+    """Return a key that increases from each offset of a file to the next."""
     reads = int(offset.get("reads", 0))
     if reads:
         return reads, True, 0
-    # Of an earlier version: that of the file which has the name now, and is read further.
+    # From an earlier version: prefer the file that now has the name, then the larger position.
     found = Generation.at(path)
     here = found is not None and found.inode == offset.get("inode")
     return 0, here, int(offset.get("position", 0))
 
 
 class GrowingFiles(CaptureSource):
-    """Follows one file, or all files of its share that a folder or pattern names.
+    """Follows one file, or all files of its share that a folder or pattern matches.
 
-    Each poll gives what was added to one of them. Text gives a STRING for each line, as Kafka
-    Connect's does; CSV and JSON give rows.
+    Each poll returns what was appended to one of the files. Format text yields a STRING for
+    each line, as Kafka Connect's source does; CSV and JSON yield rows.
 
     Args:
-        settings: What to follow.
-        stood: Where other tasks stood in files that are this one's now, as a position's JSON.
-        clock: Gives seconds that only grow.
+        settings: The source's configuration.
+        stood: The offsets of files taken over from other tasks, as a position's JSON.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class GrowingFiles(CaptureSource):
                     scalar=settings.format is Format.TEXT,
                     rejected=[(bad.raw, bad.reason) for bad in parsed.rejected],
                 )
-            # Only a header or empty lines: they are read again after a restart.
+            # Only a header or empty lines, which are read again after a restart.
         return None
 
     def _parsed(self, block: Block, path: str) -> Parsed:

@@ -1,4 +1,4 @@
-"""What columns texts have, inferred from samples."""
+"""Infers the columns of text files from samples."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ SAMPLE_BYTES = 4 * 1024 * 1024
 def read_sample(
     path: str, dialect: Dialect, *, rows: int, size_bytes: int = SAMPLE_BYTES
 ) -> bytes:
-    """Return whole lines from the beginning of a file, decompressed as its name says.
+    """Return complete lines from the beginning of a file, decompressed by its extension.
 
-    There are at most ``rows``, the header included, and ``size_bytes`` before decoding: a first
-    line that is longer is cut. Raises SourceError if it cannot be read or decoded.
+    At most ``rows`` lines, including the header, and ``size_bytes`` before decoding: a longer
+    first line is cut. Raises SourceError if the file cannot be read or decoded.
     """
     data, is_all = _beginning(path, dialect, size_bytes)
     if not is_all and (end := data.rfind(b"\n")) >= 0:
@@ -62,7 +62,7 @@ def read_sample(
 
 
 def _beginning(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, bool]:
-    """Return the beginning of a file in UTF-8, and whether that is all of it."""
+    """Return the beginning of a file in UTF-8, and whether it is the whole file."""
     try:
         with Location.of(path).open_input() as file:
             raw = bytes(unpacked(file, path).read(size_bytes))
@@ -73,7 +73,7 @@ def _beginning(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, boo
     data = raw.removeprefix(BOM)
     if not dialect.is_utf8:
         try:
-            # The last character may be cut in two.
+            # The last character may be incomplete.
             data = data.decode(dialect.encoding, errors="ignore").encode()
         except LookupError as error:
             raise SourceError(
@@ -84,7 +84,7 @@ def _beginning(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, boo
 
 
 def read_document(path: str, dialect: Dialect, size_bytes: int = LONGEST_DOCUMENT) -> bytes:
-    """Return the beginning of a document, decompressed as its name says."""
+    """Return the beginning of a document, decompressed by its extension."""
     return _beginning(path, dialect, size_bytes)[0]
 
 
@@ -93,10 +93,10 @@ _LONGEST_HEADER = 16 * 1024 * 1024
 
 
 def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
-    """Return the names in the header of a CSV file, and whether there are rows below it.
+    """Return the names in the header of a CSV file, and whether rows follow it.
 
-    Empty lines may stand above it. A file of blanks has neither. Raises SourceError for a
-    header that has no end.
+    Empty lines before the header are skipped. A blank file has neither header nor rows. Raises
+    SourceError for a header without an end.
     """
     head, end, is_all = _head(path, dialect, _HEAD_BYTES)
     if not is_all and end == len(head):
@@ -114,14 +114,14 @@ def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
 
 
 def _head(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, int, bool]:
-    """Return a file's beginning, where its first record ends in it, and if it is all."""
+    """Return a file's beginning, the end of its first record, and whether it is complete."""
     head, is_all = _beginning(path, dialect, size_bytes)
     head = head.lstrip(b"\r\n")
     return head, dialect.ends.first_end(head), is_all
 
 
 def undecodable(path: str, dialect: Dialect, error: Exception) -> SourceError:
-    """Return what is wrong with a file whose columns cannot be found out."""
+    """Return the error for a file whose columns cannot be inferred."""
     with Location.of(path).open_input() as file:
         is_wide = file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
     fix = f"Declare a schema, repair the file, or set encoding if it is not {dialect.encoding}."
@@ -132,19 +132,16 @@ def undecodable(path: str, dialect: Dialect, error: Exception) -> SourceError:
 
 
 def is_blank(file: FoundFile, dialect: Dialect) -> bool:
-    """Return whether a text file has nothing but blanks.
-
-    A large one is taken for more.
-    """
+    """Return whether a text file contains only blanks; a large file counts as not blank."""
     if file.size_bytes > _HEAD_BYTES:
         return False
     return not read_sample(file.path, dialect, rows=_HEAD_BYTES).strip()
 
 
 def header_names(line: bytes, dialect: Dialect) -> list[str]:
-    """Return the names in a header; a column without one is called as Spark calls it.
+    """Return the names in a header, and Spark's default names for columns without one.
 
-    Raises UnicodeDecodeError if it is not in UTF-8.
+    Raises UnicodeDecodeError if the header is not in UTF-8.
     """
     text = dialect.ends.doubled(line).decode().rstrip("\r\n")
     rows = csv.reader(
@@ -155,22 +152,22 @@ def header_names(line: bytes, dialect: Dialect) -> list[str]:
 
 
 VARIANT = pa.large_binary()
-"""Stands for VARIANT, which Arrow does not know; no inferred type is it otherwise."""
+"""Stands for VARIANT, which Arrow does not have; inference never returns it otherwise."""
 _EXACT_DIGITS = 16
 _LONG = re.compile(rb"[0-9]{16}")
-"""What a whole number has that a float would round."""
-# A text that is cut off goes on to the end, or each quote in it would be looked at as a first.
+"""The digits of an integer that a float would round."""
+# A truncated string extends to the end; else each quote in it would be tried as an opening one.
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?$)')
-# Arrow reads these as numbers and Spark does not, or a number would lose them.
+# Arrow reads these texts as numbers but Spark does not, or the number would lose digits.
 _NO_NUMBER = r"^[+-]?0[0-9xX]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
 
 def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.StructType:
-    """Return the columns of CSV; records that do not fit the others are left out.
+    """Return the columns of CSV; records that do not fit the others are ignored.
 
-    With ``breaks`` values in quotes may hold line breaks; without, each line is a record.
+    With ``breaks``, quoted values may contain line breaks; without, each line is a record.
 
-    Whole numbers with leading zeros, such as postcodes, stay texts. Raises ConfigError if two
+    Integers with leading zeros, such as postcodes, remain strings. Raises ConfigError if two
     columns have the same name.
     """
     if not sample.strip():
@@ -189,7 +186,7 @@ def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.St
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(
             problem=f"Two columns of the CSV files are called {twice!r}.",
-            fix="Declare a schema, whose names stand for the columns in their order.",
+            fix="Declare a schema, which names the columns by their order.",
             field="schema",
         )
     checked = _checked(types, names, table.column_names, sample, dialect, breaks=breaks)
@@ -197,22 +194,22 @@ def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.St
 
 
 def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) -> pa.StructType:
-    """Return the fields of JSON objects, one a line, or in one document if multiline.
+    """Return the fields of JSON objects, one per line, or in one document if multiline.
 
-    What is no object teaches nothing, nor does what follows a fault in a document. Values of
-    one field that share no shape give ``conflict``. A text stays a text, even if it looks like
-    a time: JSON says what is what.
+    Values that are not objects are ignored, and so is the rest of a document after an error.
+    A field whose values have incompatible types gets the type ``conflict``. A string remains a
+    string, even if it looks like a time, as JSON values have explicit types.
     """
     if not sample.strip():
         return pa.struct([])
-    # Arrow makes floats of whole numbers beyond 64 bits, and crashes where null comes first
-    # and where a value is nested some ten thousand times.
+    # Arrow converts integers beyond 64 bits to floats, and crashes if null comes first and if
+    # a value is nested some ten thousand levels deep.
     is_safe = sample.lstrip().startswith(b"{") and not _LONG.search(sample)
     if not dialect.multiline and is_safe and not _is_deep(sample):
         try:
             table = _json_table(sample)
         except pa.ArrowInvalid:
-            # A line is malformed, or a field has several types: look at each line.
+            # A line is malformed, or a field has several types: parse each line.
             pass
         else:
             return without_times(pa.struct(list(table.schema)))
@@ -223,7 +220,7 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
 
 
 def _json_table(sample: bytes) -> pa.Table:
-    """Parse lines, each of which has to be an object."""
+    """Parse lines, each of which must be an object."""
     count = objects(sample)
     read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
     parse = pa_json.ParseOptions(newlines_in_values=False)
@@ -235,7 +232,7 @@ def _json_table(sample: bytes) -> pa.Table:
 
 
 def _is_deep(sample: bytes) -> bool:
-    """Return whether a line is nested more deeply than types are."""
+    """Return whether a line is nested more deeply than types may be."""
     for line in sample.splitlines():
         if line.count(b"[") + line.count(b"{") > DEEPEST:
             signs = np.frombuffer(_QUOTED.sub(b"", line), np.uint8)
@@ -247,24 +244,24 @@ def _is_deep(sample: bytes) -> bool:
 
 
 def to_schema(types: pa.StructType, conflict: pa.DataType = TEXT) -> Schema:
-    """Return the schema of rows of these types; everything may be null.
+    """Return the schema of rows of these types, with all fields nullable.
 
-    Objects of which no field is known are ``conflict``.
+    Objects without known fields get the type ``conflict``.
     """
     return from_arrow(pa.schema([_settled_field(field, conflict) for field in types]))
 
 
 def grown(known: Schema, new: Schema) -> Schema:
-    """Return ``known`` with what ``new`` adds.
+    """Return ``known`` extended with the fields and wider types of ``new``.
 
-    Types are widened where the SDK can; where there is no common type the known one stays,
-    and values that do not fit it are rejected one by one.
+    Types are widened if the SDK can; if there is no common type, the known type remains, and
+    values that do not fit it are rejected individually.
     """
     fields = {field.name: field.schema for field in known.fields}
     for field in new.fields:
         before = fields.get(field.name)
         try:
-            # A column does not become a VARIANT later: its target could not follow.
+            # A column never becomes a VARIANT later: the target could not follow.
             if before is not None and field.schema.name == Schema.variant().name:
                 continue
             optional = field.schema.replaced(optional=True)
@@ -275,7 +272,7 @@ def grown(known: Schema, new: Schema) -> Schema:
 
 
 def _valid(sample: bytes, ends: RecordEnds, *, header: bool) -> bytes:
-    """Return a sample without the records that are not in UTF-8, which no row has."""
+    """Return a sample without the records that are not in UTF-8, which are rejected later."""
     try:
         sample.decode()
     except UnicodeDecodeError:
@@ -314,7 +311,7 @@ def _checked(
     *,
     breaks: bool,
 ) -> dict[str, pa.DataType]:
-    """Take back guesses of Arrow's that lose something, and separate dates from times."""
+    """Revert types inferred by Arrow that lose digits, and apply date and time patterns."""
     texts = dialect.arrow_convert(column_types=dict.fromkeys(arrow_names, pa.string()))
     numbers = [n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)]
     if numbers:
@@ -334,7 +331,7 @@ def _checked(
 
 
 def _of_pattern(texts: pa.ChunkedArray, guess: pa.DataType, dialect: Dialect) -> pa.DataType:
-    """Return the type whose pattern all texts have; Arrow only knows ISO 8601."""
+    """Return the type whose pattern all texts match; Arrow only infers ISO 8601."""
     filled = pc.if_else(pc.equal(texts, ""), None, texts)
     for kind in (pa.date32(), pa.timestamp("us")):
         if (pattern := dialect.pattern_of(kind)) is not None and filled.null_count < len(texts):
@@ -348,7 +345,7 @@ def _of_pattern(texts: pa.ChunkedArray, guess: pa.DataType, dialect: Dialect) ->
 
 
 def _exact(texts: pa.ChunkedArray, guess: pa.DataType) -> pa.DataType:
-    """Return the type of a column of numbers that rounds no whole one."""
+    """Return a type for a column of numbers that does not round integers."""
     whole = pc.match_substring_regex(texts, "^-?[0-9]+$")
     digits = pc.max(pc.utf8_length(pc.if_else(whole, texts, ""))).as_py() or 0
     if digits < _EXACT_DIGITS:
@@ -387,5 +384,5 @@ def _settled(arrow: pa.DataType, conflict: pa.DataType) -> pa.DataType:
     exact = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_date)
     if arrow.equals(VARIANT) or any(test(arrow) for test in exact):
         return arrow
-    # What is unknown is a text that takes anything.
+    # A string accepts values of an unknown type.
     return pa.string()

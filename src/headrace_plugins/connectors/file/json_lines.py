@@ -1,4 +1,4 @@
-"""JSON objects, one a line, as rows: read by Arrow, and one by one where it fails."""
+"""Reads lines of JSON objects as rows: with Arrow, and one by one if Arrow fails."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.file.formats import Dialect
 
     _Value = Callable[[Any], Any]
-    """Makes a value from one of JSON; raises ValueError for one of another type."""
+    """Converts a JSON value; raises ValueError for a value of another type."""
 
 _ROOM = 1024
-"""The parser wants a block larger than what it reads."""
+"""The parser requires a block size larger than its input."""
 _SHOWN_CHARS = 80
 _VARIANT_DIGITS, _VARIANT_NAME, _VARIANT_TEXT = 38, 50_000, 20_000_000
-"""What Spark's parser of VARIANT takes at most."""
+"""The limits of Spark's VARIANT parser."""
 _PLAIN = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _ARROWS_OWN = re.compile(rb"[:,\[]\s*(?:-?Inf(?!inity)|-NaN)\s*[,\]}]")
-"""Numbers that Arrow knows, and no one else."""
+"""Numbers that only Arrow accepts."""
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _UTC = pa.timestamp("us", "UTC")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -62,20 +62,20 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """Reads JSON objects, one a line, as rows of a schema; or any values, if it is a VARIANT.
+    """Reads JSON objects, one per line, as rows of a schema; any values for a VARIANT schema.
 
-    Fields that the schema does not have are left out, and those that a line lacks are null. A
-    text takes any value, as its JSON; no other type takes what is not of it. A VARIANT is a
-    text of JSON that Spark makes the same of.
+    Fields that are not in the schema are ignored, and fields that a line lacks are null. A
+    string column accepts any value, as its JSON text; other types accept only their own values.
+    A VARIANT is returned as JSON text that Spark parses to the same value.
     """
 
     schema: Schema
     dialect: Dialect
     _zoned: set[str] = field(default_factory=set)
-    """The columns whose last times named a zone: Arrow takes one kind or the other."""
+    """The columns whose last times had a time zone: Arrow parses only one kind per column."""
 
     def read(self, block: bytes) -> Parsed:
-        """Return the rows of whole lines."""
+        """Return the rows of complete lines."""
         is_one = is_variant(self.schema)
         target = to_arrow(Schema.struct({"value": self.schema}) if is_one else self.schema)
         parse = partial(self._parse, target) if self._is_arrows(target) else _refuse
@@ -88,14 +88,14 @@ class JsonLines:
         )
 
     def _is_arrows(self, target: pa.Schema) -> bool:
-        """Return whether Arrow reads all types; nested times it reads only as ISO 8601."""
+        """Return whether Arrow reads all types; nested times only in ISO 8601."""
         if has_variant(self.schema):
             return False
         patterns = self.dialect.timestamp_format or self.dialect.date_format
         return not any(_is_beyond_arrow(f.type, patterns=bool(patterns)) for f in target)
 
     def _parse(self, target: pa.Schema, lines: bytes) -> Parsed:
-        """Parse lines. Raises one of FAULTS if one may be no row, or not one alone."""
+        """Parse lines. Raises one of FAULTS if a line may not be exactly one row."""
         if not (count := objects(lines)):
             return Parsed(no_rows(target))
         parse = pa_json.ParseOptions(
@@ -108,7 +108,7 @@ class JsonLines:
             message = "A line is not one object."
             raise pa.ArrowInvalid(message)
         if not all(map(is_finite, table.itercolumns())) and _ARROWS_OWN.search(lines):
-            message = "A number may be none."
+            message = "A number may be invalid."
             raise pa.ArrowInvalid(message)
         for number, column in enumerate(target):
             values = table.column(number)
@@ -146,7 +146,7 @@ class JsonLines:
             try:
                 rows.append(read(_tree(line)))
             except (ValueError, RecursionError) as error:
-                deep = "It is nested too deeply"
+                deep = "The value is nested too deeply"
                 reason = deep if isinstance(error, RecursionError) else str(error)
                 bad.append(BadRecord(number, line.rstrip(b"\r\n"), reason))
         return Parsed(pa.RecordBatch.from_pylist(rows, target), bad)
@@ -162,12 +162,12 @@ class JsonLines:
 
 
 def _refuse(_lines: bytes) -> Parsed:
-    message = "Arrow does not read these types."
+    message = "Arrow cannot read these types."
     raise pa.ArrowInvalid(message)
 
 
 def _parsed_type(arrow: pa.DataType) -> pa.DataType:
-    """Return what a column is parsed as: times are texts first, at any depth."""
+    """Return the type to parse a column with: strings for times, at any depth."""
     if pa.types.is_temporal(arrow):
         return pa.string()
     if pa.types.is_struct(arrow):
@@ -187,13 +187,13 @@ def _is_beyond_arrow(arrow: pa.DataType, *, patterns: bool, nested: bool = False
 
 
 class _Number(str):
-    """A number as it is written."""
+    """A number as written in the JSON."""
 
     __slots__ = ()
 
 
 class _Object(dict[str, Any]):
-    """An object that may name a field twice."""
+    """An object that may contain a field twice."""
 
     __slots__ = ("pairs", "twice")
 
@@ -212,7 +212,7 @@ _DECODER = json.JSONDecoder(
 
 
 def _tree(line: bytes) -> Any:
-    """Return the one value of a line. Raises ValueError with what is wrong with it."""
+    """Return the value of a line. Raises ValueError with the reason if it is invalid."""
     try:
         return _DECODER.decode(line.strip(b" \t\r\n").decode())
     except UnicodeDecodeError as error:
@@ -245,18 +245,18 @@ def _own(tree: _Object, name: str, make: _Value) -> Any:
 
 
 def _text(tree: Any, number: Callable[[_Number], str] = str, *, once: bool = False) -> str:
-    """Return JSON, in which numbers are as they were, or as ``number`` writes them.
+    """Return JSON with the original numbers, or as ``number`` writes them.
 
-    Raises ValueError if no field may be there more than ``once``, and one is.
+    With ``once``, raises ValueError for duplicate fields and for a VARIANT's limits.
     """
-    # One call a level, as deep values are.
+    # One call per level, as values may be nested deeply.
     again = partial(_text, number=number, once=once)
     match tree:
         case _Number():
             return number(tree)
         case _Object():
             if once and tree and max(map(len, tree)) > _VARIANT_NAME:
-                message = f"a VARIANT holds no name of more than {_VARIANT_NAME:,} characters"
+                message = f"a VARIANT field name is longer than {_VARIANT_NAME:,} characters"
                 raise ValueError(message)
             if once and tree.twice:
                 message = f"two fields are called {min(tree.twice)!r}"
@@ -268,7 +268,7 @@ def _text(tree: Any, number: Callable[[_Number], str] = str, *, once: bool = Fal
             return "[" + ",".join(map(again, tree)) + "]"
         case _:
             if once and len(tree if isinstance(tree, str) else "") > _VARIANT_TEXT:
-                message = f"a VARIANT holds no text of more than {_VARIANT_TEXT:,} characters"
+                message = f"a VARIANT string is longer than {_VARIANT_TEXT:,} characters"
                 raise ValueError(message)
             return json.dumps(tree, ensure_ascii=False)
 
@@ -276,15 +276,15 @@ def _text(tree: Any, number: Callable[[_Number], str] = str, *, once: bool = Fal
 def _invalid(tree: Any, problem: str = "invalid value") -> ValueError:
     text = _text(tree)
     shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
-    # A surrogate without its pair cannot be in a letter.
+    # A dead letter cannot contain an unpaired surrogate.
     shown = shown.encode(errors="backslashreplace").decode()
     return ValueError(f"{problem} {shown}")
 
 
 def _maker(arrow: pa.DataType, schema: Schema, dialect: Dialect) -> _Value:
-    """Return what makes a value of a type from one of JSON that is not null.
+    """Return a function that converts a JSON value, which is not null, to a type.
 
-    It raises ValueError for one that is not of the type.
+    The function raises ValueError for a value of another type.
     """
     return next(build(arrow, schema, dialect) for test, build in _MAKERS if test(arrow))
 
@@ -309,7 +309,7 @@ def _map(key_of: _Value, make: _Value, tree: Any) -> list[tuple[Any, Any]]:
 
 
 def _key_maker(arrow: pa.DataType, schema: Schema, dialect: Dialect) -> _Value:
-    """Return what makes a key: JSON has texts only, in which numbers are as they would be."""
+    """Return a function that converts a key: JSON keys are strings, also for numbers."""
     make = _maker(arrow, schema, dialect)
     if pa.types.is_boolean(arrow):
         return lambda name: make({"true": True, "false": False}.get(name, name))
@@ -374,7 +374,7 @@ def _variant(tree: Any) -> str:
 
 
 def _variant_number(number: _Number) -> str:
-    """Return a number so that Spark's VARIANT, a decimal or a float, is the same number."""
+    """Return a number's text that Spark parses to the same number, as a decimal or a float."""
     value = float(number)
     if not value and number.startswith("-"):
         return "-0e0"
@@ -393,7 +393,7 @@ def _whole_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        message = "a surrogate without its pair"
+        message = "unpaired surrogate"
         raise ValueError(message) from None
     return str(text)
 
@@ -429,7 +429,7 @@ def _time(arrow: pa.DataType, schema: Schema, dialect: Dialect, tree: Any) -> An
 
 
 def _plain_time(text: str, *, is_date: bool) -> Any:
-    """Return what most times look like; None for others, which Arrow reads, but no one fast."""
+    """Parse a time in the most common form; None for other forms, which Arrow reads slowly."""
     try:
         if is_date and _DATE.fullmatch(text):
             return date.fromisoformat(text)

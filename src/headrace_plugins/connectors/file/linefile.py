@@ -1,4 +1,4 @@
-"""Adds each record as a line to one file, exactly once."""
+"""Appends each record as a line to one file, exactly once."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class LineFileSink(PathSink):
     """Kafka Connect's FileStreamSink: the value of each record becomes a line.
 
-    Lines have the records' order. Before a batch is added, the length of the file is written
-    down beside it, in the folder ``_headrace``: if a crash comes between, the file is cut back
-    to that length and the batch is added again (Guarantee 2). Several tasks may share a file.
+    Lines are in the records' order. Before a batch is appended, the file's length is stored in
+    the folder ``_headrace`` next to the file: after a crash the file is truncated to that
+    length and the batch is appended again (Guarantee 2). Several tasks may share a file.
     """
 
     ordered = True
@@ -56,7 +56,7 @@ class LineFileSink(PathSink):
         lines = frame.coalesce(1).sortWithinPartitions("position")
         lines = lines.selectExpr(line_sql(batch.schema))
         writer = lines.observe(seen, F.expr("count(1) AS rows")).write
-        # Nobody waits for the file _SUCCESS, which would cost as much as the one with lines.
+        # Nothing needs the file _SUCCESS, which would cost as much as the file with the lines.
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").text(
             staging.spark_path
         )
@@ -72,7 +72,7 @@ class LineFileSink(PathSink):
 
 @dataclass(frozen=True)
 class _StagedLines:
-    """The lines of one attempt."""
+    """The staged lines of one attempt."""
 
     target: _LineFile
     mark: Mark
@@ -88,7 +88,7 @@ class _StagedLines:
 
 @dataclass
 class _State:
-    """What is known of the file: its newest batches, and the lines that are being added."""
+    """The state of the file: the newest batches, and the lines that are being appended."""
 
     applications: dict[str, Committed] = field(default_factory=dict)
     staged: str | None = None
@@ -104,9 +104,9 @@ class _State:
 
 @dataclass(frozen=True)
 class _LineFile:
-    """A target file with its state beside it.
+    """A target file with its state in ``_headrace`` next to it.
 
-    Only a file of this machine can be added to and cut back.
+    Only a local file can be appended to and truncated.
     """
 
     path: Location
@@ -120,23 +120,23 @@ class _LineFile:
         return self.house / "state.json"
 
     def completed(self, mark: Mark) -> str | None:
-        """Finish what a crash left half added; return the receipt of the batch if it is in."""
+        """Finish an append that a crash interrupted; return the batch's receipt if it is in."""
         with (self.house / "lock").lock():
             state = self._finished()
             return held_receipt(state.applications.get(mark.application), mark)
 
     def commit(self, mark: Mark, receipt: str, staging: Location | None) -> None:
-        """Add the staged lines, unless this attempt has done so already.
+        """Append the staged lines, unless this attempt has done so already.
 
-        When it fails, the lines stay where they are: as soon as the state names them, they
-        are the only copy of a batch that counts as added.
+        If this fails, the lines stay in the staging folder: as soon as the state refers to
+        them, they are the only copy of a batch that counts as committed.
         """
         with (self.house / "lock").lock():
             self._commit(mark, receipt, staging)
             discard_attempts(self.house, mark)
 
     def discard(self, staging: Location) -> None:
-        """Remove staged lines, but none that are still to be added."""
+        """Remove staged lines, except those that must still be appended."""
         with (self.house / "lock").lock():
             if self._state().staged != self._name(staging):
                 staging.delete_folder()
@@ -153,7 +153,7 @@ class _LineFile:
         found = self.path.info()
         state.before_bytes = 0 if found is None else found.size_bytes
         if staging is not None:
-            # The state names the lines, so they are durable before it is.
+            # The state refers to the lines, so they must be durable before the state is.
             sync(_parts(staging), up_to=self.path.parent.parent)
         # Guarantee 2: from here on the batch is in the target, whatever happens.
         self._write(state)
@@ -166,20 +166,20 @@ class _LineFile:
         return _State.from_json(read_json(self._state_file))
 
     def _finished(self) -> _State:
-        """Add the lines that are to be added; doing it twice changes nothing."""
+        """Append the lines that the state refers to; idempotent."""
         state = self._state()
         if state.staged is None:
             return state
         parts = _parts(checked_below(state.staged, self.house, self._state_file))
         if not parts:
             raise SinkError(
-                problem=f"A batch is to be added to {self.path}, and its lines are gone from "
+                problem=f"Cannot append a batch to {self.path}: its lines are gone from "
                 f"{self.house / state.staged}.",
-                fix="Put that folder back. If its lines may be lost, set staged to null in "
+                fix="Restore that folder. If its lines may be lost, set staged to null in "
                 f"{self._state_file}.",
             )
         with self.path.local.open("ab") as file:
-            # The file may have been taken away meanwhile; it is never made longer.
+            # The file may have been removed in the meantime; truncate must not extend it.
             file.truncate(min(state.before_bytes, file.tell()))
             file.seek(0, os.SEEK_END)
             for part in parts:

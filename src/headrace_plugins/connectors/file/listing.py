@@ -1,4 +1,4 @@
-"""The files that a path, a folder or a glob names, and how they are grouped for Spark."""
+"""The files that a path, a folder or a glob matches, and how they are grouped for Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _HIDDEN = ("_", ".")
-"""Files that are being written begin so, by the custom of Hadoop and of rsync."""
+"""Name prefixes of files that are being written, by convention of Hadoop and rsync."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,19 @@ class FoundFile:
     size_bytes: int
     mtime_ns: int
     ctime_ns: int = field(default=0, compare=False)
-    """When the file system saw it change: it cannot be set."""
+    """The file system's change time, which programs cannot set."""
 
     @classmethod
     def from_item(cls, item: Mapping[str, str | int]) -> FoundFile:
-        """Read what ``to_item`` wrote."""
+        """Parse the result of ``to_item``."""
         return cls(str(item["path"]), int(item["size"]), int(item["mtime_ns"]))
 
     def to_item(self) -> dict[str, str | int]:
-        """Return the form kept in a ledger."""
+        """Return the ledger entry."""
         return {"path": self.path, "size": self.size_bytes, "mtime_ns": self.mtime_ns}
 
     def changed_ns(self, now_ns: int) -> int:
-        """Return when it changed; its own time is not believed when that is to come."""
+        """Return the mtime, or the ctime if the mtime is in the future."""
         return self.mtime_ns if self.mtime_ns <= now_ns else self.ctime_ns
 
     def now(self) -> FoundFile | None:
@@ -64,7 +64,7 @@ class Share:
 
     @classmethod
     def from_text(cls, text: str) -> Share:
-        """Read what ``str`` gave."""
+        """Parse the result of ``str``."""
         number, _, of = text.partition("/")
         return cls(int(number), int(of))
 
@@ -73,22 +73,22 @@ class Share:
         return f"{self.number}/{self.of}"
 
     def has(self, path: str) -> bool:
-        """Return whether the file belongs to this share, on every machine and for ever."""
+        """Return whether the file is in this share; the same on every machine, always."""
         return self.of == 1 or zlib.crc32(path.encode()) % self.of == self.number
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files that a configured path stands for: a file, a folder, or a glob.
+    """The files that a configured path matches: a file, a folder, or a glob.
 
-    ``**`` goes through all subfolders, also those behind links, unless they lead in a circle.
+    ``**`` matches all subfolders, also those behind links unless the links form a cycle.
     """
 
     location: Location
     recursive: bool = False
     """Whether subfolders of folders are searched too."""
     _denied: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-    """Folders that a warning was logged of."""
+    """Folders for which a warning was logged."""
 
     @property
     def path(self) -> str:
@@ -97,18 +97,18 @@ class Listing:
 
     @property
     def is_glob(self) -> bool:
-        """Return whether the path is a pattern and not the name of something."""
+        """Return whether the path is a pattern and does not exist literally."""
         return glob.has_magic(self.location.path) and not self.location.exists()
 
     @property
     def is_file(self) -> bool:
-        """Return whether there is a file of this path now."""
+        """Return whether the path is an existing file."""
         found = self.location.info()
         return found is not None and not found.is_folder
 
     @property
     def root(self) -> Location:
-        """Return the folder that all files are in."""
+        """Return the folder that contains all files."""
         if not self.is_glob:
             return self.location if self.location.is_folder() else self.location.parent
         parts = self._parts
@@ -121,7 +121,7 @@ class Listing:
         return not self.is_glob and not self.location.is_folder()
 
     def paths(self) -> Iterator[str]:
-        """Yield the paths of all files, in no order; one may vanish meanwhile."""
+        """Yield the paths of all files, in no order; a file may vanish in the meantime."""
         if self.is_glob:
             root = self.root
             pattern = self._parts[len(_parts(root)) :]
@@ -133,9 +133,9 @@ class Listing:
     def _matches(
         self, folder: Location, pattern: Sequence[str], real: tuple[Location, ...]
     ) -> Iterator[Location]:
-        """Yield what matches the rest of a glob below a folder, but for hidden names.
+        """Yield the files and folders below ``folder`` that match a glob and are not hidden.
 
-        ``real`` is what the folder and those above it, up to the root, are without links.
+        ``real`` contains the resolved locations of ``folder`` and its parents up to the root.
         """
         is_root = len(real) == 1
         if not pattern:
@@ -200,10 +200,10 @@ class Listing:
         return _parts(self.location)
 
     def new(self, known: Container[str], *, share: Share) -> list[FoundFile]:
-        """Return files of a share that are not known yet and not empty, by mtime and path.
+        """Return the new files of a share that are not empty, sorted by mtime and path.
 
-        Only files whose paths are not ``known`` are looked at, so that an idle call costs a
-        listing. An empty file has nothing to read, but may be about to be written.
+        Only files whose paths are not ``known`` are examined, so that an idle call costs only
+        a listing. An empty file has nothing to read, but may be about to be written.
         """
         paths = {path for path in self.paths() if path not in known and share.has(path)}
         files = [file for file in map(_found, paths) if file is not None and file.size_bytes]
@@ -234,8 +234,8 @@ def _under(place: Location, *, recursive: bool) -> Iterator[str]:
 def _files(folder: Location, real: Sequence[Location]) -> Iterator[str]:
     """Yield the files of a folder.
 
-    ``real`` is where it and those above it really are, so that links in a circle end; it is
-    empty if subfolders are not searched.
+    ``real`` contains the resolved locations of the folder and its parents, to end cycles of
+    links; it is empty if subfolders are not searched.
     """
     for entry in folder.list():
         if entry.name.startswith(_HIDDEN):
@@ -276,12 +276,12 @@ class Group:
     """Files that are read with the same schema: the columns in the files, in their order.
 
     Args:
-        schema: The columns; what a file lacks is null.
+        schema: The columns; a column that a file lacks is null.
         files: In the order of their numbers.
-        by_arrow: Whether Spark does not read some column of them as it is.
-        avro: What Spark reads Avro with, in place of the writer's schema.
-        absent: The fields of Avro that are null in all records.
-        millis: The fields of Avro that count milliseconds, where the schema has microseconds.
+        by_arrow: Whether Arrow reads the files, as Spark cannot read some column correctly.
+        avro: The Avro schema that Spark uses instead of the writer's schema.
+        absent: The Avro fields that are null in all records.
+        millis: The Avro fields in milliseconds, where the schema has microseconds.
     """
 
     schema: Schema
@@ -293,5 +293,5 @@ class Group:
 
 
 def spark_path(path: str) -> str:
-    """Return the path with what Spark would take for a pattern escaped."""
+    """Return the path with Spark's glob characters escaped."""
     return _GLOB.sub(r"\\\1", Location.of(path).spark_path)

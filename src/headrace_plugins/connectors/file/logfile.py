@@ -1,4 +1,4 @@
-"""One file of lines, known by its inode and its content, plain or compressed."""
+"""One file of lines, plain or compressed, identified by its inode and its content."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 EDGE_BYTES = 256
-"""How much of a file's beginning, and of what was read last, identifies it."""
+"""How many bytes at a file's beginning, and before the position, identify the file."""
 HEADER_BYTES = 64 * 1024
 _LONGEST_QUOTED_BYTES = 1024 * 1024
-"""How long the end of a quote is waited for."""
+"""The longest record for which the reader waits until its quote is closed."""
 _OPENERS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
     ".gz": lambda raw: cast("IO[bytes]", gzip.GzipFile(fileobj=raw)),
     ".bz2": lambda raw: cast("IO[bytes]", bz2.BZ2File(raw)),
@@ -40,7 +40,7 @@ class UnreadableFileError(Exception):
 
 
 def can_unpack(path: str) -> bool:
-    """Return whether a file has the name of one that is compressed, and can be read."""
+    """Return whether a file has the extension of a compression that can be read."""
     return path.endswith(tuple(_OPENERS))
 
 
@@ -73,7 +73,7 @@ class UnpackedFile:
         return self.head(length), self.at(position - length, length)
 
     def close(self) -> None:
-        """Close what unpacks the file."""
+        """Close the decompressor."""
         self._file.close()
         if self._raw is not None:
             self._raw.close()
@@ -107,22 +107,22 @@ class UnpackedFile:
 
 
 class ReplacedFileError(Exception):
-    """The path, or the place in the file, is not that of the followed file any more."""
+    """The path now has another file, or the file no longer has the data that was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOffset:
-    """Where a file was read to, and what identifies it.
+    """The position in a file, and fields that identify the file.
 
     Args:
         position: In bytes, of the uncompressed content.
-        inode: None if a person set the position.
+        inode: None if a user set the position.
         head: A digest of the first ``head_bytes``.
-        head_bytes: Not more than were read.
+        head_bytes: At most as many as were read.
         last: A digest of the bytes before the position, empty in positions of version 0.1.
-        mtime_ns: When the file had last changed when it was read.
-        copy: Whether it is what ``copytruncate`` made of a file that was emptied then.
-        done: Whether it is read to its end.
+        mtime_ns: The modification time of the file when it was read.
+        copy: Whether the file is a copy that ``copytruncate`` made before it emptied the log.
+        done: Whether the file is read to its end.
     """
 
     position: int = 0
@@ -136,13 +136,13 @@ class FileOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> FileOffset:
-        """Read what ``to_json`` wrote, or an earlier version did."""
+        """Parse the result of ``to_json``, also of earlier versions."""
         return cls(
             **{each.name: value[each.name] for each in fields(cls) if each.name in value}
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that is stored."""
+        """Return the stored form."""
         found: dict[str, Any] = {"position": self.position}
         if self.inode is not None:
             found |= {"inode": self.inode, "head": self.head, "head_bytes": self.head_bytes}
@@ -166,38 +166,38 @@ class FileOffset:
 
 @dataclass(eq=False)
 class LogFile:
-    """Reads a file from its offset, opened when needed and closed when others need more.
+    """Reads a file from its offset; opened when needed, closed to free descriptors.
 
-    Its path is empty if it is not known where it is now.
+    The path is empty if the file's current path is unknown.
     """
 
     path: str
     offset: FileOffset
     descriptors: Descriptors
     present: bool = True
-    """Whether it has a name that belongs to its log."""
+    """Whether the file has a name that belongs to its log."""
     complete: bool = False
-    """Whether nothing more can come to it."""
+    """Whether nothing more can be appended to the file."""
     is_current: bool = False
-    """Whether it has the log's own name."""
+    """Whether the file has the log's own name."""
     is_copy: bool = False
-    """Whether it is a copy for certain, to which nothing is added."""
+    """Whether the file is certainly a copy, to which nothing is appended."""
     changed_at: float = 0.0
-    """When it was last seen to have grown, or to have got another name."""
+    """When the file was last seen to have grown or to have been renamed."""
     mtime_ns: int = 0
-    """When its content last changed, by the file system's clock."""
+    """When the content last changed, by the file system's clock."""
     caught_up: bool = False
-    """Whether it was read to its end when it was last read."""
+    """Whether the last read reached the end of the file."""
     twin: tuple[str, int] | None = None
-    """The path and inode of a compressed copy, while the original is open still."""
+    """The path and inode of a compressed copy, while the original is still open."""
     verified: tuple[int, int, int] | None = None
-    """The inode, size and time with which it was last seen to be the same file."""
+    """The inode, size and mtime with which the file was last recognized."""
     seen_bytes: int = -1
-    """Its size when it was last read."""
+    """The file's size when it was last read."""
     _seen: tuple[int, int] | None = None
-    """Its size and time when it was found to have no whole line more."""
+    """The file's size and mtime when it had no further complete line."""
     _partial: bytes = b""
-    """How the part of a line begins that was seen, and is not read yet."""
+    """The beginning of an incomplete line that was seen but is not read yet."""
     _unpacked: UnpackedFile | None = None
 
     @property
@@ -207,7 +207,7 @@ class LogFile:
 
     @property
     def is_open(self) -> bool:
-        """Return whether it is open, and so cannot be lost."""
+        """Return whether the file is open, and so cannot be lost."""
         return self.descriptors.find(self) is not None
 
     @property
@@ -216,7 +216,7 @@ class LogFile:
         return can_unpack(self.path)
 
     def open(self) -> int:
-        """Open the file if needed. Raises ReplacedFileError if its path has another now."""
+        """Open the file if needed. Raises ReplacedFileError if the path has another file."""
         if self.is_open:
             return self.descriptors.get(self)
         try:
@@ -237,9 +237,9 @@ class LogFile:
         self.descriptors.close(self)
 
     def status(self) -> os.stat_result:
-        """Return how the file is now, without opening it.
+        """Return the file's current status, without opening the file.
 
-        Raises ReplacedFileError if it is not open, and the path has another file now.
+        Raises ReplacedFileError if the file is not open and the path has another file now.
         """
         descriptor = self.descriptors.find(self)
         if descriptor is not None:
@@ -253,13 +253,13 @@ class LogFile:
         return status
 
     def lines(self, size_bytes: int, max_lines: int | None, ends: RecordEnds) -> bytes:
-        """Return the next whole records, or nothing. ``advance`` goes on behind them.
+        """Return the next complete records, or nothing; ``advance`` moves past them.
 
-        A record whose quote is not closed for very long is given as its first line.
+        If a quote is not closed within 1 MiB, the first line of that record is returned.
 
         Raises:
             ReplacedFileError: The path has another file, or the file was emptied.
-            UnreadableFileError: It is compressed, and broken or not complete.
+            UnreadableFileError: The file is compressed, and broken or incomplete.
         """
         status = self.status()
         self.seen_bytes = status.st_size
@@ -296,7 +296,7 @@ class LogFile:
         return os.pread(descriptor, size_bytes, self.offset.position)
 
     def rest(self) -> bytes:
-        """Return all that is left of the file."""
+        """Return the rest of the file."""
         if self.is_packed:
             return self.peek(1 << 62)
         descriptor = self.open()
@@ -309,12 +309,12 @@ class LogFile:
         return head[: ends.first_end(head)]
 
     def advance(self, data: bytes) -> None:
-        """Go on behind ``data``, which was read from here."""
+        """Move the offset past ``data``, which was read from here."""
         self._seen, self._partial = None, b""
         self.offset = self._at(self.offset.position + len(data))
 
     def whole(self) -> FileOffset:
-        """Return the offset behind all that the file has now."""
+        """Return the offset at the file's current end."""
         return self._at(os.fstat(self.open()).st_size)
 
     def _at(self, position: int) -> FileOffset:
@@ -332,9 +332,10 @@ class LogFile:
         )
 
     def skip_hole(self) -> None:
-        """Go on behind zero bytes at the beginning, where a writer kept its old place.
+        """Skip zero bytes at the beginning.
 
-        A writer that does not append leaves a hole when its file is emptied.
+        A writer that does not open its file in append mode keeps its position when the file is
+        emptied, which leaves a hole.
         """
         descriptor = self.open()
         if self.is_packed or self.offset.position or os.pread(descriptor, 1, 0) != b"\0":
@@ -342,7 +343,7 @@ class LogFile:
         try:
             begin = os.lseek(descriptor, 0, os.SEEK_DATA)
         except OSError:
-            return  # nothing but a hole
+            return  # the file is only a hole
         while (data := os.pread(descriptor, 1 << 20, begin)) and not data.strip(b"\0"):
             begin += len(data)
         begin += len(data) - len(data.lstrip(b"\0"))
@@ -350,14 +351,14 @@ class LogFile:
             self.offset = replace(self.offset, position=begin)
 
     def continues(self) -> bool:
-        """Return whether the file that is open was read to here; it may have been emptied."""
+        """Return whether the open file still has the data read; it may have been emptied."""
         descriptor = self.open()
         return self._continues(descriptor, os.fstat(descriptor).st_size)
 
     def matches(self, offset: FileOffset) -> bool:
-        """Return whether this file has what was read of another, and perhaps more.
+        """Return whether this file has all data that was read from another file.
 
-        Raises UnreadableFileError if it is compressed, and broken or not complete.
+        Raises UnreadableFileError if this file is compressed, and broken or incomplete.
         """
         descriptor = self.open()
         if not self.is_packed and os.fstat(descriptor).st_size < offset.position:
@@ -378,7 +379,7 @@ class LogFile:
         return os.pread(descriptor, size_bytes, 0)
 
     def is_beginning_of(self, other: LogFile) -> bool:
-        """Return whether the other file begins with all that this one has."""
+        """Return whether the other file begins with the whole content of this file."""
         mine, theirs = self.open(), other.open()
         size = os.fstat(mine).st_size
         length = min(size, EDGE_BYTES)
@@ -421,13 +422,13 @@ _FULL = {errno.EMFILE, errno.ENFILE}
 
 
 class TooManyOpenFilesError(OSError):
-    """No file can be opened now, as none of those that are open may be closed."""
+    """No further file can be opened, and none of the open files may be closed."""
 
 
 class Descriptors:
-    """Keeps the files open that were used last. One thread uses it.
+    """Keeps the most recently used files open. Not thread-safe.
 
-    By default these are a quarter of what the process may have, as it has other things to open.
+    By default at most a quarter of the process's limit, as the process opens other files too.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -437,7 +438,7 @@ class Descriptors:
         self._open: OrderedDict[LogFile, int] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many are open."""
+        """Return the number of open files."""
         return len(self._open)
 
     def find(self, file: LogFile) -> int | None:
@@ -445,9 +446,9 @@ class Descriptors:
         return self._open.get(file)
 
     def get(self, file: LogFile) -> int:
-        """Return the descriptor of a file; open it where needed.
+        """Return the descriptor of a file; open the file if needed.
 
-        Raises FileNotFoundError, and TooManyOpenFilesError where the process may open no more.
+        Raises FileNotFoundError, and TooManyOpenFilesError if the process's limit is reached.
         """
         descriptor = self._open.get(file)
         if descriptor is not None:

@@ -1,4 +1,4 @@
-"""What a target of files says of itself: the newest batch of each task, and what it stages."""
+"""The commit marks of file targets: the newest batch of each task, and staging folders."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Committed:
 
     Args:
         application, batch, epoch: As in ``Mark``.
-        receipt: What the runtime stores with it.
-        moves: Files of the batch: where each was staged and what it is called in the end.
-            Some may not have been moved yet.
-        removed: Files that give way to them. Some may still be there.
+        receipt: What the runtime stores with the batch.
+        moves: The staged path and the final path of each file of the batch. Some files may
+            not have been moved yet.
+        removed: The files that the batch replaces. Some may not have been deleted yet.
     """
 
     application: str
@@ -41,36 +41,36 @@ class Committed:
 
     @classmethod
     def from_json(cls, tree: Any) -> Committed:
-        """Read what ``asdict`` gave."""
+        """Parse the result of ``asdict``."""
         moves = tuple((old, new) for old, new in tree["moves"])
         return cls(**{**tree, "moves": moves, "removed": tuple(tree.get("removed", ()))})
 
 
 def held_receipt(held: Committed | None, mark: Mark) -> str | None:
-    """Return the receipt of a batch if it is held; raise StaleEpochError if a newer one is."""
+    """Return the receipt of a committed batch; raise StaleEpochError if a newer one exists."""
     if held is None or held.batch < mark.batch:
         return None
     if held.batch > mark.batch:
         raise StaleEpochError(
-            problem=f"The target already holds batch {held.batch} of {mark.application}, "
-            f"and was asked for batch {mark.batch}.",
-            fix="Another worker runs this task, or the state folder was set back; restore it.",
+            problem=f"The target already has batch {held.batch} of {mark.application}, so "
+            f"batch {mark.batch} is stale.",
+            fix="Another worker runs this task, or an old state folder is in use; restore it.",
         )
     return held.receipt
 
 
 def check_epoch(held: Committed | None, mark: Mark) -> None:
-    """Refuse a batch whose task has passed to a newer owner, who has written already."""
+    """Raise StaleEpochError if a newer owner of the task has already committed a batch."""
     if held is not None and held.epoch > mark.epoch:
         raise StaleEpochError(
-            problem=f"Batch {mark.batch} of {mark.application} is of epoch {mark.epoch}, and "
-            f"the target holds batch {held.batch} of epoch {held.epoch}.",
-            fix="Nothing has to be done: the new owner of the task continues.",
+            problem=f"Batch {mark.batch} of {mark.application} has epoch {mark.epoch}, but "
+            f"the target already has batch {held.batch} of epoch {held.epoch}.",
+            fix="No action is needed: the new owner of the task continues.",
         )
 
 
 def encoded(application: str) -> str:
-    """Return a file name for an application, which may hold slashes; different for each."""
+    """Return a unique file name for an application, which may contain slashes."""
     name = quote(application, safe="").replace(".", "%2E")
     if len(name) <= _NAME_CHARS:
         return name
@@ -79,25 +79,25 @@ def encoded(application: str) -> str:
 
 
 def staging_folder(house: Location, mark: Mark) -> Location:
-    """Return where an attempt stages; no other attempt writes there."""
+    """Return the staging folder of an attempt; no other attempt writes to it."""
     return house / f"staging/{encoded(mark.application)}/{mark.batch:012d}-{mark.epoch}"
 
 
 def read_json(path: Location) -> Any:
-    """Return what the file holds, None if there is none."""
+    """Return the parsed JSON file; None if it does not exist."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise SinkError(
-            problem=f"{path} is not what was written there: {error}.",
+            problem=f"{path} is not valid JSON: {error}.",
             fix="Find out who changed that file, and restore it from a backup.",
         ) from error
 
 
 def discard_attempts(house: Location, mark: Mark) -> None:
-    """Remove what this attempt and older ones staged; a newer owner may be at work."""
+    """Delete the staging folders of this attempt and older ones; a newer one may be active."""
     for attempt in staging_folder(house, mark).parent.list():
         found = _ATTEMPT.fullmatch(attempt.name)
         if found is not None and int(found[1]) <= mark.epoch:
@@ -105,7 +105,7 @@ def discard_attempts(house: Location, mark: Mark) -> None:
 
 
 def checked_below(named: str, folder: Location, state: Location) -> Location:
-    """Return the place that a target's state names; it has to be in a folder."""
+    """Return the location of a path in a state file. Raises SinkError if outside ``folder``."""
     place = folder / named
     if not place.is_below(folder):
         raise SinkError(

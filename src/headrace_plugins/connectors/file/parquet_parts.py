@@ -1,8 +1,8 @@
-"""Parquet files of columns that Spark does not read, or not as they are, read by Arrow.
+"""Reads with Arrow the Parquet files that Spark cannot read, or not without loss.
 
-Such are columns of nothing but nulls, half floats, times of day, nanoseconds, INT96 of others
-than Spark, decimals of variable length, names that differ in case only, and what is compressed
-by Brotli or Hadoop's LZ4. Each part is some row groups of a file.
+These have columns of the null type, half floats, times of day, nanoseconds, INT96 that Spark
+did not write, decimals of variable length, or names that differ only in case, or are
+compressed with Brotli or Hadoop's LZ4. Each part is some row groups of a file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ROW_GROUPS = 4
 _BATCH_ROWS = 64 * 1024
 _MICRO = 1000
 _ARROWS_CODECS = {"BROTLI", "UNKNOWN"}
-"""Codecs for which Spark has no class; Arrow calls Hadoop's LZ4 unknown, and reads it."""
+"""Codecs that Spark does not support; Arrow reports Hadoop's LZ4 as unknown, but reads it."""
 _LONG_DIGITS = 18
 _OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 
@@ -48,9 +48,9 @@ class RowGroups:
 
 
 def parquet_parts(groups: Iterable[Group], schema: Schema, *, truncates: bool) -> ArrowParts:
-    """Return the rows of Parquet files in their order.
+    """Return the rows of Parquet files in the files' order.
 
-    A row with a time that microseconds do not hold is rejected, unless it ``truncates``.
+    Rows with a time of more than microsecond precision are rejected, unless ``truncates``.
     """
     files = sorted((file for group in groups for file in group.files), key=lambda f: f.number)
     parts = [part for file in files for part in _parts(file.path)]
@@ -58,19 +58,19 @@ def parquet_parts(groups: Iterable[Group], schema: Schema, *, truncates: bool) -
 
 
 def needs_arrow(file: pq.ParquetFile, path: str) -> bool:
-    """Return whether Spark does not read some column of a file as it is.
+    """Return whether Spark cannot read some column of a file without loss.
 
-    Raises SourceError for a file that Arrow does not read either.
+    Raises SourceError for a file that Arrow cannot read either.
     """
     columns = [file.schema.column(number) for number in range(len(file.schema))]
     codecs = _codecs(file.metadata)
     if "LZO" in codecs:
-        problem = f"{path} is compressed by LZO, which neither Spark nor Arrow reads."
+        problem = f"{path} is compressed with LZO, which neither Spark nor Arrow supports."
         raise SourceError(problem, fix="Write it with another compression, such as ZSTD.")
     if codecs & _ARROWS_CODECS or any(map(_is_variable_decimal, columns)):
         return True
-    # Spark cuts the nanoseconds of INT96, and reads its own, which has none, as it was meant:
-    # old versions wrote days of the Julian calendar.
+    # Spark truncates the nanoseconds of INT96. It reads INT96 that Spark wrote correctly: that
+    # has no nanoseconds, and old versions wrote days of the Julian calendar.
     if has_int96(file) and _OF_SPARK not in (file.metadata.metadata or {}):
         return True
     return _is_odd(pa.struct(list(columns_of(file))))
@@ -86,9 +86,9 @@ def _leaves(file: pq.ParquetFile) -> list[str]:
 
 
 def columns_of(file: pq.ParquetFile) -> pa.Schema:
-    """Return a file's columns, with INT96 as points in time, which all who write it mean.
+    """Return a file's columns, with INT96 as instants, as all writers of INT96 intend.
 
-    Arrow gives them no zone, as if they were local times.
+    Arrow reads INT96 without a zone, as local times.
     """
     found = file.schema_arrow.remove_metadata()
     if not has_int96(file):
@@ -98,7 +98,7 @@ def columns_of(file: pq.ParquetFile) -> pa.Schema:
 
 
 def _zoned(arrow: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
-    """Return a type whose leaves are stored as the next physical types of a file."""
+    """Return a type with the UTC zone for each leaf whose next physical type is INT96."""
     fields = [arrow.field(number) for number in range(arrow.num_fields)]
     if not fields:
         return pa.timestamp("us", "UTC") if next(leaves) == "INT96" else arrow
@@ -119,7 +119,7 @@ def _codecs(metadata: pq.FileMetaData) -> set[str]:
 
 
 def _is_variable_decimal(column: pq.ColumnSchema) -> bool:
-    """Return whether a decimal is of a kind of which Spark cannot read dictionaries."""
+    """Return whether the column is a kind of decimal whose dictionaries Spark cannot read."""
     is_short = column.logical_type.type == "DECIMAL" and column.precision <= _LONG_DIGITS
     return bool(is_short and column.physical_type == "BYTE_ARRAY")
 
@@ -144,13 +144,13 @@ def _parts(path: str) -> Iterator[RowGroups]:
 
 @dataclass(frozen=True, slots=True)
 class ParquetReader:
-    """Reads row groups, on executors."""
+    """Reads row groups on executors."""
 
     schema: Schema
     truncates: bool
 
     def read(self, part: RowGroups) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
-        """Yield rows, and those that would lose something, each with the reason."""
+        """Yield rows, and the rows that would lose precision, each with the reason."""
         target = to_arrow(self.schema)
         try:
             with Location.of(part.path).open_input() as file:
@@ -168,9 +168,9 @@ class ParquetReader:
 def _batches(
     file: IO[bytes], numbers: Sequence[int]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield rows, and the same with all digits of INT96.
+    """Yield rows, and the same rows with INT96 in full precision.
 
-    In nanoseconds Arrow has no times before 1677 and after 2262: those of INT96 run over.
+    Arrow's nanoseconds have no times before 1677 and after 2262: such INT96 values overflow.
     """
     source = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     batches = source.iter_batches(_BATCH_ROWS, row_groups=numbers)
@@ -184,14 +184,14 @@ def _batches(
 def _divided(
     batch: pa.RecordBatch, exact: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, list[tuple[str, str]]]:
-    """Return the rows whose times microseconds hold, and the others with the reason."""
+    """Return the rows whose times fit microseconds, and the others with the reason."""
     bad = np.zeros(batch.num_rows, bool)
     for column, finer in zip(batch.columns, exact.columns, strict=True):
         if (lost := _lost(column, finer)) is not None:
             bad |= lost
     if not bad.any():
         return batch, []
-    reason = "A time has nanoseconds; set timestamp.nanos to truncate to cut them off"
+    reason = "A time has nanoseconds; set timestamp.nanos to truncate to remove them"
     rows = exact.filter(pa.array(bad)).to_pylist()
     rejected = [(json.dumps(row, default=str), reason) for row in rows]
     return batch.filter(pa.array(~bad)), rejected
@@ -200,7 +200,7 @@ def _divided(
 def _lost(values: pa.Array, exact: pa.Array) -> NDArray[np.bool_] | None:
     """Return which values have nanoseconds, at any depth; None if the type has none.
 
-    What is exact of INT96 may have run over, so its difference to the values counts.
+    Exact INT96 values may have overflowed, so they are compared with ``values``.
     """
     kind = exact.type
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):

@@ -1,8 +1,8 @@
-"""Where records of text files end: at line ends, of CSV those that are not in quotes.
+"""Finds the ends of records in text files: at line ends, for CSV only outside of quotes.
 
-A file of CSV is looked at in chunks, each by itself, as many tasks read one file. Whether a
-chunk begins inside of quotes is known only when all before it were looked at, so each is
-looked at for both cases.
+A CSV file is scanned in independent chunks, as many tasks read one file. Whether a chunk begins
+inside of quotes is known only after all chunks before it are scanned, so each chunk is scanned
+for both cases.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LF, _CR = 10, 13
 
 @dataclass(frozen=True, slots=True)
 class ChunkEnds:
-    """What a chunk says of the records that end in it; first if it begins outside of quotes.
+    """The record ends in a chunk. Pairs: if the chunk begins outside, or inside of quotes.
 
     Args:
-        inside: Whether it ends inside of quotes.
-        first: How many bytes and line ends it has up to the end of the first record; None if
-            none ends.
-        lines: How many line ends it has, those in quotes too.
-        blank: Whether it has nothing else.
+        inside: Whether the chunk ends inside of quotes.
+        first: The number of bytes and line ends up to the end of the first record; None if
+            no record ends in the chunk.
+        lines: The number of line ends, including those in quotes.
+        blank: Whether the chunk contains only line ends.
     """
 
     inside: tuple[bool, bool]
@@ -63,12 +63,12 @@ class LineEnds:
 
 @dataclass(frozen=True, slots=True)
 class CsvQuoting:
-    """How values are quoted: a quote opens one where it begins, and is doubled within.
+    """Quoting of CSV: a quote at the beginning of a value opens it, and is doubled inside.
 
     Args:
         delimiter, quote: The codes of the characters, one byte each.
-        escape: That of what may stand before a quote within too, or before another of its
-            kind; None for nothing. Before anything else it is a part of the text, as for Spark.
+        escape: The code of the character that escapes a quote or itself inside quotes; None
+            for no such character. Before other characters it is literal, as in Spark.
     """
 
     delimiter: int
@@ -76,9 +76,9 @@ class CsvQuoting:
     escape: int | None = None
 
     def ends(self, chunk: bytes, before: int | None) -> ChunkEnds:
-        """Look at a chunk, which ends and begins beside no quote.
+        """Scan a chunk, which must not begin or end next to a quote.
 
-        ``before`` is the byte before it; None at the beginning of the file.
+        ``before`` is the byte before the chunk; None at the beginning of the file.
         """
         states, firsts = [], []
         for inside in (False, True):
@@ -89,25 +89,25 @@ class CsvQuoting:
         return ChunkEnds((states[0], states[1]), (firsts[0], firsts[1]), chunk.count(b"\n"))
 
     def records(self, block: bytes) -> list[bytes]:
-        """Return the records of a block that begins with one; the last may lack its end."""
+        """Return the records of a block that begins with one; the last may be incomplete."""
         cuts = [0, *_ends(block, self._quotes(block, None, inside=False), inside=False)]
         if cuts[-1] < len(block):
             cuts.append(len(block))
         return [block[start:end] for start, end in pairwise(cuts)]
 
     def first_end(self, block: bytes) -> int:
-        """Return how long the first record of a block is that begins with one."""
+        """Return the length of the first record of a block that begins with a record."""
         places = self._quotes(block, None, inside=False)
         return next(_ends(block, places, inside=False), len(block))
 
     def whole(self, block: bytes) -> int:
-        """Return up to where a block, which begins with a record, has whole ones."""
+        """Return the end of the last complete record of a block that begins with a record."""
         if self.quote not in block:
             return _last_end(block, 0, len(block))
         places = self._quotes(block, None, inside=False).tolist()
         if not len(places) & 1:
             places.append(len(block))
-        # From the last part that is outside of quotes to the first one.
+        # From the last part outside of quotes to the first one.
         for number in range(len(places) - 1, -1, -2):
             start = places[number - 1] + 1 if number else 0
             if end := _last_end(block, start, places[number]):
@@ -131,7 +131,7 @@ class CsvQuoting:
         return closers[is_text]
 
     def doubled(self, block: bytes) -> bytes:
-        """Return a block of records whose escaped quotes are doubled ones, as parsers know."""
+        """Return a block of records with escaped quotes doubled, as parsers expect."""
         if self.escape is None or self.escape not in block:
             return block
         places = self._quotes(block, None, inside=False)
@@ -139,7 +139,7 @@ class CsvQuoting:
         signs = {escape + quote: quote + quote, escape + escape: escape}
 
         def written(found: re.Match[bytes]) -> bytes:
-            # Outside of quotes neither sign means anything.
+            # Outside of quotes both characters are literal.
             is_inside = np.searchsorted(places, found.start()) & 1
             return signs[found[0]] if is_inside else found[0]
 
@@ -147,7 +147,7 @@ class CsvQuoting:
         return re.sub(pairs, written, block)
 
     def _unescaped(self, chunk: bytes) -> bytes:
-        """Return as many bytes, in which other signs stand for escaped quotes."""
+        """Return the chunk with escaped quotes overwritten; the length stays the same."""
         if self.escape is None or bytes((self.escape, self.quote)) not in chunk:
             return chunk
         escape, quote = re.escape(bytes((self.escape,))), re.escape(bytes((self.quote,)))
@@ -155,7 +155,7 @@ class CsvQuoting:
         return re.sub(pair, rb"\g<1>xx", chunk)
 
     def _quotes(self, chunk: bytes, before: int | None, *, inside: bool) -> NDArray[np.int64]:
-        """Return where quotes open and close values; one that is doubled does both."""
+        """Return the places of quotes that open or close values; doubled quotes do both."""
         chunk = self._unescaped(chunk)
         data = np.frombuffer(chunk, np.uint8)
         places = np.flatnonzero(data == self.quote)
@@ -168,7 +168,7 @@ class CsvQuoting:
         begins = (previous == self.delimiter) | (previous == _LF) | (previous == _CR)
         if (begins | (previous == self.quote)).all():
             return places
-        # A quote within a value that has none around it is a part of its text.
+        # A quote inside an unquoted value is literal.
         walked = self._walk(chunk, places.tolist(), before, inside=inside)
         return np.fromiter(walked, np.int64)
 
@@ -193,13 +193,13 @@ RecordEnds = LineEnds | CsvQuoting
 
 
 def _ends(chunk: bytes, places: NDArray[np.int64], *, inside: bool) -> Iterator[int]:
-    """Yield the place behind each line end that is outside of quotes."""
+    """Yield the place after each line end outside of quotes."""
     line_end = _LONE if _has_lone(chunk) else _FEED
     start, state = 0, inside
     for place in [*places.tolist(), len(chunk)]:
         if not state:
             for found in line_end.finditer(chunk, start, place):
-                # A carriage return at the end may be the half of a line end.
+                # A carriage return at the end may be the first half of a line end.
                 if (end := found.end()) < len(chunk) or chunk[-1] == _LF:
                     yield end
         start, state = place + 1, not state
@@ -207,16 +207,16 @@ def _ends(chunk: bytes, places: NDArray[np.int64], *, inside: bool) -> Iterator[
 
 _FEED = re.compile(rb"\n")
 _LONE = re.compile(rb"\n|\r(?!\n)")
-"""Ends of lines where some are carriage returns alone."""
+"""Line ends of files in which some are lone carriage returns."""
 
 
 def _has_lone(chunk: bytes) -> bool:
-    """Return whether carriage returns end lines that no line feed follows."""
+    """Return whether a carriage return has no line feed after it."""
     return b"\r" in chunk and chunk.count(b"\r") > chunk.count(b"\r\n")
 
 
 def _last_end(block: bytes, start: int, stop: int) -> int:
-    """Return the place behind the last line end in a part of a block; 0 if there is none."""
+    """Return the place after the last line end in a part of a block; 0 if there is none."""
     feed = block.rfind(b"\n", start, stop)
     back = block.rfind(b"\r", max(start, feed), stop)
     while back > feed and back + 1 == len(block):

@@ -1,4 +1,4 @@
-"""Frames of records from files, in which malformed rows are rejected and not lost."""
+"""DataFrames of records from files, in which malformed rows are rejected and not lost."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _FILES_A_BUCKET = 4
 def text_records(spark: SparkSession, files: Sequence[NumberedFile]) -> DataFrame:
     """Return one record for each line of files in UTF-8, whose value is a STRING."""
     frame = spark.read.text([spark_path(file.path) for file in files])
-    # Spark keeps bytes that are not UTF-8 in a text.
+    # Spark does not change bytes that are not UTF-8 in a string.
     raw = f"IF(is_valid_utf8(value), NULL, make_valid_utf8(value)) AS {_RAW}"
     frame = frame.selectExpr("*", raw)
-    # Not by _metadata, which would be read for each row.
+    # Not with _metadata, which would be read for each row.
     bad, file = f"{_RAW} IS NOT NULL", "input_file_name()"
     error = _rejection(bad, "Invalid UTF-8. File: ", file)
     value = f"IF({_RAW} IS NULL, value, NULL) AS value"
@@ -53,8 +53,8 @@ def group_records(
 ) -> DataFrame:
     """Return one record for each row of files that are read with the same schema.
 
-    Values are of the ``target`` schema: columns that the files lack are null. If ``strict``, a
-    job fails at a malformed row, instead of giving each an ``error``.
+    Values have the ``target`` schema: columns that the files lack are null. If ``strict``, a
+    malformed row fails the job, instead of becoming a record with an ``error``.
     """
     checked = fmt is Format.CSV
     ddl = _ddl(_readable(group, target, fmt))
@@ -86,22 +86,22 @@ def no_records(spark: SparkSession, schema: Schema) -> DataFrame:
 
 
 def _ddl(schema: Schema) -> str:
-    """Return columns as Spark reads them, each as one that may be null."""
+    """Return the columns as DDL for Spark's reader, all nullable."""
     kinds = {f.name: sql_type(f.schema, local="TIMESTAMP_NTZ") for f in schema.fields}
     return ", ".join(f"{quote(name)} {kind}" for name, kind in kinds.items())
 
 
 def position_sql(files: Sequence[NumberedFile]) -> str:
-    """Return SQL that orders records as their files stand in the ledger.
+    """Return SQL that orders records by their files' order in the ledger.
 
-    It is an array of the file's number, where in the file Spark's part of it begins, and a
-    count within that part. It costs nothing where it is not selected: Spark reads all of
-    ``_metadata``, a number for each row too, where that was named and then not selected.
+    The SQL is an array of the file's number, the offset of Spark's part of the file, and a row
+    count within that part. It costs nothing if it is not selected. ``_metadata`` would: Spark
+    reads all of it, with a number for each row, even if it is not selected in the end.
     """
     rest = "input_file_block_start(), monotonically_increasing_id()"
     if len(files) == 1:
         return f"array({files[0].number}L, {rest})"
-    # A map is searched from its beginning to its end, so there are many small ones.
+    # Spark searches a map linearly, so there are many small maps.
     empty = "'', 0L"
     buckets: list[list[str]] = [[] for _ in range(-(-len(files) // _FILES_A_BUCKET))]
     for file in files:
@@ -109,7 +109,7 @@ def position_sql(files: Sequence[NumberedFile]) -> str:
         pair = f"{literal(uri)}, {file.number}L"
         buckets[zlib.crc32(uri.encode()) % len(buckets)].append(pair)
     maps = ", ".join(f"map({', '.join(b) or empty})" for b in buckets)
-    # Hadoop writes file:/ or file:/// as it likes.
+    # Hadoop writes either file:/ or file:///.
     begin = len(Location.of(files[0].path).scheme) + 2
     uri_sql = f"ltrim('/', substring(input_file_name(), {begin}))"
     bucket = f"CAST(crc32(CAST({uri_sql} AS BINARY)) % {len(buckets)} AS INT)"
@@ -117,9 +117,9 @@ def position_sql(files: Sequence[NumberedFile]) -> str:
 
 
 def _uri(path: str) -> str:
-    """Return a location as in Hadoop's URIs, from after the first slashes.
+    """Return a location as in Hadoop's URIs, after the first slashes.
 
-    Java quotes these characters and leaves all others.
+    Java percent-encodes the characters that the pattern matches, and no others.
     """
     place = Location.of(path)
     return _QUOTED_IN_URI.sub(
@@ -129,7 +129,7 @@ def _uri(path: str) -> str:
 
 
 def _readable(group: Group, target: Schema, fmt: Format) -> Schema:
-    """Return the types to read with: the file's own, but for nested ones the target's."""
+    """Return the types to read with: the file's own, but the target's for nested columns."""
     found = group.schema
     if fmt not in {Format.PARQUET, Format.AVRO}:
         return found
@@ -165,12 +165,12 @@ def _kind(schema: Schema) -> tuple[object, ...]:
 
 
 def _error(found: Schema, target: Schema) -> str:
-    """Return SQL of the reason why a row was not readable, null for all others.
+    """Return SQL of the reason why a row could not be read; null for all other rows.
 
-    Spark parses only the columns that are used, and what it does not parse it does not find
-    malformed. A transform that drops a column would so change which rows are rejected. The
-    condition therefore names all columns, in a way that no optimizer sees through and that
-    is looked at for malformed rows only.
+    Spark parses only the columns that are used, and does not detect malformed values in
+    others. A transform that drops a column would thus change which rows are rejected. The
+    condition therefore uses all columns, in a way that the optimizer cannot remove and that
+    is evaluated for malformed rows only.
     """
     all_columns = ", ".join(f"{quote(f.name)} IS NULL" for f in found.fields)
     ddl = _ddl(target)

@@ -1,4 +1,4 @@
-"""Files of a folder that give way to those of an offline job's run."""
+"""Selects the files of a folder that an offline job's run replaces."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ _HIDDEN = ("_", ".")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderReplacement:
-    """What of a folder gives way to the files of a run.
+    """Selects the files of a folder that a run replaces.
 
-    Names of files say which window of which job has written them, and in which generation of
-    which run. A record in the folder says which that is now, and whether the files of earlier
-    ones are gone: the first batch that a run commits takes them away.
+    The name of a file contains the job, the window, the run and its generation. For each
+    window, a JSON file in the folder stores the current run and generation, and whether the
+    files of earlier ones are deleted: the first batch that a run commits deletes them.
 
     Args:
-        names: What files of the run and of others are called.
-        partitions: Whether all gives way that is in the subfolders that it writes to.
+        names: The names of the files of this run and of others.
+        partitions: Whether the run also replaces all other files in the subfolders that it
+            writes to.
     """
 
     names: WindowNames
@@ -42,16 +43,16 @@ class FolderReplacement:
 
     @property
     def run(self) -> JobRun:
-        """The run that writes."""
+        """The run that writes to the folder."""
         return self.names.run
 
     def file_name(self, mark: Mark, number: int) -> str:
-        """Return what a file is called, without its extension."""
+        """Return the name of a file, without its extension."""
         task = _digest([mark.application], 6)
         return f"{self.names.own}{task}-{mark.batch:012d}-{number:05d}"
 
     def require_current(self, root: Location) -> None:
-        """Raise StaleEpochError if a later run of the window, or generation, has begun."""
+        """Raise StaleEpochError if a later run of the window, or generation, has started."""
         held = self._held(root)
         if held is None:
             return
@@ -59,36 +60,36 @@ class FolderReplacement:
             self.run.require_newest(held.generation)
         elif held.before.get(self.run.run, 0) >= self.run.generation:
             raise StaleEpochError(
-                problem=f"The window is that of {held.run} by now, which has begun since.",
-                fix="Nothing has to be done: the newer run writes the whole window.",
+                problem=f"The newer run {held.run} has taken over the window.",
+                fix="No action is needed: the newer run writes the whole window.",
             )
 
     def giving_way(self, root: Location, folders: Iterable[Location]) -> list[Location]:
-        """Return the files that a batch takes away; an earlier run commits nothing any more.
+        """Return the files that a batch replaces, and stop earlier runs from committing.
 
         Args:
             root: The folder.
-            folders: Where the batch puts files.
+            folders: The folders that the batch writes to.
 
-        Raises StaleEpochError: a later run has begun. Raises SinkError: files would be lost,
+        Raises StaleEpochError if a later run has started, and SinkError if files would be lost
         or cannot be replaced.
         """
         found = self._in_partitions(root, {each for each in folders if each != root})
         return found + self._earlier(root)
 
     def clear(self, root: Location) -> None:
-        """Keep that the files of earlier runs are gone."""
+        """Store that the files of earlier runs are deleted."""
         held = self._held(root)
         if held is None or not held.cleared:
             self._keep(root, held, cleared=True)
 
     def settle(self, root: Location) -> None:
-        """Take away what earlier runs have written, where no batch of this one has done so."""
+        """Delete the files of earlier runs, if no batch of this run has done so."""
         remove(self._earlier(root), root)
         self.clear(root)
 
     def _earlier(self, root: Location) -> list[Location]:
-        """Return what is left of earlier runs; from here on they commit nothing any more."""
+        """Return the remaining files of earlier runs, which can no longer commit after this."""
         self.require_current(root)
         held, names = self._held(root), self.names
         if held is None or (held.run, held.generation) != (self.run.run, self.run.generation):
@@ -104,15 +105,15 @@ class FolderReplacement:
         return [file for file in found if not _is_of_other_target(file, root)]
 
     def _in_partitions(self, root: Location, folders: Collection[Location]) -> list[Location]:
-        """Return the files that give way in subfolders that a batch writes to."""
+        """Return the files to replace in the subfolders that a batch writes to."""
         names, found = self.names, []
         place = root.resolved()
         for folder in folders:
             if folder.resolved() != place / folder.relative_to(root):
                 raise SinkError(
-                    problem=f"The partition {folder} is a link, or in one, where files are not "
-                    "found that are to give way.",
-                    fix="Put the partition itself there, or leave the link out.",
+                    problem=f"The partition {folder} is a symbolic link, or in one: the files "
+                    "to replace cannot be found there.",
+                    fix="Replace the link with the folder itself, or remove the link.",
                     field="partition.by",
                 )
             for entry in folder.list() if self.partitions else ():
@@ -120,10 +121,10 @@ class FolderReplacement:
                     raise SinkError(
                         problem=f"The partition {folder} has rows of another window of the "
                         "job, which would be lost.",
-                        fix="Divide the folder by what the windows are cut by, and into parts "
-                        "that are no longer than a window, or set replace.window in place of "
-                        "replace.partitions. Where a former job of the name has written them, "
-                        "with other windows, remove those files.",
+                        fix="Partition by the field that the windows are based on, with "
+                        "partitions no longer than a window, or use replace.window instead of "
+                        "replace.partitions. If a former job of the same name wrote those "
+                        "files, with other windows, remove them.",
                         field="replace.partitions",
                     )
                 is_passed_over = entry.is_folder or entry.name.startswith(_HIDDEN)
@@ -142,7 +143,7 @@ class FolderReplacement:
             return None if tree is None else _Writer(**tree)
         except TypeError as error:
             raise SinkError(
-                problem=f"{record} does not say which run has written the window.",
+                problem=f"{record} does not contain the run that wrote the window.",
                 fix="Find out who changed that file, and restore it from a backup.",
             ) from error
 
@@ -156,7 +157,7 @@ class FolderReplacement:
 
 
 def remove(files: Iterable[Location], root: Location) -> None:
-    """Remove files of a folder, durably; those that are gone are passed over."""
+    """Delete files of a folder, durably; skip files that do not exist."""
     folders = set()
     for file in files:
         file.delete()
@@ -166,12 +167,12 @@ def remove(files: Iterable[Location], root: Location) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Who writes a window.
+    """The current run of a window.
 
     Args:
-        run: The run that has begun last, and its generation.
-        cleared: Whether the files of earlier ones are gone.
-        before: The runs of former jobs of the name, with the generations they had reached.
+        run, generation: The run that started last, and its generation.
+        cleared: Whether the files of earlier runs and generations are deleted.
+        before: The earlier runs of the window, with their last generations.
     """
 
     run: str
@@ -182,15 +183,15 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class WindowNames:
-    """What files are called that a job writes.
+    """The names of the files that a job writes.
 
-    A sign that names of jobs have encoded stands between the parts.
+    The parts of a name are separated by ``@``, which is encoded in the names of jobs.
 
     Args:
-        job: What names begin with; ``window`` and ``own`` are for the job's window, and for
-            this generation of its run.
-        plain: The names of what runs of the job have written that replaced nothing, with the
-            number of the run and its generation.
+        job: The prefix of all files of the job; ``window`` is the prefix of the window's files,
+            and ``own`` that of the files of this generation of the run.
+        plain: Matches the files of the job's runs that replaced nothing, with the number of
+            the run and its generation.
     """
 
     run: JobRun
@@ -201,7 +202,7 @@ class WindowNames:
 
     @classmethod
     def of(cls, run: JobRun, window: Boundaries) -> WindowNames:
-        """Return the names for a run and what it has read."""
+        """Return the names for a run and its window."""
         job = f"part-{encoded(run.job)}@"
         bounds = [window.kind.value, window.lower, window.upper]
         of_window = f"{job}{_digest(bounds, 8)}@"
@@ -210,26 +211,26 @@ class WindowNames:
         return cls(run, job, of_window, own, plain)
 
     def is_own(self, name: str) -> bool:
-        """Return whether this generation of the run has written a file."""
+        """Return whether this generation of the run wrote the file."""
         return name.startswith(self.own) or self._plain(name) == (
             self.run.number,
             self.run.generation,
         )
 
     def is_earlier(self, name: str) -> bool:
-        """Return whether an earlier generation, or an earlier run of the window, has."""
+        """Return whether an earlier generation, or an earlier run of the window, wrote it."""
         is_of_window = name.startswith(self.window) and not name.startswith(self.own)
         return is_of_window or self.is_of_earlier_generation(name)
 
     def is_of_earlier_generation(self, name: str) -> bool:
-        """Return whether the run has, in one that did not replace anything."""
+        """Return whether an earlier generation of the run, which replaced nothing, wrote it."""
         plain = self._plain(name)
         if plain is None:
             return False
         return plain[0] == self.run.number and plain[1] < self.run.generation
 
     def is_of_other_window(self, name: str) -> bool:
-        """Return whether a run of another window of the job has."""
+        """Return whether a run of another window of the job wrote the file."""
         plain = self._plain(name)
         is_of_job = name.startswith(self.job) and not name.startswith(self.window)
         return is_of_job or (plain is not None and plain[0] != self.run.number)
@@ -240,7 +241,7 @@ class WindowNames:
 
 
 def _is_of_other_target(file: Location, root: Location) -> bool:
-    """Return whether a file is below a target of its own, or below what is no target."""
+    """Return whether a file is in ``_headrace``, or in a subfolder that is its own target."""
     folder = file.parent
     while folder != root:
         if folder.name == HOUSEKEEPING or (folder / HOUSEKEEPING).is_folder():

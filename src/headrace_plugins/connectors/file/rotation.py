@@ -1,4 +1,4 @@
-"""The names that a rotation gives to log files, and one look at which of them are known."""
+"""Names of rotated log files, and matching of the files found with the known ones."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _BEFORE_EXTENSION = re.compile(
     rf"^(?P<base>.+?)(?P<mark>\.\d{{1,5}}|[-_.]{_DATE})(?P<extension>\.[A-Za-z]\w{{0,15}})$"
 )
 _SETTLED_NS = 50_000_000
-"""A folder whose last change is as recent may have another within the same clock tick."""
+"""A folder that changed this recently may change again within the same clock tick."""
 _TIMES_AS_LONG = 20
-"""Such a folder is listed again after as many times as long as it took to list it."""
+"""Such a folder is listed again after this many times the duration of its last listing."""
 
 
 def base_names(name: str) -> list[str]:
-    """Return the names that a file may have had before rotations gave it this one.
+    """Return the names that a file may have had before it was rotated.
 
     The last one is the name of the log itself: ``app.log`` for ``app.log.2.gz``,
     ``app.log-20260131`` and ``app-20260131.log``.
@@ -63,7 +63,7 @@ def base_names(name: str) -> list[str]:
 
 
 def base_path(path: str) -> str:
-    """Return the path of the log that a file belongs to, whatever rotations called it."""
+    """Return the path of the log that a possibly rotated file belongs to."""
     folder, name = os.path.split(path)
     return os.path.join(folder, (base_names(name) or [name])[-1])  # noqa: PTH118 - pathlib would normalize it
 
@@ -90,7 +90,7 @@ def rotation_order(name: str) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A file of a log, as a look found it."""
+    """A file of a log, as found by a look."""
 
     path: str
     inode: int
@@ -100,7 +100,7 @@ class Generation:
 
     @classmethod
     def at(cls, path: str) -> Generation | None:
-        """Return the file of a path; None if there is none."""
+        """Return the file at a path; None if there is none."""
         try:
             status = os.stat(path)  # noqa: PTH116 - thousands of files may be looked at
         except FileNotFoundError:
@@ -111,7 +111,7 @@ class Generation:
 
     @property
     def is_packed(self) -> bool:
-        """Return whether it is compressed."""
+        """Return whether the file is compressed."""
         return is_packed(self.path)
 
 
@@ -121,7 +121,7 @@ def is_packed(path: str) -> bool:
 
 
 def oldest_first(files: Iterable[Generation]) -> list[Generation]:
-    """Return rotated files in their order: by their numbers, or else by their times."""
+    """Return rotated files in order: by number, or else by modification time."""
     orders = {each: rotation_order(each.path.rpartition("/")[2]) for each in files}
     if all(number < 0 for number, _ in orders.values()):
         return sorted(orders, key=lambda each: (orders[each], each.mtime_ns))
@@ -129,7 +129,7 @@ def oldest_first(files: Iterable[Generation]) -> list[Generation]:
 
 
 def without_packed_twins(files: Sequence[Generation]) -> list[Generation]:
-    """Leave out compressed files whose originals are there still."""
+    """Return the files without compressed ones whose originals still exist."""
     names = {each.path for each in files}
     return [
         each
@@ -139,15 +139,15 @@ def without_packed_twins(files: Sequence[Generation]) -> list[Generation]:
 
 
 class Siblings:
-    """Finds the rotated files of logs; a folder is listed again only when it has changed."""
+    """Finds the rotated files of logs; lists a folder again only if it has changed."""
 
     def __init__(self) -> None:
         self._folders: dict[str, _Folder] = {}
 
     def of(self, path: str, *, fresh: bool = False) -> list[str]:
-        """Return the paths of the files that were rotated away from the log, in no order.
+        """Return the paths of the log's rotated files, in no order.
 
-        If ``fresh``, changes of the last milliseconds matter too.
+        If ``fresh``, changes of the last milliseconds are seen too.
         """
         folder, name = os.path.split(path)
         try:
@@ -185,13 +185,13 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass
 class Remembered:
-    """What a look need not find out again."""
+    """Cached results of earlier looks."""
 
     passed_over: set[Generation] = field(default_factory=set)
     copies: set[int] = field(default_factory=set)
-    """The inodes of copies of the present file."""
+    """The inodes of copies of the current file."""
     unlike: set[tuple[Generation, LogFile]] = field(default_factory=set)
-    """Files with others whose content they do not have."""
+    """Pairs of a found file and a known file whose content it does not have."""
 
     def forget(self, found: Iterable[Generation]) -> None:
         """Forget all but these files."""
@@ -203,32 +203,32 @@ class Remembered:
 
 @dataclass(kw_only=True)
 class Look:
-    """Pairs the files that are there with those that are known; makes those that are new."""
+    """Pairs the files found with the known files, and creates the new ones."""
 
     path: str
     """The log."""
     files: Sequence[LogFile]
-    """Those that are known, oldest first."""
+    """The known files, oldest first."""
     rotated: Sequence[Generation]
-    """Those that are there under names of a rotation, oldest first."""
+    """The files found under rotated names, oldest first."""
     current: Generation | None
-    """The one that is at the log's path."""
+    """The file found at the log's path."""
     since_ns: int
-    """Rotated files that have not changed since are not new."""
+    """Rotated files that have not changed since then are not new."""
     descriptors: Descriptors
     remembered: Remembered
-    """What earlier looks have found out."""
+    """Cached results of earlier looks."""
     has_current: bool
-    """Whether the log has a present file."""
+    """Whether the log has a current file, at its path."""
     pairs: dict[int, LogFile] = field(default_factory=dict)
-    """The files by their inodes now."""
+    """The known and new files, by their inodes now."""
     former: LogFile | None = None
-    """The file whose inode the present one has, but not its content."""
+    """The known file that had the current file's inode but has other content."""
     emptied: LogFile | None = None
-    """The same, if it was the present one and so was emptied; else its inode is used again."""
+    """``former``, if it was the current file and so was emptied; else the inode was reused."""
 
     def pair(self) -> None:
-        """Fill the pairs, and nothing else but the marks of copies."""
+        """Fill the pairs; otherwise change only the copy flags of files."""
         self._by_inode()
         current = self.current
         known = current is not None and current.inode in self.pairs
@@ -238,12 +238,12 @@ class Look:
             self.emptied = self.former if self.former is newest else None
         elif current is not None:
             self._notice_refilled(current)
-        # Where the present file stays, what is new beside it was copied from it.
+        # If the current file stays, a new file next to it is a copy of it.
         copies = any(file.offset.copy for file in self.files[-2:])
         stays = known or self.emptied is not None or copies
         present = self.pairs.get(current.inode) if current is not None else None
-        # An inode that nobody holds open may be another file's meanwhile: that the present
-        # file stays is then likely, and not certain.
+        # The inode of a file that is not open may have been reused for another file: that the
+        # current file stays is then likely, but not certain.
         held = present or self.emptied
         certain = held is not None and held.is_open
         self._by_content(certain=certain)
@@ -253,11 +253,11 @@ class Look:
         self._take_rotated(copied=stays, certain=certain)
 
     def _notice_refilled(self, current: Generation) -> None:
-        """Notice that a file was emptied which begins as before: there is a copy of it."""
+        """Detect by its copy that a file was emptied, although it begins as before."""
         file = self.pairs[current.inode]
         if not file.offset.by_content:
             return
-        # What one that is longer was compressed to may begin as the present file does.
+        # The compressed copy of a longer file may begin as the current file does.
         longer = [f for f in self._missing if f.offset.position > file.offset.position]
         for each in self.rotated:
             if each.inode in self.pairs or not self._is_new(each):
@@ -274,7 +274,7 @@ class Look:
         for each in [*self.rotated, *([self.current] if self.current else ())]:
             file = known.get(each.inode)
             if file is None and each is self.current:
-                file = known.get(None)  # a person said where to go on
+                file = known.get(None)  # a user set the position
             if file is not None and self._is_same(file, each):
                 self.pairs[each.inode] = file
 
@@ -290,9 +290,9 @@ class Look:
 
     def _has_same(self, found: Generation, offset: FileOffset) -> bool:
         if found.is_packed and _seconds(found.mtime_ns) == _seconds(offset.mtime_ns):
-            offset = replace(offset, position=0, last="")  # no need to unpack it all
+            offset = replace(offset, position=0, last="")  # avoids decompressing the whole file
         if not offset.head_bytes:
-            # A compressed file may have got the inode of one that was not begun.
+            # A compressed file may have reused the inode of a file that was not started.
             return not found.is_packed or found.mtime_ns == offset.mtime_ns
         return has_content(found, offset, self.descriptors)
 
@@ -306,11 +306,11 @@ class Look:
         ]
 
     def _is_held(self, file: LogFile) -> bool:
-        """Return whether a file is open that has no name any more."""
+        """Return whether a file is open that no longer has a name."""
         return file.is_open and not file.is_packed and file is not self.former
 
     def _by_content(self, *, certain: bool) -> None:
-        """Recognize what was copied or compressed by what was read of it."""
+        """Recognize copied or compressed files by the content that was read."""
         missing = self._missing
         for each in reversed(self.rotated):
             if each.inode in self.pairs or not each.size_bytes:
@@ -323,30 +323,30 @@ class Look:
                     file.offset = replace(file.offset, copy=True)
                     file.is_copy = certain
                 if can_unpack(each.path):
-                    # More may have come before it was compressed.
+                    # Lines may have been appended before the file was compressed.
                     file.offset = replace(file.offset, done=False)
 
     def _is_copy(self, found: Generation, file: LogFile) -> bool:
         if (found, file) in self.remembered.unlike:
             return False
         changed, read = _seconds(found.mtime_ns), _seconds(file.offset.mtime_ns)
-        # logrotate gives a compressed file the time that the log had before its rotation, and
-        # not that of the lines which its writer added until it went on to the new file.
+        # logrotate sets the mtime of a compressed file to the log's mtime before the rotation,
+        # not to that of the lines that the writer appended before it switched to the new file.
         if changed < read and not (can_unpack(found.path) and self._is_new(found)):
-            return False  # it has not changed since before the other was read
+            return False  # unchanged since before the other file was read
         if found.is_packed and not can_unpack(found.path):
-            return changed == read  # whoever compresses a file gives the result its time
+            return changed == read  # compression programs preserve the mtime
         offsets = [file.offset]
         if self._is_held(file):
-            offsets.append(file.whole())  # it may not be begun yet
-        known = [offset for offset in offsets if offset.by_content]  # an empty one is like any
+            offsets.append(file.whole())  # the file may not be started yet
+        known = [offset for offset in offsets if offset.by_content]  # an empty one matches any
         if any(has_content(found, offset, self.descriptors) for offset in known):
             return True
         self.remembered.unlike.add((found, file))
         return False
 
     def _take_shorter_copy(self) -> None:
-        """Find the copy of a file that was read on after it was copied."""
+        """Find the copy of a file that was read further after it was copied."""
         emptied = self.emptied
         if emptied is None or emptied in self.pairs.values():
             return
@@ -370,7 +370,7 @@ class Look:
         )
 
     def _take_restored(self) -> None:
-        """Recognize the present file if somebody put back a copy of it."""
+        """Recognize the current file if it was restored from a copy."""
         current = self.current
         if current is None or current.inode in self.pairs or self.emptied is not None:
             return
@@ -385,7 +385,7 @@ class Look:
             if each.inode in self.pairs or not self._is_new(each):
                 continue
             if copied and self._is_copy_of_current(each):
-                self.remembered.copies.add(each.inode)  # until the present file is emptied
+                self.remembered.copies.add(each.inode)  # until the current file is emptied
                 continue
             if each.is_packed and not can_unpack(each.path):
                 self._pass_over(each)
@@ -401,7 +401,7 @@ class Look:
         return found not in self.remembered.passed_over
 
     def _is_copy_of_current(self, found: Generation) -> bool:
-        """Return whether a file is a copy of the present one, which is emptied next."""
+        """Return whether a file is a copy of the current file, which is emptied next."""
         current = self.current
         file = None if current is None else self.pairs.get(current.inode)
         if file is None or current is None or found.is_packed:
@@ -422,8 +422,8 @@ class Look:
         self.remembered.passed_over.add(found)
         if self.has_current:
             log.error(
-                "a rotated file is passed over: it was compressed before it was read, in a "
-                "format that cannot be read here; logrotate's delaycompress prevents that",
+                "skipping a rotated file: it was compressed before it was read, in an "
+                "unsupported format; logrotate's delaycompress prevents that",
                 file=found.path,
             )
 
@@ -435,19 +435,19 @@ class Look:
         self.pairs[current.inode] = file
         if emptied is None:
             return
-        with suppress(ReplacedFileError):  # the next look knows more
+        with suppress(ReplacedFileError):  # the next look handles this
             file.skip_hole()
         if emptied not in self.pairs.values() and emptied.offset.head_bytes:
             log.warning(
-                "the file was truncated or rewritten: it is read from its beginning; no "
-                "copy of what it had was found beside it",
+                "the file was truncated or rewritten: reading it from its beginning; no copy "
+                "of its former content was found next to it",
                 file=self.path,
                 position=emptied.offset.position,
             )
 
 
 def has_content(found: Generation, offset: FileOffset, descriptors: Descriptors) -> bool:
-    """Return whether a file has what was read of one, and perhaps more."""
+    """Return whether a file has all data that was read up to ``offset``."""
     probe = LogFile(found.path, FileOffset(inode=found.inode), descriptors)
     try:
         return probe.matches(offset)

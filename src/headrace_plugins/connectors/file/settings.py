@@ -1,4 +1,4 @@
-"""The settings of the file connectors, and a source's configuration as a whole."""
+"""The settings of the file connectors, and the parsed configuration of a source."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 PATH_KEYS = ("path", "file", "filename")
-"""Ours, Kafka Connect's and RocketMQ Connect's names for the same."""
+"""The names of the path setting: Headrace's, Kafka Connect's and RocketMQ Connect's."""
 
 
 def configured_path(config: Config) -> str:
-    """Return the path, under whichever of its names it was given."""
+    """Return the path, whichever of its names is set."""
     return next(path for key in PATH_KEYS if (path := config.find_str(key)))
 
 
@@ -55,14 +55,14 @@ def _one_path(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     if len(named) == 1:
         return
     yield ConfigError(
-        problem=f"{' and '.join(named)} say the same." if named else "No path is set.",
-        fix="Set path, and none of its other names.",
+        problem=f"{' and '.join(named)} are the same setting." if named else "No path is set.",
+        fix=f"Set exactly one of {', '.join(PATH_KEYS)}.",
         field=named[-1] if named else "path",
     )
 
 
 class PathAliases(Settings, group="File"):
-    """The names that others have for the path."""
+    """The names of the path in Kafka Connect and RocketMQ Connect."""
 
     rules: ClassVar[tuple[Rule, ...]] = (_one_path,)
 
@@ -75,51 +75,51 @@ class PathAliases(Settings, group="File"):
 
 
 class TextSettings(Settings, group="Text formats"):
-    """How texts are written."""
+    """The settings of text formats."""
 
     header: bool = setting(
         "Whether the first line of a CSV file names the columns.", default=True
     )
     delimiter: str | None = setting(
-        "What stands between the values of CSV: one character, or tab, or space. A comma "
-        "if null, or a tab for files called .tsv.",
+        "The character between CSV values: one character, or tab, or space. If null, a "
+        "comma, or a tab for .tsv files.",
         default=None,
     )
-    quote: str = setting("What stands around values of CSV: one character.", default='"')
+    quote: str = setting("The quote character of CSV values.", default='"')
     escape: str | None = setting(
-        "What stands before a quote inside quotes, such as a backslash. A quote may be doubled "
-        "too, which is the only way if null, as RFC 4180 says.",
+        "The character that escapes a quote inside a quoted CSV value, such as a backslash. "
+        "Doubling the quote always works, and is the only way if null, as in RFC 4180.",
         default=None,
     )
     null_value: str = setting(
-        "The text in CSV that stands for null, such as NA, beside nothing at all.", default=""
+        "The CSV text for null, such as NA, in addition to an empty value.", default=""
     )
     encoding: str = setting("The encoding of text files.", default="UTF-8")
     timestamp_format: str | None = setting(
-        "How timestamps are written, in Spark's datetime patterns; ISO 8601 if null.",
+        "The format of timestamps, as a Spark datetime pattern; ISO 8601 if null.",
         default=None,
     )
     date_format: str | None = setting(
-        "How dates are written, in Spark's datetime patterns; ISO 8601 if null.", default=None
+        "The format of dates, as a Spark datetime pattern; ISO 8601 if null.", default=None
     )
-    time_zone: str = setting("The zone of timestamps that name none.", default="UTC")
+    time_zone: str = setting("The time zone of timestamps without one.", default="UTC")
 
 
 def _valid_way(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    """Check that what window.by needs is there."""
+    """Check that the keys that window.by and window.kind require are set."""
     needed = {"name": "window.name.format", "column": "window.column"}.get(
         str(props.get("window.by")), "window.by"
     )
     if needed != "window.by" and not props.get(needed):
         yield ConfigError(
-            problem=f"window.by is {props['window.by']}, and {needed} is not set.",
+            problem=f"window.by is {props['window.by']}, but {needed} is not set.",
             fix=f"Set {needed}.",
             field=needed,
         )
     if props.get("window.kind") == "value" and not props.get("window.column"):
         yield ConfigError(
-            problem="window.kind is value, and no column is named that has the values.",
-            fix="Name it.",
+            problem="window.kind is value, but window.column is not set.",
+            fix="Set window.column.",
             field="window.column",
         )
     if text := props.get("window.name.format"):
@@ -142,106 +142,106 @@ class FileSourceSettings(PathAliases, TextSettings, WindowSettings, group="Readi
         meaning=Meaning.PATH,
     )
     format: str | None = setting(
-        "What is read. By the name's extension if null.",
+        "The file format; derived from the file extension if null.",
         default=None,
         validator=NullOr(ValidString(*(format_.value for format_ in Format))),
         importance=Importance.HIGH,
         group="File",
     )
     mode: str | None = setting(
-        "set reads whole files, each once, as they appear, and warns of one that changes "
-        "after it was read; grow follows files that lines are added to. set if null, or "
-        "grow under Kafka Connect's and RocketMQ Connect's names.",
+        "set reads each file once, as a whole, when it appears, and logs a warning if the "
+        "file changes later; grow follows files that lines are appended to. If null, set, or "
+        "grow under Kafka Connect's and RocketMQ Connect's connector names.",
         default=None,
         validator=NullOr(ValidString("set", "grow")),
     )
     schema: str = setting(
-        "The columns in Spark's DDL, such as id BIGINT, name STRING; infer finds them out "
-        "from the files, remembers them, and adds what later files have more. VARIANT "
-        "alone takes each record of JSON files as one value, where they share no shape.",
+        "The columns as Spark DDL, such as id BIGINT, name STRING. infer infers the columns "
+        "from the files, stores them, and adds new columns of later files. VARIANT alone "
+        "reads each JSON record as one value, for records without a common structure.",
         default="infer",
         importance=Importance.HIGH,
     )
     infer_rows: int = setting(
-        "How many lines of a text file are looked at to infer the schema.",
+        "The number of lines of a text file that are sampled to infer the schema.",
         default=10_000,
         validator=Range(at_least=1),
     )
     infer_conflicts: str = setting(
-        "What a field of JSON files becomes whose values share no shape, such as a number "
-        "here and an object there: variant keeps each as it is, text turns all into texts. "
-        "A growing file gives texts.",
+        "The type of a JSON field whose values have incompatible types, such as a number "
+        "and an object: variant preserves each value, text converts all values to strings. "
+        "Mode grow always converts to strings.",
         default="variant",
         validator=ValidString("variant", "text"),
     )
     topic: str | None = setting(
-        "The topic to write to; needed under Kafka Connect's name.", default=None
+        "The topic to write to; required under Kafka Connect's names.", default=None
     )
     recursive: bool = setting("Whether subfolders are searched too.", default=False)
     multiline: bool = setting(
         "Mode set: whether each JSON file is one document, which one Spark task reads. "
-        "Values of CSV may hold line breaks where they are in quotes; those of a file that "
-        "Spark has to read, as a sign that is not ASCII says, only with this.",
+        "Quoted CSV values may contain line breaks without this setting, except if Spark "
+        "reads the file because delimiter, quote or escape is not ASCII.",
         default=False,
     )
     timestamp_nanos: str = setting(
-        "What happens to times with more digits than microseconds, which Spark does not hold: "
-        "reject makes bad records of them, and truncate cuts the digits off.",
+        "How to read times with more than microsecond precision, which Spark does not "
+        "support: reject makes them bad records, truncate removes the extra digits.",
         default="reject",
         validator=ValidString("reject", "truncate"),
     )
     max_files: int = setting(
-        "Mode set: the most files of a batch.", default=1000, validator=Range(at_least=1)
+        "Mode set: the maximum files per batch.", default=1000, validator=Range(at_least=1)
     )
     settle_ms: int = setting(
-        "Mode set: for how long a file must not have changed before it is read, so that a "
-        "copy that is under way comes to its end. A run that ends waits for it.",
+        "Mode set: how long a file must be unchanged before it is read, so that a file that "
+        "is still being copied is not read. A run that ends waits this long.",
         default=2000,
         type=ConfigType.LONG,
         validator=Range(at_least=0),
     )
     rotate_wait_ms: int = setting(
-        "Mode grow: for how long a file that was rotated must not have changed until the "
-        "next one is read. Longer than programs need to go on to their new file.",
+        "Mode grow: how long a rotated file must be unchanged before the next file is read. "
+        "Must be longer than programs take to switch to their new file.",
         default=10_000,
         type=ConfigType.LONG,
         validator=Range(at_least=0),
     )
     batch_size: int | None = setting(
-        "Mode grow: the most lines of one poll; no limit if null.",
+        "Mode grow: the maximum lines per poll; unlimited if null.",
         default=None,
         validator=NullOr(Range(at_least=1)),
     )
     window_by: str | None = setting(
-        "Mode set: what has the times of window.from and window.to. modified reads files that "
-        "were changed then; name those in whose paths such a time is, see window.name.format; "
-        "column reads all files and gives the rows whose window.column is in the window. If "
-        "null, column where window.column is set, else name where window.name.format is, else "
+        "Mode set: what is compared with window.from and window.to. modified compares the "
+        "modification times of files; name compares times in paths, see window.name.format; "
+        "column reads all files and keeps the rows whose window.column is in the window. If "
+        "null, column if window.column is set, else name if window.name.format is set, else "
         "modified.",
         default=None,
         validator=NullOr(ValidString("modified", "name", "column")),
         group="Window",
     )
     window_name_format: str | None = setting(
-        "The times in paths, of the fields %Y, %m, %d, %H, %M and %S, such as "
-        "dt=%Y-%m-%d/hour=%H; the last one in a path counts, in time.zone. A file without one "
-        "is not read.",
+        "The format of times in paths, with the fields %Y, %m, %d, %H, %M and %S, such as "
+        "dt=%Y-%m-%d/hour=%H; the last match in a path counts, in time.zone. A file without "
+        "a match is not read.",
         default=None,
         group="Window",
     )
 
     @property
     def way(self) -> str:
-        """What has the times of the window."""
+        """What is compared with the window: ``modified``, ``name`` or ``column``."""
         by_column = self.window_column is not None
         by_name = "name" if self.window_name_format else "modified"
         by = self.window_by or ("column" if by_column else by_name)
         return "column" if self.window_kind == "value" else by
 
     def declared_schema(self) -> Schema | None:
-        """Return the declared schema; None to infer it, a Variant where each record is one.
+        """Return the declared schema; None to infer it, a Variant if each record is one.
 
-        Raises ConfigError for one that is not valid.
+        Raises ConfigError if the DDL is invalid.
         """
         ddl = self.schema.strip()
         if ddl.lower() == "infer":
@@ -252,9 +252,9 @@ class FileSourceSettings(PathAliases, TextSettings, WindowSettings, group="Readi
     def chosen(
         self, files: Iterable[FoundFile], unnamed: Callable[[str], None]
     ) -> list[FoundFile]:
-        """Return the files that are in the window, as their times or their names say.
+        """Return the files that are in the window, by modification time or by path.
 
-        ``unnamed`` is called with each path that has no time.
+        ``unnamed`` is called with each path that contains no time.
         """
         window, way = self.window, self.way
         if window is None or way == "column":
@@ -287,51 +287,51 @@ class FileSinkSettings(PathAliases, TextSettings, FilledWindowSettings, group="W
     """What a file sink writes."""
 
     path: str | None = setting(
-        "The folder that files are put into, as a path or a file:/// URL; ${topic} in it "
-        "stands for the topic's name. Mode append: the file.",
+        "The target folder, as a path or a file:/// URL; ${topic} is replaced with the "
+        "topic's name. Mode append: the target file.",
         default=None,
         importance=Importance.HIGH,
         group="File",
         meaning=Meaning.PATH,
     )
     format: str | None = setting(
-        "What is written. By the name's extension if null.",
+        "The file format. If null, text in mode append, else derived from the path's "
+        "extension, else parquet.",
         default=None,
         validator=NullOr(ValidString(*(format_.value for format_ in Format))),
         importance=Importance.HIGH,
         group="File",
     )
     mode: str | None = setting(
-        "folder adds files to a folder with each batch; append adds lines to one file. "
-        "folder if null, or append under Kafka Connect's and RocketMQ Connect's names.",
+        "folder adds files to a folder with each batch; append appends lines to one file. If "
+        "null, folder, or append under Kafka Connect's and RocketMQ Connect's connector names.",
         default=None,
         validator=NullOr(ValidString("folder", "append")),
     )
     partition_by: tuple[str, ...] = setting(
-        "Mode folder: the fields by whose values files are put into subfolders field=value. "
-        "Null and an empty text share one, as for all who read such folders.",
+        "Mode folder: the fields whose values partition the files into subfolders "
+        "field=value. Null and an empty string share a subfolder, as in all such folders.",
         default=(),
         importance=Importance.HIGH,
     )
     compression: str | None = setting(
-        "Mode folder: how files are compressed; snappy for parquet and avro and none for "
-        "texts if null.",
+        "Mode folder: the compression codec. If null, snappy for parquet and avro, and none "
+        "for text formats.",
         default=None,
         validator=NullOr(
             ValidString("none", "gzip", "snappy", "zstd", "lz4", "bzip2", "deflate")
         ),
     )
     replace_window: bool = setting(
-        "For offline jobs, mode folder: whether the first files of a run take the place of "
-        "those that earlier runs of its window have written, so that a window may be run "
-        "again.",
+        "For offline jobs, mode folder: whether the first batch of a run replaces the files "
+        "that earlier runs of the same window wrote, so that a window can be run again.",
         default=False,
         importance=Importance.HIGH,
     )
     replace_partitions: bool = setting(
-        "For offline jobs, with partition.by: as replace.window, and in each subfolder that a "
-        "run writes to its files take the place of all that are there, whoever has written "
-        "them. A subfolder with files of another window of the job is an error.",
+        "For offline jobs, with partition.by: like replace.window, and a run also replaces "
+        "all other files in each subfolder that it writes to, whichever program wrote them. "
+        "A subfolder with files of another window of the job is an error.",
         default=False,
         importance=Importance.HIGH,
     )
@@ -350,7 +350,7 @@ OTHER_SINKS = (
     "org.apache.rocketmq.connect.file.FileSinkConnector",
 )
 SHARE_KEY = "task.share"
-"""In a task's configuration: which of the files are its own."""
+"""The key in a task's configuration for its ``Share`` of the files."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _READ_BYTES = 8 * 1024 * 1024
@@ -359,29 +359,29 @@ _LOOKED_AT_FILES = 100
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """What a source and its tasks do, as their keys and the files that are there say."""
+    """The configuration of a source, derived from its keys and the existing files."""
 
     keys: FileSourceSettings
     path: str
-    """As configured; it names the source in positions and schemas."""
+    """As configured; identifies the source in positions and stored schemas."""
     listing: Listing
     grows: bool
-    """Whether files are followed, instead of read as wholes."""
+    """Whether the mode is grow, else set."""
     format: Format
     dialect: Dialect
     schema: Schema | None
-    """The declared schema; None to infer it; a Variant where each record is one."""
+    """The declared schema; None to infer it; a Variant if each record is one."""
     read_bytes: int
-    """About how much a poll reads."""
+    """The approximate size of a poll."""
     share: Share
     windowed: bool
-    """Whether only a part is read, of the files or of their rows."""
+    """Whether a window limits the files or rows that are read."""
 
     @classmethod
     def from_config(cls, config: Config) -> SourceSettings:
-        """Read the configuration of a connector or of one of its tasks.
+        """Parse the configuration of a connector or of one of its tasks.
 
-        Raises ConfigError if the format is not clear, or a schema or a character is not valid.
+        Raises ConfigError if the format is unknown, or a schema or a character is invalid.
         """
         keys = FileSourceSettings.from_config(config)
         path = configured_path(config)
@@ -390,8 +390,8 @@ class SourceSettings:
         schema = keys.declared_schema()
         if schema is not None and schema.name == VARIANT and format_ is not Format.JSON:
             raise ConfigError(
-                problem=f"A record of {format_.value} cannot be one VARIANT.",
-                fix="Set format to json, or name columns, as in payload VARIANT.",
+                problem=f"A {format_.value} record cannot be one VARIANT.",
+                fix="Set format to json, or declare columns, such as payload VARIANT.",
                 field="schema",
             )
         return cls(
@@ -408,9 +408,9 @@ class SourceSettings:
         )
 
     def column_window(self, schema: Schema) -> ColumnWindow | None:
-        """Return which rows of a schema are read; None where all are.
+        """Return the window for the rows of a schema; None to read all rows.
 
-        Raises ConfigError: they lack the column of the window.
+        Raises ConfigError if the schema lacks the window's column.
         """
         if self.keys.way != "column":
             return None
@@ -418,12 +418,12 @@ class SourceSettings:
 
 
 def follows(config: Config) -> bool:
-    """Return whether files are followed as they grow, instead of read as wholes."""
+    """Return whether the mode is grow."""
     return (config.find_str("mode") or ("grow" if _is_alias(config) else "set")) == "grow"
 
 
 def location_of(config: Config) -> Location:
-    """Return the place of the path. Raises ConfigError for an unknown file system."""
+    """Return the location of the path. Raises ConfigError for an unknown file system."""
     return Location.of(configured_path(config))
 
 
@@ -445,7 +445,7 @@ def _format(config: Config, listing: Listing) -> Format:
         return Format.TEXT
     if by_name is None:
         raise ConfigError(
-            problem=f"The names at {listing.path} do not show the format.",
+            problem=f"The file names at {listing.path} have no extension of a known format.",
             fix=f"Set format to one of: {', '.join(f.value for f in Format)}.",
             field="format",
         )

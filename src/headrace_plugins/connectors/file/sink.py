@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class FileSink(SinkConnector):
     """Writes records as files of a folder, or as lines of one file.
 
-    With `replace.window` the first files of an offline job's run take the place of those that
-    earlier runs of its window have written; with `replace.partitions` also of all others that
-    are in the subfolders it writes to.
+    With `replace.window`, the first batch of an offline job's run replaces the files that
+    earlier runs of the same window wrote; with `replace.partitions`, a run also replaces all
+    other files in the subfolders that it writes to.
     """
 
     version = "1.0"
@@ -65,28 +65,28 @@ class FileSink(SinkConnector):
         known = CODECS.get(settings.format, TEXT_CODECS)
         if settings.compression is not None and settings.compression not in known:
             yield ConfigError(
-                problem=f"Files of {settings.format.value} are not compressed by "
+                problem=f"Format {settings.format.value} does not support compression "
                 f"{settings.compression}.",
                 fix=f"Choose one of: {', '.join(known)}.",
                 field="compression",
             )
         if settings.partition_by and settings.format is Format.TEXT:
             yield ConfigError(
-                problem="A line of text has no fields.",
+                problem="Format text has no fields to partition by.",
                 fix="Set format to json, csv, parquet or avro.",
                 field="partition.by",
             )
         key = settings.replacing_key
         if key is not None and settings.appends:
             yield ConfigError(
-                problem="Lines that were added to a file are not replaced.",
-                fix=f"Set mode to folder, or leave {key} out.",
+                problem=f"Mode append does not support {key}.",
+                fix=f"Set mode to folder, or remove {key}.",
                 field=key,
             )
         elif settings.keys.replace_partitions and not settings.partition_by:
             yield ConfigError(
-                problem="The folder has no partitions.",
-                fix="Set partition.by, or replace.window in place of replace.partitions.",
+                problem="replace.partitions requires partition.by.",
+                fix="Set partition.by, or use replace.window instead of replace.partitions.",
                 field=key,
             )
 
@@ -99,9 +99,9 @@ class FileSink(SinkConnector):
             return {**config.originals}
         if settings.keys.replace_partitions and boundaries.upper is None:
             raise ConfigError(
-                problem="A run without an end may not take the place of what is in the "
-                "partitions that it writes to, of which it continues some.",
-                fix="Set mode to offline, or replace.window in place of replace.partitions.",
+                problem="A run without an end cannot replace partitions, because it continues "
+                "some of the existing ones.",
+                fix="Set mode to offline, or use replace.window instead of replace.partitions.",
                 field=key,
             )
         return filled_window(config, boundaries, key)
@@ -114,7 +114,7 @@ class FileSink(SinkConnector):
     @override
     @classmethod
     def takes_overlaps(cls, config: Config) -> bool:
-        return False  # each window has files of its own
+        return False  # each window has its own files
 
     @override
     @classmethod
@@ -129,7 +129,7 @@ class FileSink(SinkConnector):
     ) -> Sequence[TableRows] | None:
         settings = SinkSettings.from_config(config)
         if settings.appends or settings.format is not Format.PARQUET or settings.partition_by:
-            return None  # texts do not say which types their values had
+            return None  # text formats do not store the types of values
         folder = settings.target(topic)
         if not folder.exists() or not any(e.name.endswith(".parquet") for e in folder.list()):
             return ()
@@ -149,13 +149,13 @@ class FileSink(SinkConnector):
 def _wrong_to_append(settings: SinkSettings) -> Iterable[ConfigError]:
     if settings.format not in {Format.TEXT, Format.JSON}:
         yield ConfigError(
-            problem=f"Lines of {settings.format.value} cannot be added to a file.",
+            problem=f"Mode append does not support format {settings.format.value}.",
             fix="Set format to text or json, or mode to folder.",
             field="format",
         )
     if settings.partition_by or settings.compression:
         yield ConfigError(
-            problem="A file that lines are added to is one file, and not compressed.",
-            fix="Leave partition.by and compression out, or set mode to folder.",
+            problem="Mode append writes one uncompressed file.",
+            fix="Remove partition.by and compression, or set mode to folder.",
             field="partition.by" if settings.partition_by else "compression",
         )

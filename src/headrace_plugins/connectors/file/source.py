@@ -59,21 +59,22 @@ if TYPE_CHECKING:
 
 
 _NO_FILES = {"idna", "punycode", "undefined"}
-"""Encodings of Python that files do not have."""
+"""Python codecs that are not encodings of files."""
 _LISTED = 1000
 POSITION_KEY = "task.position"
-"""In a task's configuration: where other tasks stood in growing files that are its own now."""
+"""The key in a task's configuration for offsets of growing files taken over from others."""
 
 
 class FileSource(SourceConnector):
-    """Reads files: a set of whole files as they appear, or files that lines are added to.
+    """Reads files: whole files as they appear, or files that lines are appended to.
 
-    In mode ``set`` the position is ``{"path": path} -> {"files": n}``: how many files of the
-    task's ledger are read. With several tasks each reads a share of the files, its partition
-    also holds ``share``, and the number of tasks cannot change later.
+    In mode ``set`` the position is ``{"path": path} -> {"files": n}``: the number of files of
+    the task's ledger that are read. With several tasks, each reads a share of the files, its
+    partition also contains ``share``, and the number of tasks cannot change later.
 
-    In mode ``grow`` it is Kafka Connect's ``{"filename": path} -> {"position": bytes}``, with
-    what identifies a file among others of the same name beside it.
+    In mode ``grow`` the position is Kafka Connect's
+    ``{"filename": path} -> {"position": bytes}``, with further fields that distinguish the
+    file from others of the same name.
     """
 
     version = "1.0"
@@ -123,7 +124,7 @@ class FileSource(SourceConnector):
         for path in found[:1]:
             place = Location.of(path)
             if place.is_local and not os.access(place.local, os.R_OK):
-                fix = "Give the worker's user the right to read the files."
+                fix = "Grant the worker's user read permission on the files."
                 yield Finding(f"right to read {path}", Verdict.FAILED, "none", fix)
 
     @override
@@ -138,10 +139,10 @@ class FileSource(SourceConnector):
 
     @override
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Divide the files by a hash of their paths, growing ones by those of their logs.
+        """Divide the files by a hash of their paths, in mode grow of their logs' paths.
 
-        Raises ConfigError if whole files are divided over more tasks already, each with its
-        ledger.
+        Raises ConfigError if, in mode set, the files are already divided over more tasks,
+        each with its own ledger.
         """
         settings = SourceSettings.from_config(self.config)
         tasks = 1 if settings.listing.is_single else max_tasks
@@ -210,14 +211,14 @@ class FileSource(SourceConnector):
             number = offset.get(key)
             if type(number) is not int or number < 0:
                 raise ConfigError(
-                    problem=f"{key} must be a whole number from 0, not {number!r}.",
-                    fix=f"Set {key} to how much of it is to be left out; 0 is the beginning.",
+                    problem=f"{key} must be an integer of at least 0, got {number!r}.",
+                    fix=f"Set {key} to the number of files or bytes to skip; 0 skips nothing.",
                     field="offsets",
                 )
 
 
 def _divided(path: str, stood: Position, max_tasks: int) -> int:
-    """Return over how many tasks whole files are divided: as before, if there was one."""
+    """Return the number of tasks in mode set: that of the stored position, if any."""
     before = {
         Share.from_text(str(partition.get("share", "0/1"))).of
         for partition, _ in stood.items()
@@ -228,15 +229,15 @@ def _divided(path: str, stood: Position, max_tasks: int) -> int:
     of = max(before)
     if of > max_tasks:
         raise ConfigError(
-            problem=f"The files are divided over {of} tasks, which remember what they read.",
-            fix=f"Set tasks.max to {of} or more, or reset the offsets to read all again.",
+            problem=f"The files are already divided over {of} tasks, each with its own ledger.",
+            fix=f"Set tasks.max to {of} or more, or reset the offsets to read all files again.",
             field="tasks.max",
         )
     return of
 
 
 def _at(error: ConfigError, config: Config) -> ConfigError:
-    """Name the key that the user wrote for the path."""
+    """Return the error with the path key that the user set as its field."""
     if error.field != "path":
         return error
     configured_key = next(key for key in PATH_KEYS if config.find_str(key))
@@ -260,8 +261,8 @@ def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
         )
     elif place.is_local and not os.access((place if place.exists() else needed).local, os.R_OK):
         yield ConfigError(
-            problem=f"{place} may not be read.",
-            fix="Give the worker's user the right to read it.",
+            problem=f"No permission to read {place}.",
+            fix="Grant the worker's user read permission.",
             field="path",
         )
     if settings.grows:
@@ -270,7 +271,7 @@ def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
 
 def _grows() -> ConfigError:
     return ConfigError(
-        problem="A file that grows is followed by where its lines are, and has no window.",
+        problem="Mode grow does not support a window.",
         fix="Set mode to set.",
         field="mode",
     )
@@ -292,14 +293,14 @@ def _wrong_window(settings: SourceSettings) -> Iterable[ConfigError]:
 
 def _wrong_encoding(name: str) -> Iterable[ConfigError]:
     try:
-        # Not all that have a name here are encodings of texts.
+        # Some of Python's codecs do not encode text.
         known = codecs.lookup(name).name not in _NO_FILES and "a,b\n".encode(name)
     except (LookupError, ValueError):
         known = False
     if not known:
         yield ConfigError(
-            problem=f"No encoding is called {name!r}.",
-            fix="Use one such as UTF-8, ISO-8859-1 or GB18030.",
+            problem=f"Unknown encoding {name!r}.",
+            fix="Use an encoding such as UTF-8, ISO-8859-1 or GB18030.",
             field="encoding",
         )
 
@@ -309,8 +310,8 @@ def _wrong_zone(name: str) -> Iterable[ConfigError]:
         pc.assume_timezone(pa.nulls(1, pa.timestamp("us")), name)
     except (pa.ArrowInvalid, pa.ArrowKeyError):
         yield ConfigError(
-            problem=f"No time zone is called {name!r}.",
-            fix="Use one such as UTC or Europe/Berlin.",
+            problem=f"Unknown time zone {name!r}.",
+            fix="Use a time zone such as UTC or Europe/Berlin.",
             field="time.zone",
         )
 
@@ -323,9 +324,9 @@ def _wrong_patterns(dialect: Dialect) -> Iterable[ConfigError]:
     for key, pattern in patterns.items():
         if pattern is not None and TimePattern.of(pattern) is None:
             yield ConfigError(
-                problem=f"Times in the pattern {pattern!r} cannot be read.",
-                fix="Use yyyy, MM, dd, HH (or hh and a), mm, ss, SSS and XXX, each at one "
-                "place, and texts in apostrophes; or declare the column as STRING.",
+                problem=f"The datetime pattern {pattern!r} is not supported.",
+                fix="Use yyyy, MM, dd, HH (or hh and a), mm, ss, SSS and XXX, each once, and "
+                "literal text in single quotes; or declare the column as STRING.",
                 field=key,
             )
 
@@ -333,33 +334,33 @@ def _wrong_patterns(dialect: Dialect) -> Iterable[ConfigError]:
 def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
     if is_compressed(settings.path):
         yield ConfigError(
-            problem="A compressed file cannot grow line by line.",
+            problem="Mode grow does not support compressed files.",
             fix="Follow the file before it is compressed, or set mode to set.",
             field="path",
         )
     if settings.format in {Format.PARQUET, Format.AVRO}:
         yield ConfigError(
-            problem=f"A {settings.format.value} file has no lines that could be added.",
+            problem=f"Mode grow does not support format {settings.format.value}.",
             fix="Set mode to set.",
             field="format",
         )
     known = not list(_wrong_encoding(settings.dialect.encoding))
     if known and not settings.dialect.is_cuttable:
         yield ConfigError(
-            problem=f"The end of a line cannot be found in {settings.dialect.encoding}.",
+            problem=f"Mode grow does not support encoding {settings.dialect.encoding}.",
             fix="Write the file in UTF-8, or set mode to set.",
             field="encoding",
         )
     if settings.schema is not None and has_variant(settings.schema):
         yield ConfigError(
-            problem="The lines of a growing file go through Arrow, which has no VARIANT.",
+            problem="Mode grow does not support VARIANT.",
             fix="Declare the column as STRING, or set mode to set.",
             field="schema",
         )
     if settings.dialect.multiline:
         yield ConfigError(
-            problem="A growing file has no end, and so is no document.",
-            fix="Set multiline to false, or mode to set. Values of CSV in quotes may hold line "
-            "breaks without it.",
+            problem="Mode grow does not support multiline.",
+            fix="Set multiline to false, or mode to set. Quoted CSV values may contain line "
+            "breaks without multiline.",
             field="multiline",
         )

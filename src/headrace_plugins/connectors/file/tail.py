@@ -1,4 +1,4 @@
-"""Follows a log that lines are added to, over rotation and truncation."""
+"""Follows a log that lines are appended to, across rotation and truncation."""
 
 from __future__ import annotations
 
@@ -30,42 +30,41 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 1.0
 _TIMES_AS_LONG = 20
-"""A look that takes long comes after as many times as long."""
+"""The next look is delayed by this many times the duration of the last one."""
 _TRIES = 4
 _SEVERAL_WRITERS = 2
-"""A new file is read beside its predecessor, which does not become quiet, after so many
-times the wait."""
+"""After this many times the wait, a new file is read while its predecessor still changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole records of a file."""
+    """Complete records of a file."""
 
     lines: bytes
-    """The last one is a line feed."""
+    """The last byte is a line feed."""
     begins: bool
-    """Whether they are the first of the file."""
+    """Whether the records are the first of the file."""
     header: bytes
     """The first line of the file."""
     offsets: Mapping[str, Mapping[str, Any]]
-    """Where the log stands after them; see ``Tail.offsets``."""
+    """The log's offsets after the records; see ``Tail.offsets``."""
 
 
 class Tail:
-    """Reads what was added to a log since an offset, one block of lines at a time.
+    """Reads what was appended to a log since an offset, one block of lines at a time.
 
-    A file that a rotation put aside is read to its end before the next one begins: until it
-    has not changed for the wait, as its writer goes on to the new file a while after the
-    rotation. Files that were rotated while nobody read come in their order, compressed ones
-    too. A last line without its line feed is held back until that comes, or until its file is
-    finished. A log that is not there is waited for.
+    A rotated file is read to its end before the next file: until the file is unchanged for
+    ``rotate_wait``, as its writer switches to the new file some time after the rotation. Files
+    that were rotated while nothing read them are read in order, compressed files too. A last
+    line without a line feed is held back until the line feed comes, or until its file is
+    finished. If the log does not exist, the tail waits for it.
 
     Args:
         path: The log.
-        stored: What ``offsets`` gave: ``position``, in bytes, of the file that was read last,
-            what tells that file from others, and what is remembered of the files before it.
-        rotate_wait: How many seconds a rotated file must have been quiet to be finished.
-        begins_with: Whether a rotated file is read too that is there at the first start.
+        stored: A result of ``offsets``: ``position``, in bytes, in the file that was read last,
+            fields that identify this file, and the offsets of the files before it.
+        rotate_wait: How many seconds a rotated file must be unchanged to be finished.
+        begins_with: Whether to read a rotated file that exists at the first start.
         has_current: Whether there is a file at the path; see ``Generations``.
         ends: Where records end.
     """
@@ -93,7 +92,7 @@ class Tail:
             has_current=has_current,
         )
         self._stored = dict(stored or {})
-        # What is known of the log itself is newer than what has a rotated file's name.
+        # The offset of the log itself is newer than those under names of rotated files.
         for each in sorted(self._stored, key=lambda each: each == path):
             self.generations.load(self._stored[each], each)
         reads = [int(offset.get("reads", 0)) for offset in self._stored.values()]
@@ -107,9 +106,9 @@ class Tail:
 
     @property
     def offsets(self) -> dict[str, Mapping[str, Any]]:
-        """Return where the log stands after the last block, by its path.
+        """Return the log's offset after the last block, by path.
 
-        If it has no present file, each of its files has an offset of its own.
+        If the log has no current file, each of its files has its own offset.
         """
         found = self.generations.to_json()
         if not found and self.generations.files:
@@ -118,19 +117,19 @@ class Tail:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether no file of the log is there, or remembered."""
+        """Return whether no file of the log exists or is remembered."""
         return not self.generations.files
 
     def begin_current(self) -> None:
-        """Follow the log's own file too, which came after files with names of a rotation."""
+        """Follow the log's own file too, which appeared after files with rotated names."""
         if not self.generations.has_current:
             self.generations.begin_current()
             self._look_at = None
 
     def read(self, size_bytes: int, max_lines: int | None = None) -> Block | None:
-        """Return the next lines, or None when there are none. Costs microseconds then.
+        """Return the next lines, or None if there are none, which takes microseconds.
 
-        There are at most ``size_bytes``, but for a single line that is longer.
+        The block has at most ``size_bytes``, except for a single longer line.
         """
         if self._look_at is None or self._clock() >= self._look_at:
             self._look(fresh=False)
@@ -140,7 +139,7 @@ class Tail:
             try:
                 block = self._next(size_bytes, max_lines)
             except TooManyOpenFilesError as error:
-                log.warning("no more files can be opened now", file=self.path, why=str(error))
+                log.warning("cannot open more files", file=self.path, why=str(error))
                 return None
             except ReplacedFileError:
                 self._look(fresh=True)
@@ -166,7 +165,7 @@ class Tail:
         took = time.monotonic() - begun
         self._look_at = self._clock() + max(_LOOK_SECONDS, took * _TIMES_AS_LONG)
         for number, file in enumerate(self.generations.unfinished):
-            # One that waits for its turn may be rotated and compressed before that comes.
+            # A file that waits to be read may be rotated and compressed before that.
             waits = number or not file.is_current
             if waits and not file.is_open and not file.is_packed:
                 with suppress(
@@ -175,7 +174,7 @@ class Tail:
                     file.open()
 
     def _is_rotated(self) -> bool:
-        """Return whether the log has another present file than at the last look."""
+        """Return whether the log has another current file than at the last look."""
         generations = self.generations
         if not generations.has_current:
             return False
@@ -205,7 +204,7 @@ class Tail:
     def _next_of_any(
         self, files: list[LogFile], size_bytes: int, max_lines: int | None
     ) -> Block | None:
-        """Return the next lines of files without an order, of each in turn."""
+        """Return the next lines of unordered files, round-robin."""
         for number in range(len(files)):
             file = files[(self._turn + number) % len(files)]
             block, _ = self._of(file, [], size_bytes, max_lines)
@@ -217,7 +216,7 @@ class Tail:
     def _beside(
         self, later: list[LogFile], size_bytes: int, max_lines: int | None
     ) -> Block | None:
-        """Return lines of later files if an earlier one is still written to for long."""
+        """Return lines of later files if an earlier file keeps changing for too long."""
         if not any(file.status().st_size > file.offset.position for file in later):
             self._beside_at = None
             return None
@@ -232,7 +231,7 @@ class Tail:
     def _of(
         self, file: LogFile, later: list[LogFile], size_bytes: int, max_lines: int | None
     ) -> tuple[Block | None, bool]:
-        """Return the next lines of a file, or else whether it is finished."""
+        """Return the next lines of a file, and whether the file is finished."""
         before = file.seen_bytes
         try:
             lines = file.lines(size_bytes, max_lines, self._ends)
@@ -247,7 +246,7 @@ class Tail:
             rest = file.rest()
         except UnreadableFileError as error:
             if not self._is_quiet(file):
-                return None, False  # it is being compressed still
+                return None, False  # the file is still being compressed
             self._pass_over(file, error)
             return None, True
         block = self._block([(file, rest)], last=file) if rest else None
@@ -256,7 +255,7 @@ class Tail:
 
     def _pass_over(self, file: LogFile, error: Exception) -> None:
         log.error(
-            "the rest of a rotated file is passed over: it is compressed, and broken",
+            "skipping the rest of a rotated file: the compressed file is broken",
             file=file.path,
             position=file.offset.position,
             why=str(error),
@@ -266,7 +265,7 @@ class Tail:
     def _joined(
         self, file: LogFile, later: list[LogFile], size_bytes: int, max_lines: int | None
     ) -> tuple[Block | None, bool]:
-        """Return the line that was cut in two as its file was copied and emptied."""
+        """Return the line that was split in two when its file was copied and emptied."""
         rest = file.rest()
         if not rest:
             self.generations.finish(file)
@@ -284,7 +283,7 @@ class Tail:
         return None, False
 
     def _block(self, parts: list[tuple[LogFile, bytes]], last: LogFile | None = None) -> Block:
-        """Go on behind what was read; all files but the last of several are finished then."""
+        """Move past the data that was read; all files but the last one are finished."""
         first = parts[0][0]
         begins = first.offset.position == 0
         lines = b"".join(data for _, data in parts)
@@ -300,7 +299,7 @@ class Tail:
         return Block(lines, begins, header, self.offsets)
 
     def _is_final(self, file: LogFile, later: list[LogFile]) -> bool:
-        """Return whether nothing more comes to a file that is read to its last line."""
+        """Return whether a file that is read to its last line will not grow."""
         if file.complete:
             return True
         if file.is_current or (file.present and not later):
@@ -311,5 +310,5 @@ class Tail:
         if self._clock() - file.changed_at >= self._wait:
             return True
         status = file.status()
-        # A rotation changes the time of the status, if nothing else.
+        # A rotation changes at least the status change time.
         return time.time() - max(status.st_mtime, status.st_ctime) >= self._wait

@@ -1,4 +1,4 @@
-"""Blocks of text parsed into rows, and the records of them that are not rows."""
+"""Parses blocks of text into rows, and collects the records that are not valid rows."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
-"""What parsers raise for a block that has a record which is not a row."""
+"""The errors that parsers raise for a block with an invalid record."""
 _FEW = 64
-"""How many records are parsed one by one where a parser can do that."""
+"""Up to this many records are parsed one by one, if a parser can do that."""
 _MANY = 4096
 _FAN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A part of a block that is not a row.
+    """A part of a block that is not a valid row.
 
     Args:
         line: The number of its first line in the block, from 0.
@@ -42,7 +42,7 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The rows of a block, and the records that are none."""
+    """The rows of a block, and its rejected records."""
 
     rows: pa.RecordBatch
     rejected: list[BadRecord] = field(default_factory=list)
@@ -57,11 +57,11 @@ def salvaged(
     suspects: Callable[[list[bytes]], Iterable[int]] | None = None,
     one_by_one: Callable[[list[bytes]], Parsed] | None = None,
 ) -> Parsed:
-    """Parse a block; if that fails, divide it until the invalid records stand alone.
+    """Parse a block; if this fails, divide the block until invalid records are isolated.
 
-    ``suspects`` returns the indices of records that are probably invalid. Those that are leave
-    a part before it is divided, so that the rest of it is parsed at once. ``one_by_one`` parses
-    a few records, and raises nothing.
+    ``suspects`` returns the indices of records that are probably invalid. A part is parsed
+    without those that are, before it is divided. ``one_by_one`` parses the records once only
+    few are left, and raises nothing.
     """
     fault: Exception | None = None
     try:
@@ -123,9 +123,9 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBatch:
-    """Return a table as one batch of a schema; times that name no zone are of the dialect's.
+    """Return a table as one batch of a schema; times without a zone get the dialect's zone.
 
-    Those of columns without zones stay as they are. Raises ArrowInvalid if they name one.
+    Times in columns of local times do not. Raises ArrowInvalid if such a time has a zone.
     """
     for number, column in enumerate(table.schema):
         if not pa.types.is_timestamp(column.type):
@@ -133,7 +133,7 @@ def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBa
         values = table.column(number)
         if from_arrow(target.field(column.name)).is_local:
             if column.type.tz is not None:
-                message = f"A time of {column.name} names a zone"
+                message = f"A local time of {column.name} has a time zone"
                 raise pa.ArrowInvalid(message)
             continue
         if pa.types.is_date(target.field(column.name).type):
@@ -145,14 +145,14 @@ def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBa
         table = table.set_column(number, column.name, values)
     for column in table.itercolumns():
         if _has_decimals(column.type):
-            # Arrow's parsers look at the digits behind the point, and not at those before it.
+            # Arrow's parsers check the digits after the point, but not those before it.
             column.validate(full=True)
     batches = table.combine_chunks().to_batches()
     return conform(batches[0], target) if batches else no_rows(target)
 
 
 def cut_to_micros(texts: Any) -> Any:
-    """Return texts of times without the digits of seconds that microseconds do not have."""
+    """Return texts of times truncated to microseconds."""
     return pc.replace_substring_regex(texts, r"([.][0-9]{6})[0-9]+", r"\1")
 
 
@@ -164,9 +164,10 @@ def _has_decimals(arrow: pa.DataType) -> bool:
 def decoded(
     block: bytes, dialect: Dialect, ends: RecordEnds, *, empty: bool = True
 ) -> tuple[bytes, list[BadRecord]]:
-    """Return records in UTF-8; ``empty`` lines may stand for those that cannot be decoded.
+    """Return records in UTF-8, and those that cannot be decoded.
 
-    A text in an encoding that cannot be cut is decoded before.
+    With ``empty``, empty lines replace the latter. If the dialect is not ``is_cuttable``, the
+    caller has decoded the block already.
     """
     if dialect.is_utf8 or not dialect.is_cuttable:
         return block, []
@@ -187,10 +188,10 @@ def decoded(
 
 
 class TextLines:
-    """Reads each line as a text, without its end."""
+    """Reads each line as a string, without its line end."""
 
     def read(self, block: bytes) -> Parsed:
-        """Return the texts of whole lines."""
+        """Return the strings of complete lines."""
         return (
             salvaged(block, _texts, TEXT, LineEnds().records)
             if block

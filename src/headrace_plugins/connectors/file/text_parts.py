@@ -1,4 +1,4 @@
-"""Text files in parts that executors read at the same time, each of whole records."""
+"""Divides text files into parts of complete records that executors read in parallel."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.file.listing import Group
 
 _CHUNK_BYTES = 8 * 1024 * 1024
-"""About how much is parsed at once."""
+"""The approximate size of the data that is parsed at once."""
 _PART_BYTES = 4 * _CHUNK_BYTES
 _PART_FILES = 256
 _QUOTES = 64 * 1024
-"""How far a chunk is moved so that it begins beside no quote and no escape."""
+"""How far a chunk's bounds may move so that they are not next to a quote or escape."""
 _LONGEST_RECORD_BYTES = 64 * 1024 * 1024
 _KEPT_BYTES = 1024 * 1024
-"""How much of a bad record is kept."""
+"""The maximum size of a bad record that is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some bytes of a file, wherever its records end."""
+    """A byte range of a file, independent of record ends."""
 
     path: str
     start: int
@@ -61,14 +61,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole records of a file.
+    """Complete records of a file.
 
     Args:
         names: The file's columns, in order.
-        start, end: Which bytes; those of a compressed file are all.
-        is_last: Whether it is the file's end.
-        line: The number of its first line, from 1. None if no one has looked: the piece is of
-            the lines that begin in it.
+        start, end: The byte range; the whole file if it is compressed.
+        is_last: Whether the piece ends at the file's end.
+        line: The number of its first line, from 1. None if unknown: the piece then consists of
+            the lines that begin in its byte range.
     """
 
     path: str
@@ -86,9 +86,10 @@ def text_parts(
     dialect: Dialect,
     format_: Format,
 ) -> ArrowParts:
-    """Return the rows of files of CSV or of JSON lines, or the lines of texts.
+    """Return the rows of CSV files or JSON lines, or the lines of text files.
 
-    Large ones are cut at record ends. Those that may be in quotes a job looks for.
+    Large files are split at record ends. For CSV, where line ends may be in quotes, a Spark
+    job finds the record ends.
     """
     ends = dialect.ends if format_ is Format.CSV else LineEnds()
     files = sorted(
@@ -138,7 +139,7 @@ def _looked_at(
 
 
 def _look(chunk: Chunk, record_ends: CsvQuoting) -> ChunkEnds:
-    """Look at a chunk, moved so that it begins and ends beside no quote."""
+    """Scan a chunk, moved so that it does not begin or end next to a quote."""
     lead = min(chunk.start, 1)
     with Location.of(chunk.path).open_input() as file:
         file.seek(chunk.start - lead)
@@ -163,7 +164,7 @@ def _pieces(
     path: str, names: tuple[str, ...], size: int, chunks: Iterable[tuple[Chunk, ChunkEnds]]
 ) -> Iterator[Piece]:
     start, line, lines, inside = 0, 1, 1, False
-    # The header, which may stand below empty lines, is in the first piece.
+    # The header, which may follow empty lines, is in the first piece.
     begun = False
     for chunk, ends in chunks:
         first = ends.first[inside]
@@ -195,7 +196,7 @@ def _parts(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """Reads pieces of files of CSV, of JSON lines or of texts, on executors."""
+    """Reads pieces of CSV files, JSON lines or text files, on executors."""
 
     schema: Schema
     dialect: Dialect
@@ -205,7 +206,7 @@ class TextReader:
     def read(
         self, pieces: Sequence[Piece]
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
-        """Yield rows, and the records that could not be read, each with the reason."""
+        """Yield rows, and the rejected records, each with the reason."""
         for each in pieces:
             if self.format is Format.JSON and self.dialect.multiline:
                 yield from self._document(each)
@@ -251,8 +252,8 @@ class TextReader:
         except OSError as error:
             raise _unreadable(piece, error) from error
         if len(raw) > LONGEST_DOCUMENT:
-            problem = f"{piece.path} is a document of more than {LONGEST_DOCUMENT >> 20} MiB."
-            raise SourceError(problem, fix="Divide it, or write JSON lines.")
+            problem = f"{piece.path} is larger than {LONGEST_DOCUMENT >> 20} MiB."
+            raise SourceError(problem, fix="Split the document, or write JSON lines.")
         try:
             text = raw.decode(self.dialect.encoding).removeprefix("\ufeff")
             records = lines_of_document(text, whole=is_variant(self.schema))
@@ -276,9 +277,9 @@ class TextReader:
             )
 
     def _blocks(self, piece: Piece) -> Iterator[tuple[bytes, bool]]:
-        """Yield whole records, and at last what is behind them, if anything is."""
+        """Yield blocks of complete records, and finally an incomplete rest, if any."""
         rest, line = b"", piece.line or 1
-        # What was cut at record ends is whole, unless it is too long to be read at once.
+        # A piece that was split at record ends is complete, unless it is read in several steps.
         is_whole = not piece.is_last and piece.end - piece.start <= _LONGEST_RECORD_BYTES
         try:
             with Location.of(piece.path).open_input() as file:
@@ -298,7 +299,7 @@ class TextReader:
             problem = f"The record in line {line} of {piece.path} is longer than {most}."
             is_csv = isinstance(self.ends, CsvQuoting)
             fix = "Close its quote, or set quote to another character."
-            raise SourceError(problem, fix=fix if is_csv else "Divide it into lines.")
+            raise SourceError(problem, fix=fix if is_csv else "Split it into lines.")
         if rest:
             yield rest, True
 
@@ -322,10 +323,10 @@ class TextReader:
 
 @lru_cache(maxsize=16)
 def _parser(reader: TextReader, names: tuple[str, ...]) -> CsvLines | JsonLines | TextLines:
-    """Return what parses files of some columns.
+    """Return a parser for files with the columns ``names``.
 
-    A worker keeps it: it learns in which form times are, and each try that fails costs as much
-    as one that does not.
+    A worker caches the parser: it learns the form of times, and a failed attempt costs as much
+    as a successful one.
     """
     if isinstance(reader.ends, CsvQuoting):
         return CsvLines(reader.schema, names, reader.dialect, reader.ends)
@@ -346,7 +347,7 @@ def _read(file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:
 
 
 def _at_lines(piece: Piece) -> Piece:
-    """Return the lines that begin in a piece, all of each."""
+    """Return the piece with its bounds moved to complete lines that begin in it."""
     try:
         with Location.of(piece.path).open_input() as file:
             start = _next_line(file, piece.start)
@@ -358,7 +359,7 @@ def _at_lines(piece: Piece) -> Piece:
 
 
 def _next_line(file: pa.NativeFile, at: int) -> int:
-    """Return where the first line begins that begins at a place or behind it."""
+    """Return the start of the first line that begins at or after ``at``."""
     if not at:
         return 0
     file.seek(at := at - 1)
@@ -370,7 +371,7 @@ def _next_line(file: pa.NativeFile, at: int) -> int:
 
 
 def _line_at(path: str, end: int) -> int:
-    """Return the number of the line that begins at a place."""
+    """Return the number of the line that begins at byte ``end``."""
     line = 1
     with Location.of(path).open_input() as file:
         while end > 0 and (data := file.read(min(end, _CHUNK_BYTES))):

@@ -1,4 +1,4 @@
-"""Texts of dates and times in Spark's datetime patterns, read by Arrow."""
+"""Parses dates and times in Spark's datetime patterns with Arrow."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class TimePattern:
-    """How dates or times are written.
+    """A datetime pattern.
 
-    Arrow's own `strptime` makes the 2nd of March of a 30th of February, so texts are taken
-    apart and put together as ISO 8601, of which Arrow checks every part.
+    Arrow's own `strptime` parses February 30 as March 2, so texts are split into parts and
+    joined again as ISO 8601, of which Arrow checks every part.
 
     Args:
-        text: As Spark has it.
-        regex: What texts look like, with a named group for each part.
+        text: The pattern in Spark's syntax.
+        regex: Matches the texts, with a named group for each part.
     """
 
     text: str
@@ -54,20 +54,20 @@ class TimePattern:
 
     @classmethod
     def of(cls, text: str) -> TimePattern | None:
-        """Return a pattern of Spark's; None if it has letters that cannot be read."""
+        """Parse a Spark pattern; return None if it is invalid or not supported."""
         return _parsed(text)
 
     def read(self, texts: pa.Array | pa.ChunkedArray, *, truncates: bool = False) -> Any:
-        """Return timestamps, in UTC if the pattern names a zone.
+        """Return timestamps, in UTC if the pattern contains a zone.
 
-        If it ``truncates``, digits are cut that microseconds do not have. Raises
-        ArrowInvalid for a text that is not of this pattern.
+        If ``truncates``, times are truncated to microseconds. Raises ArrowInvalid for a text
+        that does not match the pattern.
         """
         parts = pc.extract_regex(texts, self.regex)
         unread = pc.and_(pc.is_null(parts), pc.is_valid(texts))
         if pc.any(unread).as_py():
             first = pc.filter(texts, unread)[0].as_py()
-            message = f"{first!r} is not of the pattern {self.text}"
+            message = f"{first!r} does not match the pattern {self.text}"
             raise pa.ArrowInvalid(message)
         names = list(re.compile(self.regex).groupindex)
         values = {name: pc.struct_field(parts, [name]) for name in names}
@@ -93,7 +93,7 @@ def _parsed(text: str) -> TimePattern | None:
     for found in _TOKEN.finditer(text):
         literal, letter, other = found.groups()
         if letter is None:
-            # Nothing in apostrophes is one, and what is in brackets may be missing.
+            # '' is an apostrophe, and text in brackets is optional.
             sign = re.escape((literal.replace("''", "'") or "'") if other is None else other)
             brackets = sign.replace(r"\[", "(?:").replace(r"\]", ")?")
             regex.append(sign if other is None else brackets)
@@ -116,7 +116,7 @@ def _joined(parts: list[Any], sign: str) -> Any:
 
 
 def _filled(values: Any, default: str) -> Any:
-    """Return the texts of a part, and a default where an optional one is not there."""
+    """Return the texts of a part, with a default where an optional part is missing."""
     return pc.if_else(pc.equal(values, ""), default, values)
 
 
@@ -130,7 +130,7 @@ def _year(values: dict[str, Any]) -> Any:
     if "year" not in values:
         return pa.scalar(_DEFAULTS["year"])
     years = _filled(values["year"], _DEFAULTS["year"])
-    # As Spark, and unlike POSIX, two digits are of this century.
+    # Two-digit years are in 2000-2099, as in Spark and unlike POSIX.
     short = pc.binary_join_element_wise("20", years, "")
     return pc.if_else(pc.equal(pc.utf8_length(years), 2), short, years)
 
@@ -151,7 +151,7 @@ def _hour(values: dict[str, Any]) -> Any:
         return pc.utf8_lpad(_filled(hours, "00"), 2, "0")
     hours = pc.cast(values["half_hour"], pa.int8())
     if pc.any(pc.or_(pc.greater(hours, 12), pc.less(hours, 1))).as_py():
-        message = "An hour of a half day is not from 1 to 12"
+        message = "A 12-hour clock's hour is not from 1 to 12"
         raise pa.ArrowInvalid(message)
     from_noon = pc.if_else(pc.equal(pc.utf8_lower(values["half"]), "pm"), 12, 0)
     hours = pc.add(pc.if_else(pc.equal(hours, 12), 0, hours), from_noon)
@@ -159,9 +159,9 @@ def _hour(values: dict[str, Any]) -> Any:
 
 
 def _micros(digits: Any, *, truncates: bool) -> Any:
-    """Return digits behind the point, of which microseconds have six."""
+    """Return the fraction of a second as six digits."""
     more = pc.utf8_slice_codeunits(digits, 6)
     if not truncates and pc.any(pc.match_substring_regex(more, "[1-9]")).as_py():
-        message = "A time has more digits than microseconds"
+        message = "A time has more than microsecond precision"
         raise pa.ArrowInvalid(message)
     return pc.utf8_rpad(pc.utf8_slice_codeunits(digits, 0, 6), 6, "0")

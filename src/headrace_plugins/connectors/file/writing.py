@@ -1,4 +1,4 @@
-"""What both sinks need to turn records into text and into files."""
+"""Settings and functions that both file sinks use to write records as text and as files."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 _REFUSED = "HEADRACE-REFUSED"
 TOPIC = "${topic}"
 HOUSEKEEPING = "_headrace"
-"""A subfolder that readers pass over, as its name begins with an underscore."""
+"""A subfolder that readers skip, as its name begins with an underscore."""
 _RESERVED = {HOUSEKEEPING, "_delta_log"}
-"""Folders whose files decide what is in a target: no record becomes such a file."""
+"""Folders whose files define the content of a target: no record may be written there."""
 TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How times are written: Spark's own formats have milliseconds only."""
+"""Formats of times: Spark's default formats have only milliseconds."""
 _TIMES_SQL = ", ".join(literal(text) for pair in TIMES.items() for text in pair)
 _AVRO_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
@@ -49,12 +49,12 @@ _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings:
-    """What a sink writes, and where."""
+    """The configuration of a sink: the target and the format."""
 
     place: Location
-    """The folder or file, in which ``${topic}`` may stand for a topic's name."""
+    """The folder or file; ``${topic}`` in it is replaced with a topic's name."""
     appends: bool
-    """Whether lines are added to one file."""
+    """Whether the mode is append, else folder."""
     format: Format
     dialect: Dialect
     partition_by: tuple[str, ...]
@@ -63,7 +63,7 @@ class SinkSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> SinkSettings:
-        """Read the keys. Raises ConfigError for a path or a character that is not valid."""
+        """Parse the keys. Raises ConfigError for an invalid path or character."""
         place = location_of(config)
         check_placeholders("path", place.path, (TOPIC,))
         _check_not_reserved(place)
@@ -83,13 +83,13 @@ class SinkSettings:
 
     @property
     def replacing_key(self) -> str | None:
-        """Return the key by which a run replaces files of before; None if it does not."""
+        """Return the key that lets a run replace earlier files; None if neither is set."""
         if self.keys.replace_partitions:
             return "replace.partitions"
         return "replace.window" if self.keys.replace_window else None
 
     def target(self, topic: str) -> Location:
-        """Return the folder or file for a topic, whose name can lead nowhere else."""
+        """Return the folder or file for a topic; the name cannot lead to another folder."""
         name = topic.replace("/", "_")
         name = f"_{name}" if name in {".", ".."} else name
         target = replace(self.place, path=self.place.path.replace(TOPIC, name))
@@ -98,7 +98,7 @@ class SinkSettings:
 
     @property
     def fixed_folder(self) -> Location:
-        """Return the folder that holds the targets of all topics."""
+        """Return the folder that contains the targets of all topics."""
         folder = fixed_folder(self.place, TOPIC)
         return folder.parent if self.appends and TOPIC not in self.place.path else folder
 
@@ -107,14 +107,14 @@ def _check_not_reserved(place: Location) -> None:
     found = _RESERVED.intersection(place.path.split("/"))
     if found:
         raise ConfigError(
-            problem=f"{place} is in {min(found)}, which is reserved for the log of a target.",
+            problem=f"{place} is in {min(found)}, which is reserved for a target's log.",
             fix="Choose another folder.",
             field="path",
         )
 
 
 class PathSink(FrameSink):
-    """Writes below the path of its settings, and measures what it wrote."""
+    """Writes below the path of its settings, and counts the rows that it wrote."""
 
     counting = Counting.MEASURED
 
@@ -128,16 +128,16 @@ class PathSink(FrameSink):
 
 
 def without_zones(sql: str, schema: Schema) -> str:
-    """Return SQL of a value whose local times are of a type that has no zone."""
+    """Return SQL of a value with its local times cast to TIMESTAMP_NTZ."""
     kind = sql_type(schema, local="TIMESTAMP_NTZ")
     return sql if kind == sql_type(schema) else f"CAST({sql} AS {kind})"
 
 
 def line_sql(schema: Schema) -> str:
-    """Return SQL for a record's value as one text.
+    """Return SQL for a record's value as one line.
 
-    A text is itself, what has parts is JSON, and nothing is ``null``, as in Kafka Connect's
-    file sink.
+    A string is written as it is, a nested value as JSON, and a null as ``null``, as in Kafka
+    Connect's file sink.
     """
     if (schema.name == VARIANT and schema.is_logical) or schema.type in _NESTED:
         text = f"to_json({without_zones('value', schema)}, map({_TIMES_SQL}))"
@@ -151,7 +151,7 @@ def line_sql(schema: Schema) -> str:
 
 
 def refusals(settings: SinkSettings, schema: Schema) -> list[Refusal]:
-    """Return what files of a format cannot hold."""
+    """Return the records that the configured format cannot store."""
     found = []
     if schema.optional and settings.format is not Format.TEXT:
         found.append(
@@ -169,7 +169,7 @@ def refusals(settings: SinkSettings, schema: Schema) -> list[Refusal]:
         found.append(
             Refusal(
                 condition=f"value{column} IS NULL",
-                problem="CSV of one column has no row for null: its line would be empty.",
+                problem="CSV with one column cannot store null: the line would be empty.",
                 fix="Set null.value, such as NULL.",
             )
         )
@@ -186,7 +186,7 @@ def stopping(frame: DataFrame, refusals: Sequence[Refusal]) -> DataFrame:
 
 
 def refusal_error(error: PySparkException, refusals: Sequence[Refusal]) -> RecordError | None:
-    """Return what an error of Spark means if ``stopping`` raised it."""
+    """Return the RecordError for a Spark error that ``stopping`` raised; None for others."""
     for number, refusal in enumerate(refusals):
         if f"{_REFUSED} {number}." in str(error):
             return RecordError(problem=refusal.problem, fix=refusal.fix)
@@ -199,14 +199,14 @@ def check_avro_names(schema: Schema) -> None:
         for field in struct.fields:
             if not _AVRO_NAME.fullmatch(field.name):
                 raise SinkError(
-                    problem=f"Avro allows no field of the name {field.name!r}.",
-                    fix="Rename it with the transform ReplaceField to a letter or _, and "
-                    "letters, digits and _ behind it; or write another format.",
+                    problem=f"Avro does not allow the field name {field.name!r}.",
+                    fix="Rename the field with the transform ReplaceField to a letter or _, "
+                    "followed by letters, digits and _; or use another format.",
                 )
 
 
 def nested_field(schema: Schema) -> str | None:
-    """Return the name of the first field that a flat format cannot hold."""
+    """Return the name of the first field that a flat format cannot store; None for none."""
     if schema.type is not Type.STRUCT:
         return "value" if schema.type in _NESTED else None
     return next((f.name for f in schema.fields if f.schema.type in _NESTED), None)

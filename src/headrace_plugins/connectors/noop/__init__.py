@@ -1,4 +1,4 @@
-"""A sink that keeps nothing, for measurements."""
+"""A sink that discards all records, for measurements."""
 
 from headrace_plugins.connectors.noop.connector import NoopSink
 

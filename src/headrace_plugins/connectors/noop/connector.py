@@ -1,4 +1,4 @@
-"""A sink that keeps nothing."""
+"""A sink that discards all records."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class NoopSink(SinkConnector):
-    """Computes every record and throws it away: what is left is what a source costs.
+    """Computes every record and discards it, to measure the cost of a source.
 
-    It holds no mark, so a batch that runs again is computed again.
+    The sink stores no mark, so a retried batch is computed again.
     """
 
     version = "1.0"
@@ -34,7 +34,7 @@ class NoopSink(SinkConnector):
     @override
     @classmethod
     def repeatable(cls, config: Config) -> bool:
-        return True  # nothing is kept
+        return True  # nothing is stored
 
     @override
     @classmethod
@@ -66,7 +66,7 @@ class _Noop(FrameSink):
         try:
             return _Gone(int(seen.get["rows"]))
         except Py4JError:
-            return _Gone(0)  # Spark can prove that there are none, and ran nothing
+            return _Gone(0)  # Spark proved that there are no rows, and ran no job
 
 
 def _computed(frame: DataFrame) -> None:

@@ -144,7 +144,7 @@ def test_a_file_that_is_gone_before_it_is_read_is_told_of_and_left_out(source: S
         loop.step()
     assert source.delivered == ["a/1"]
     assert [(each["event"], each["files"]) for each in told if "files" in each] == [
-        ("files are gone before they were read", 1)
+        ("files vanished before they were read", 1)
     ]
 
 

@@ -118,7 +118,7 @@ def test_lines_that_are_gone_before_they_were_added_are_an_error(tmp_path: Path)
     for _ in range(2):
         with pytest.raises(SinkError, match="its lines are gone") as gone:
             target.completed(Mark("c-0", 1, 2))
-        assert "Put that folder back" in str(gone.value.fix)
+        assert "Restore that folder" in str(gone.value.fix)
     kept.rename(batch.staging.local)
     assert target.completed(Mark("c-0", 1, 2)) is not None
     assert target.path.read_text() == FIRST

@@ -67,7 +67,7 @@ def value_of(kind: str, value: str, **keys: Any) -> Any:
         ("STRING", "1.50", "1.50"),
         ("STRING", "true", "true"),
         ("STRING", '{"b" : [1.0, "\u00fc", null]}', '{"b":[1.0,"\u00fc",null]}'),
-        ("STRING", '"\\ud800"', "! `a` STRING: a surrogate without its pair"),
+        ("STRING", '"\\ud800"', "! `a` STRING: unpaired surrogate"),
         ("STRING", '"a\tb"', "! Invalid JSON: Invalid control character at, at character 8"),
         ("BINARY", '"aGk="', b"hi"),
         ("BINARY", '"a"', '! `a` BINARY: invalid Base64 "a"'),
@@ -141,7 +141,7 @@ def test_times_may_have_a_pattern_and_a_zone() -> None:
         (b"{'a':1}", "Invalid JSON: Expecting property name enclosed in double quotes"),
         (b'{"a":1,"b":"\xe9"}', "Invalid UTF-8: "),
         (b'{"a":1,"a":2}', "`a` BIGINT: two fields have this name"),
-        (b'{"b":' + b"[" * 9999 + b"]" * 9999 + b'}{"a":1}', "It is nested too deeply"),
+        (b'{"b":' + b"[" * 9999 + b"]" * 9999 + b'}{"a":1}', "The value is nested too deeply"),
     ],
 )
 def test_a_line_that_is_no_object_is_rejected_alone(line: bytes, reason: str) -> None:

@@ -181,7 +181,7 @@ def test_bad_records_are_rejected_with_their_line(tmp_path: Path) -> None:
         ("x,c", f"`id` BIGINT: invalid value 'x'. {file}, line 4."),
         ("2,d,e", f"3 values instead of 2. {file}, line 5."),
         ("3,\\xff", f"`name` STRING: invalid UTF8 data. {file}, line 6."),
-        ('6,"a"b', f"Text stands behind a closing quote. {file}, line 7."),
+        ('6,"a"b', f"Text follows a closing quote. {file}, line 7."),
         ('4,"open\n5,f', f"A quote is not closed. {file}, line 8."),
     ]
 
