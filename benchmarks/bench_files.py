@@ -18,6 +18,8 @@ from harness import Bench, bench, machine, remove, save, timed
 from pyspark.sql import DataFrame
 
 TURNS = 5
+BAD_RECORD = 50
+TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "invalid"}
 CHAIN = [
     {"type": "Cast$Value", "spec": "score:string"},
     {"type": "ReplaceField$Value", "renames": "name:customer"},
@@ -80,13 +82,37 @@ class Cases:
                 lambda: self._ours("csv", "file", transforms=CHAIN),
                 lambda: self._spark("csv", "parquet", *BY_HAND),
             ),
+            "CSV, 1 % invalid, to Parquet": Case(
+                lambda: self._ours("csv", "file", of="invalid-csv", **TOLERANT),
+                lambda: self._spark("csv", "parquet", of="invalid-csv"),
+                lambda: self._duckdb("csv", of="invalid-csv"),
+            ),
+            "JSON lines, 1 % invalid, to Parquet": Case(
+                lambda: self._ours("json", "file", of="invalid-json", **TOLERANT),
+                lambda: self._spark("json", "parquet", of="invalid-json"),
+                lambda: self._duckdb("json", of="invalid-json"),
+            ),
         }
 
-    def _ours(self, format_: str, sink: str, **more: object) -> None:
+    def write_invalid(self) -> None:
+        """Write the CSV and JSON again; every hundredth record has no number where one must be.
+
+        Headrace dead-letters them with their cause; the others drop them.
+        """
+        for format_, before in (("csv", b""), ("json", b'{"id":')):
+            target = self.run.folder / f"invalid-{format_}"
+            target.mkdir()
+            for file in (self.run.folder / format_).glob(f"*.{format_}"):
+                with file.open("rb") as lines, (target / file.name).open("wb") as out:
+                    for number, line in enumerate(lines):
+                        bad = number % 100 == BAD_RECORD and line.startswith(before)
+                        out.write(line.replace(before, before + b"x", 1) if bad else line)
+
+    def _ours(self, format_: str, sink: str, of: str = "", **more: object) -> None:
         target = self.run.target()
         source = {
             "connector": "file",
-            "path": str(self.run.folder / format_),
+            "path": str(self.run.folder / (of or format_)),
             "format": format_,
             "schema": SCHEMA,
         }
@@ -95,23 +121,27 @@ class Cases:
         self.run.run({"source": source, "sinks": [to], **more})
         remove(target)
 
-    def _spark(self, format_: str, to: str, *columns: str) -> None:
+    def _spark(self, format_: str, to: str, *columns: str, of: str = "") -> None:
         target = self.run.target()
         reader = self.run.runtime.spark.read.schema(SCHEMA)
+        if of:
+            reader = reader.option("mode", "DROPMALFORMED")
         if format_ == "csv":
             reader = reader.option("header", "true")
-        frame: DataFrame = reader.format(format_).load(str(self.run.folder / format_))
+        path = str(self.run.folder / (of or format_))
+        frame: DataFrame = reader.format(format_).load(path)
         frame = frame.selectExpr(*columns) if columns else frame
         frame.write.format(to).save(str(target))
         remove(target)
 
-    def _duckdb(self, format_: str) -> None:
+    def _duckdb(self, format_: str, of: str = "") -> None:
         target = self.run.target()
         target.mkdir()
         fields = [field.split(" ", 1) for field in SCHEMA.split(", ")]
         types = ", ".join(f"'{name}': '{kind.upper()}'" for name, kind in fields)
-        path = self.run.folder / format_ / f"*.{format_}"
+        path = self.run.folder / (of or format_) / f"*.{format_}"
         more = ", header=true" if format_ == "csv" else ", format='newline_delimited'"
+        more += ", ignore_errors=true" if of else ""
         rows = f"read_{format_}('{path}', columns={{{types}}}{more})"
         with duckdb.connect(config={"threads": os.cpu_count() or 1}) as connection:
             to = target / "out.parquet"
@@ -124,10 +154,12 @@ def main(rows: int, only: str) -> None:
     figures: dict[str, object] = {"rows": rows}
     with bench() as run:
         write_inputs(run, rows)
+        cases = Cases(run)
+        cases.write_invalid()
         print(f"{rows:,} rows; {machine()}; seconds, the median of {TURNS}\n")
         print("| case | Headrace | Spark | DuckDB | Spark / Headrace | Headrace / DuckDB |")
         print("|---|---|---|---|---|---|")
-        for name, case in Cases(run).all().items():
+        for name, case in cases.all().items():
             if only not in name:
                 continue
             rivals = [case.ours, case.spark, *([case.duckdb] if case.duckdb else [])]
