@@ -1,4 +1,4 @@
-"""The records of a batch as the tables of their stream are to have them."""
+"""Maps the records of a batch to the target tables of their stream."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from headrace_plugins.target_table import TableSelection, TargetTable
 
 _REASON = "table.mapping"
-"""What the records that no table gets are filtered by."""
+"""The filter reason of records that go to no table."""
 
 
 def selection_of(target: TargetTable, frame: DataFrame, batch: SinkBatch) -> TableSelection:
-    """Return what of a batch goes into a table, with the types of all columns. No job runs.
+    """Return what of a batch goes into a table, with all column types. Starts no Spark job.
 
-    Raises ConfigError: as ``TargetTable.select``, or Spark cannot understand an expression.
+    Raises ConfigError as ``TargetTable.select`` does, or if Spark cannot analyze an expression.
     """
 
     def types(columns: Sequence[str]) -> Schema:
@@ -41,7 +41,7 @@ def selection_of(target: TargetTable, frame: DataFrame, batch: SinkBatch) -> Tab
             return from_spark_json(json.loads(frame.selectExpr(*columns).schema.json()))
         except AnalysisException as error:
             message = (error.getMessage() or str(error)).partition("\n")[0]
-            raise ConfigError(problem=f"Spark cannot run it: {message}") from error
+            raise ConfigError(problem=f"Spark cannot analyze it: {message}") from error
 
     return target.select(
         batch.schema, key=batch.key_schema, field_sql=batch.field_sql, types=types
@@ -51,19 +51,19 @@ def selection_of(target: TargetTable, frame: DataFrame, batch: SinkBatch) -> Tab
 def renamed(
     batches: Iterator[pa.RecordBatch], renames: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield Arrow batches with the columns of ``TableSelection.renames``."""
+    """Yield Arrow batches with the columns in ``TableSelection.renames``."""
     for batch in batches:
         yield batch.select(list(renames.values())).rename_columns(list(renames))
 
 
 @dataclass(frozen=True, slots=True)
 class TableWrite:
-    """What writes the records of a batch that one table gets.
+    """The write of a batch's records to one table.
 
     Args:
-        table: What the table is called.
-        condition: SQL for the records that it gets, never null; None for all.
-        held: The receipt of the batch, if the table holds it already.
+        table: The table's name.
+        condition: SQL for the records that the table receives, never null; None for all.
+        held: The receipt of the batch, if the table already contains the batch.
         stage: Stages these records.
     """
 
@@ -75,16 +75,16 @@ class TableWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTables:
-    """What a batch has staged for each of its tables, in the order of their priority.
+    """The staged writes of a batch to its tables, in the order of priority.
 
-    A process that ends between two commits leaves the batch in some of them: it runs again, and
-    those that hold it are left as they are.
+    A crash between two commits leaves the batch in only some of the tables. The retry skips
+    the tables that already contain the batch.
 
     Args:
-        parts: The writes of the tables that do not hold the batch.
-        held: The receipts of those that do, by their names.
-        rows: How many records went to at least one table.
-        left_out: How many went to none.
+        parts: The writes to tables that do not contain the batch yet.
+        held: The receipts of tables that contain it, by table name.
+        rows: The number of records that went to at least one table.
+        left_out: The number of records that went to no table.
     """
 
     parts: Sequence[StagedWrite]
@@ -96,7 +96,7 @@ class StagedTables:
     def of(
         cls, frame: DataFrame, batch: SinkBatch, tables: Sequence[TableWrite]
     ) -> StagedTables:
-        """Stage records for tables, one after the other: each is a pass over the frame."""
+        """Stage the records table by table, with one pass over the frame per table."""
         held = {each.table: each.held for each in tables if each.held is not None}
         counts = _Counts.over(frame, [each.condition for each in tables])
         parts: list[StagedWrite] = []
@@ -104,7 +104,7 @@ class StagedTables:
             for number, each in enumerate(tables):
                 if each.held is not None:
                     continue
-                rows = frame if parts else counts.frame  # the first pass counts for all
+                rows = frame if parts else counts.frame  # only the first pass counts
                 taken = rows if each.condition is None else rows.where(each.condition)
                 parts.append(each.stage(taken))
                 _require_all(each.table, parts[-1].rows, counts.of(f"table{number}"))
@@ -118,7 +118,7 @@ class StagedTables:
         return cls(parts=parts, held=held, rows=written, left_out=left_out)
 
     def filtered(self) -> Mapping[str, int]:
-        """Return the records that no table gets: ``headrace.sdk.sink.Selective``."""
+        """Return the count of records that go to no table: ``headrace.sdk.sink.Selective``."""
         return {_REASON: self.left_out}
 
     def commit(self, receipt: str) -> None:
@@ -134,17 +134,17 @@ class StagedTables:
                 raise
 
     def abort(self) -> None:
-        """Remove what is staged for all of them."""
+        """Abort all parts."""
         for each in self.parts:
             each.abort()
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Counts the records of a batch by the tables that get them, on their way to the first.
+    """Counts the records of each table during the write to the first table.
 
     Args:
-        frame: The records; the first job over it counts them.
+        frame: The records; the first job over this frame counts them.
     """
 
     frame: DataFrame
@@ -165,13 +165,13 @@ class _Counts:
         return cls(frame.observe(seen, *columns), frame, measures, seen)
 
     def alone(self) -> _Counts:
-        """Return the same counts, by jobs of their own: no pass is made over the frame."""
+        """Return the same counts from separate jobs, if no job runs over the frame."""
         return replace(self, _seen=None)
 
     def of(self, name: str) -> int:
         """Return a count, after the first job."""
         if self._seen is not None:
-            # Where Spark can prove that there is nothing to write it runs nothing that counts.
+            # If Spark can prove that there is nothing to write, no job runs and counts.
             with suppress(Py4JError):
                 return int(self._seen.get[name])
         sql = f"{self._measures[name]} AS found"
@@ -182,5 +182,5 @@ def _require_all(table: str, staged: int, expected: int) -> None:
     if staged != expected:
         raise SinkError(
             problem=f"{staged} of {expected} records were staged for {table}.",
-            fix="The source gives other records when it is read again: put a topic in between.",
+            fix="The source returns other records when it is read again; put a topic between.",
         )

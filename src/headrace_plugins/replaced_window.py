@@ -1,4 +1,4 @@
-"""The window of an offline job whose rows a sink puts in the place of those that are there."""
+"""The window of an offline job's run, whose rows in the target a sink replaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_COLUMNS = (BoundaryKind.TIME, BoundaryKind.VALUE)
 
 def _kind_of_window(*kinds: BoundaryKind) -> Any:
     return setting(
-        "What the bounds of the window are: filled in by the job, for each run.",
+        "The kind of the window's bounds. The job sets it for each run.",
         default=None,
         validator=NullOr(ValidString(*(kind.value for kind in kinds))),
         importance=Importance.LOW,
@@ -35,17 +35,16 @@ def _kind_of_window(*kinds: BoundaryKind) -> Any:
 
 
 class FilledWindowSettings(Settings, group="Window"):
-    """The window of a run, which its job fills in."""
+    """The window of a run, set by its job."""
 
     replace_window_kind: str | None = _kind_of_window(*BoundaryKind)
     replace_window_from: str | None = setting(
-        "Where the window begins: filled in by the job, for each run.",
+        "Start of the window, inclusive. The job sets it for each run.",
         default=None,
         importance=Importance.LOW,
     )
     replace_window_to: str | None = setting(
-        "Where the window ends, the first that is not part of it: filled in by the job, for "
-        "each run.",
+        "End of the window, exclusive. The job sets it for each run.",
         default=None,
         importance=Importance.LOW,
     )
@@ -53,13 +52,13 @@ class FilledWindowSettings(Settings, group="Window"):
     def window_to_replace(self, asked_by: str) -> Boundaries:
         """Return the window that a run replaces.
 
-        ``asked_by`` is the key that asks for it. Raises ConfigError: nothing says which window
-        it is, as for a connector that no job runs.
+        ``asked_by`` is the key that requires a window. Raises ConfigError if no window is set,
+        which is the case for a connector outside a job.
         """
         if not self.replace_window_kind:
             raise ConfigError(
-                problem="Nothing says which window is replaced.",
-                fix=f"Run it as an offline job, or leave {asked_by} out.",
+                problem="The window to replace is not set.",
+                fix=f"Run the connector in an offline job, or remove {asked_by}.",
                 field=asked_by,
             )
         bounds = (self.replace_window_from or None, self.replace_window_to or None)
@@ -67,30 +66,30 @@ class FilledWindowSettings(Settings, group="Window"):
 
 
 class ReplacementSettings(FilledWindowSettings, group="Window"):
-    """Whether a run of an offline job replaces its window: a base of sinks' settings."""
+    """Whether a run of an offline job replaces its window: base class for sink settings."""
 
     replace_window_kind: str | None = _kind_of_window(*_OF_COLUMNS)
 
     replace_window_column: str | None = setting(
-        "For offline jobs: the column by which the target's rows are of a window, such as "
-        "created_at, or one that the table is divided by. The first rows of a run take the "
-        "place of those that the target has of the run's window, so that a window may be run "
-        "again. A timestamp or a date for windows of times, numbers and texts for windows of "
-        "values. A record that lies outside of the window is refused.",
+        "For offline jobs: the column that decides which rows of the target are in a window, "
+        "such as created_at or a partition column. The first write of a run replaces the "
+        "target's rows in the run's window, so a window can be run again. Use a timestamp or "
+        "a date for windows of times, a number or a string for windows of values. A record "
+        "outside the window is refused.",
         default=None,
         importance=Importance.HIGH,
     )
     replace_window_zone: str = setting(
-        "The zone of days, and of times without a zone, in replace.window.column.",
+        "Time zone of dates and local timestamps in replace.window.column.",
         default="UTC",
     )
 
     def replaced_window(self, application: str) -> RunWindow | None:
-        """Return the window that a task replaces; None for one that replaces none.
+        """Return the window that a task replaces; None if replacement is not configured.
 
-        ``application`` is what the tasks of the run are called in marks, without their numbers,
-        see ``TaskContext.connector``. Raises ConfigError:
-        nothing says which window it is, as for a connector that no job runs.
+        ``application`` is the application id of the run's tasks in marks, without the task
+        number, see ``TaskContext.connector``. Raises ConfigError if no window is set, which is
+        the case for a connector outside a job.
         """
         column = self.replace_window_column
         if not column:
@@ -101,17 +100,17 @@ class ReplacementSettings(FilledWindowSettings, group="Window"):
 
 
 def only_with(key: str, *values: str) -> Callable[[Mapping[str, Any]], Iterable[ConfigError]]:
-    """Return the rule that windows are replaced with some values of a key; the default first.
+    """Return the rule that allows window replacement only with these values of ``key``.
 
-    What would remove other windows' rows at each run is no such value.
+    The default value comes first. Other values would delete rows of other windows at each run.
     """
 
     def check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         value = str(props.get(key) or values[0]).lower()
         if props.get(_COLUMN) and value not in values:
             yield ConfigError(
-                problem=f"With {key} {value} rows are not replaced by windows.",
-                fix=f"Leave {key} out, or {_COLUMN}.",
+                problem=f"{_COLUMN} cannot be used with {key}={value}.",
+                fix=f"Remove {key} or {_COLUMN}.",
                 field=_COLUMN,
             )
 
@@ -119,28 +118,27 @@ def only_with(key: str, *values: str) -> Callable[[Mapping[str, Any]], Iterable[
 
 
 def with_window(config: Config, boundaries: Boundaries) -> dict[str, str]:
-    """Return a configuration that replaces rows by a column, with the window of a run.
+    """Return the configuration with the window of a run; see ``fill_in_boundaries``.
 
-    One that does not is returned as it is; see ``fill_in_boundaries``.
+    A configuration without ``replace.window.column`` is returned unchanged.
     """
     if not config.originals.get(_COLUMN):
         return {**config.originals}
     if boundaries.kind not in _OF_COLUMNS:
         raise ConfigError(
-            problem=f"A window of kind {boundaries.kind} says nothing of a column's values.",
-            fix=f"Leave {_COLUMN} out, or give the job boundaries of times or values.",
+            problem=f"A window of kind {boundaries.kind} cannot be applied to a column.",
+            fix=f"Remove {_COLUMN}, or set boundaries of times or values in the job.",
             field=_COLUMN,
         )
     return filled_window(config, boundaries, _COLUMN)
 
 
 def filled_window(config: Config, boundaries: Boundaries, asked_by: str) -> dict[str, str]:
-    """Return a configuration with the window of a run, for which a key asks."""
+    """Return the configuration with the window of a run; ``asked_by`` is for errors."""
     if boundaries.lower is None and boundaries.upper is None:
         raise ConfigError(
-            problem="A job that is in real time from its beginning has no window, and so no "
-            "rows to replace.",
-            fix=f"Leave {asked_by} out, or set mode to offline.",
+            problem="A job that starts in real time has no window to replace.",
+            fix=f"Remove {asked_by}, or set mode to offline.",
             field=asked_by,
         )
     lower, upper = boundaries.lower or "", boundaries.upper or ""
@@ -149,14 +147,14 @@ def filled_window(config: Config, boundaries: Boundaries, asked_by: str) -> dict
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """A run of an offline job, as its tasks are called in marks.
+    """A run of an offline job, parsed from the application id in the commit marks.
 
     Args:
-        run: Names the run, however often it is begun from its beginning.
-        generation: How often it was, which marks hold too. What is left of an earlier one must
-            not commit beside a later one (Guarantee 3).
-        job: The name of its job.
-        number: Its number in the job.
+        run: Identifies the run; the same after a restart from the beginning.
+        generation: How many times the run was started from the beginning. Also stored in
+            marks: a leftover attempt of an older generation must not commit (Guarantee 3).
+        job: The name of the job.
+        number: The number of the run in the job.
     """
 
     run: str
@@ -166,7 +164,7 @@ class JobRun:
 
     @classmethod
     def from_application(cls, application: str) -> JobRun:
-        """Read what tasks are called in marks, without their numbers."""
+        """Parse an application id in marks, without the task number."""
         if named := _RUN.fullmatch(application):
             run = f"{named['run']}{named['id']}"
             generation, number = int(named["generation"]), int(named["number"])
@@ -174,34 +172,34 @@ class JobRun:
         return cls(application, 1, application, 0)
 
     def is_replaced(self, held: int | None) -> bool:
-        """Return whether rows that were there before the run are gone, by the mark's number.
+        """Return whether the rows from before this run are already deleted.
 
-        Raises StaleEpochError: the run was begun anew since, and its window is another's.
+        ``held`` is the generation in the mark. Raises StaleEpochError if it is a newer one:
+        the run was restarted from the beginning.
         """
         if held is not None:
             self.require_newest(held)
         return held == self.generation
 
     def require_newest(self, generation: int) -> None:
-        """Raise StaleEpochError if the run has come to a later generation."""
+        """Raise StaleEpochError if the run has a newer generation."""
         if generation > self.generation:
             raise StaleEpochError(
-                problem="The run was begun again from its beginning, and what an attempt of "
-                "before that has left to write does not count any more.",
-                fix="Nothing has to be done: the newer attempt writes the whole window.",
+                problem="The run was restarted from the beginning; this attempt is of an older "
+                "generation and must not write.",
+                fix="No action needed: the newer attempt writes the whole window.",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class RunWindow(JobRun):
-    """The window of a run, by a column.
+    """The window of a run in a column of the target.
 
-    Whoever of the run's tasks keeps its mark first in a table has removed the rows that were
-    there before.
+    The first task of the run to commit its mark in a table also deletes the old rows.
 
     Args:
-        column: The column that says which rows are of it.
-        zone: Where the clock is that times without a zone show.
+        column: The column that decides which rows are in the window.
+        zone: The time zone of local times.
     """
 
     column: str
@@ -209,23 +207,23 @@ class RunWindow(JobRun):
     zone: str
 
     def named(self, names: Iterable[str]) -> str:
-        """Return the column as it is called among names; as it is configured if it is none."""
+        """Return the spelling of the column in ``names``; as configured if it is missing."""
         return next((n for n in names if n.lower() == self.column.lower()), self.column)
 
     def of(self, columns: Mapping[str, Schema], title: str) -> ColumnWindow:
-        """Return the window of columns. Raises ConfigError: they have none such."""
+        """Return the window for these columns. Raises ConfigError if the column is missing."""
         name, rows = self.named(columns), Schema.struct(columns)
         return column_window(self.boundaries, name, rows, self.zone, title, "replace.")
 
 
 @dataclass(frozen=True, slots=True)
 class WindowedRecords:
-    """Records that are to lie in a window.
+    """Checks that records lie in a window.
 
-    When the window is run again, those outside would not be replaced, and be there twice.
+    A rerun of the window would not replace records outside it, and so duplicate them.
 
     Args:
-        sql: The column of the window in Spark's SQL.
+        sql: Spark SQL of the window's column.
     """
 
     sql: str
@@ -233,7 +231,7 @@ class WindowedRecords:
 
     @property
     def refusal(self) -> Refusal:
-        """The condition for records that are outside."""
+        """The refusal of records outside the window."""
         found = f"coalesce({self.window.sql(self.sql)}, false)"
         return Refusal(
             condition=f"(value IS NOT NULL AND NOT {found})",
@@ -248,15 +246,15 @@ class WindowedRecords:
         number: int,
         rows: Iterator[pa.RecordBatch],
     ) -> str | None:
-        """Write the rows of a part past Spark. Raises RecordError if one may be outside."""
+        """Write a part without Spark SQL. Raises RecordError if a row may be outside."""
         return write(number, map(self._checked, rows))
 
     def _checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        with suppress(pa.ArrowException):  # what Arrow cannot compare is left to Spark
+        with suppress(pa.ArrowException):  # Arrow cannot compare the values: use Spark
             if self.window.rows(rows).num_rows == rows.num_rows:
                 return rows
         raise RecordError(_OUTSIDE, fix=_FIX, field=self.window.column)
 
 
-_OUTSIDE = "A record lies outside of the window that the run replaces."
-_FIX = "Name in replace.window.column what the source's windows are cut by."
+_OUTSIDE = "A record lies outside the window that the run replaces."
+_FIX = "Set replace.window.column to the column that bounds the source's windows."

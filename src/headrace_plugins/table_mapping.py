@@ -1,4 +1,4 @@
-"""Mapping rules: which tables the records of a stream go to, and as which columns."""
+"""Mapping rules: the target tables of a stream and their columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _DATES = {
     ),
 }
 _SIGNS = ("", "-", "/", r"\.")
-"""What may stand between the parts of a date, the same everywhere in it."""
+"""The separators of a date's parts; a date uses one of them throughout."""
 _FIX = (
     "Write a name, a pattern with * and ?, a range such as [0-31] or [0000-0031], a date such "
     "as ${yyyyMM}, or a regular expression as /…/."
@@ -54,12 +54,12 @@ _FIX = (
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """What names a rule is about.
+    """A pattern for stream names.
 
     Args:
-        text: As it was written.
-        groups: How many parts of a name it captures: those in brackets of a regular
-            expression, else each wildcard, range and date.
+        text: The pattern as written.
+        groups: The number of captures: the groups of a regular expression, else each
+            wildcard, range and date.
     """
 
     text: str
@@ -68,17 +68,17 @@ class NamePattern:
 
     @classmethod
     def of(cls, text: str, *, field: str) -> NamePattern:
-        """Read a pattern.
+        """Parse a pattern.
 
-        - ``/…/`` is a regular expression of RE2, which matches in linear time.
-        - ``*`` stands for any characters, ``?`` for one.
-        - ``[0-31]`` is a whole number from the one to the other without zeros before it;
-          ``[0000-0031]`` has as many digits as are written.
-        - ``${yyyy}``, ``${yyyyMM}`` and ``${yyyyMMdd}`` are dates, also with ``-``, ``/`` or
-          ``.`` between their parts.
-        - Everything else stands for itself.
+        - ``/…/`` is an RE2 regular expression, which matches in linear time.
+        - ``*`` matches any characters, ``?`` one character.
+        - ``[0-31]`` matches an integer in the range without leading zeros; ``[0000-0031]``
+          matches exactly four digits.
+        - ``${yyyy}``, ``${yyyyMM}`` and ``${yyyyMMdd}`` match dates, also with ``-``, ``/`` or
+          ``.`` between the parts.
+        - All other text matches itself.
 
-        Raises ConfigError: it cannot be read; ``field`` is the key that has it.
+        Raises ConfigError if the pattern is invalid; ``field`` is its key in the configuration.
         """
         if not text:
             raise _wrong(problem="Expected a name or a pattern, got nothing.", field=field)
@@ -87,20 +87,20 @@ class NamePattern:
             return cls(text, _matcher(regex, field).groups, regex)
         parts = [_part(found, text, field) for found in _PART.finditer(text)]
         pattern = cls(text, sum(part.startswith("(") for part in parts), "".join(parts))
-        _matcher(pattern._regex, field)  # RE2 has no room for a pattern without end
+        _matcher(pattern._regex, field)  # fails if the pattern is too large for RE2
         return pattern
 
     def match(self, name: str) -> tuple[str, ...] | None:
-        """Return what is captured of a name, which must match as a whole; None if it does not.
+        """Return the captures of a full match with a name; None without a match.
 
-        A group of a regular expression that took no part is empty.
+        A regular expression's group that did not participate is empty.
         """
         found = _matcher(self._regex, self.text).fullmatch(name)
         return None if found is None else tuple(group or "" for group in found.groups())
 
 
 def _part(found: re.Match[str], text: str, field: str) -> str:
-    """Return one part of a pattern as a regular expression, in brackets if it is captured."""
+    """Return a part of a pattern as a regular expression, as a group if it is captured."""
     part = found[0]
     if part == "*":
         return "((?s:.*))"
@@ -151,13 +151,13 @@ def _range(text: str, whole: str, field: str) -> str:
         return "|".join(_digits(*each) for each in ends)
     if len(low) != len(high):
         problem = f"The ends of the range [{text}] in {whole!r} have different lengths."
-        fix = f"Write [{low.zfill(len(high))}-{high.zfill(len(low))}], or no zeros before them."
+        fix = f"Write [{low.zfill(len(high))}-{high.zfill(len(low))}], or no leading zeros."
         raise _wrong(problem=problem, field=field, fix=fix)
     return _digits(low, high)
 
 
 def _digits(low: str, high: str) -> str:
-    """Return what matches the numbers between two of the same length."""
+    """Return a regular expression for the numbers from ``low`` to ``high``, of equal length."""
     if low == high:
         return low
     if low[0] == high[0]:
@@ -178,7 +178,7 @@ def _digits(low: str, high: str) -> str:
 
 
 _MOST_MEMORY = 2 << 20
-"""How many bytes a pattern may take; RE2's default is four times as many."""
+"""The memory limit of a pattern in bytes; RE2's default is four times as large."""
 
 
 @lru_cache(maxsize=128)
@@ -194,8 +194,8 @@ def _matcher(regex: str, field: str) -> Any:
         said = b"".join(e for e in error.args if isinstance(e, bytes)).decode(errors="replace")
         raise ConfigError(
             problem=f"Invalid regular expression {regex!r}: {said}",
-            fix="Write it in the syntax of RE2, which is Java's without look-arounds, back "
-            "references and possessive quantifiers.",
+            fix="Use RE2 syntax, which is Java's without look-arounds, backreferences and "
+            "possessive quantifiers.",
             field=field,
         ) from error
 
@@ -211,18 +211,18 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}|\$\{")
 
 @dataclass(frozen=True, slots=True)
 class NameTemplate:
-    """How a target's name is made of a stream's.
+    """A template for a target's name.
 
-    Its placeholders are ``${topic}``, the whole name; ``${schema}`` and ``${table}``, its last
-    two parts between dots, with the quotes of one that has a dot in it; and ``${1}``,
-    ``${2}``, …, what the pattern has captured.
+    Placeholders are ``${topic}``, the stream's name; ``${schema}`` and ``${table}``, the last
+    two dot-separated parts of it, quoted if a part contains a dot; and ``${1}``, ``${2}``, …,
+    the captures of the pattern.
     """
 
     text: str
 
     @classmethod
     def of(cls, text: str, patterns: Sequence[NamePattern] = (), *, field: str) -> NameTemplate:
-        """Read a template. Raises ConfigError: one of its placeholders does not exist."""
+        """Parse a template. Raises ConfigError for an unknown placeholder."""
         if not text.strip():
             raise ConfigError(
                 problem="Expected a name, got nothing.", field=field, fix="Name a table."
@@ -234,8 +234,8 @@ class NameTemplate:
             if name is None or not re.fullmatch(r"[1-9]\d?", name):
                 raise ConfigError(
                     problem=f"Unknown placeholder {found[0]} in {text!r}.",
-                    fix="Use ${topic}, ${schema}, ${table}, or ${1} and so on for what the "
-                    "pattern captures.",
+                    fix="Use ${topic}, ${schema}, ${table}, or ${1} and so on for the captures "
+                    "of the pattern.",
                     field=field,
                 )
             for pattern in patterns:
@@ -243,7 +243,7 @@ class NameTemplate:
                     raise _no_group(found[0], pattern, field)
             if not patterns:
                 raise ConfigError(
-                    problem=f"There is no pattern that {found[0]} could be captured by.",
+                    problem=f"{found[0]} requires a pattern that captures it.",
                     fix="Use ${topic}, ${schema} or ${table}, or write a rule in "
                     "table.mapping.",
                     field=field,
@@ -253,14 +253,14 @@ class NameTemplate:
     def filled(self, name: str, captured: Sequence[str] = (), *, field: str) -> str:
         """Return the target's name for a stream.
 
-        Raises ConfigError: the template has ``${schema}``, and the stream's name has one part.
+        Raises ConfigError if the template has ``${schema}`` and the stream's name one part.
         """
         *before, table = _DOT.split(name)
 
         def value(found: re.Match[str]) -> str:
             if found[1] == "schema" and not before:
                 raise ConfigError(
-                    problem=f"{name!r} has no schema that ${{schema}} could stand for.",
+                    problem=f"{name!r} has no schema to fill in for ${{schema}}.",
                     fix="Use ${topic}, or name the table in a rule of table.mapping.",
                     field=field,
                 )
@@ -288,7 +288,7 @@ _FORMAT = "table.name.format"
 
 
 class Unmatched(Enum):
-    """What becomes of a stream that no rule matches."""
+    """The handling of a stream that no rule matches."""
 
     DEFAULT = "default"
     IGNORE = "ignore"
@@ -303,29 +303,28 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
 
 
 class TableSettings(Settings, group="Tables"):
-    """Which tables a sink writes to: a base of the settings of sinks that have tables."""
+    """The tables that a sink writes to: base class for the settings of sinks with tables."""
 
     rules: ClassVar[tuple[Rule, ...]] = (_check,)
 
     table_name_format: str = setting(
-        "The table of a stream: ${topic} stands for the stream's name, ${schema} and ${table} "
-        "for the last two parts of one such as public.orders.",
+        "The table of a stream: ${topic} is the stream's name, ${schema} and ${table} are the "
+        "last two parts of a name such as public.orders.",
         default="${topic}",
     )
     table_mapping: str | None = setting(
-        "Rules for streams, as a list of maps in YAML or as its JSON. Each has `from` (names, "
+        "Rules for streams, as a list of maps in YAML or JSON. Each requires `from` (names, "
         "patterns with * and ?, ranges such as offer[0000-0031], dates such as t_${yyyyMM}, "
-        "regular expressions as /…/), and perhaps `to` (the table: ${topic}, ${schema}, "
-        "${table}, ${1} and so on for what the pattern captures; by default "
+        "regular expressions as /…/). Optional are `to` (the table: ${topic}, ${schema}, "
+        "${table}, ${1} and so on for the captures of the pattern; by default "
         "table.name.format), `columns` with `include`, `exclude`, `rename`, `types` and `add`, "
         "`where`, `skip.ids`, `priority` and `key.fields`. All rules that match a stream "
-        "count, so that one stream may go to several tables.",
+        "apply, so a stream can go to several tables.",
         default=None,
     )
     table_mapping_unmatched: Unmatched = setting(
-        "What becomes of streams that no rule of table.mapping matches: default writes them to "
-        "the table that table.name.format names, ignore leaves their records out, fail stops "
-        "the task.",
+        "Handling of streams that match no rule of table.mapping: default writes them to the "
+        "table of table.name.format, ignore skips their records, fail stops the task.",
         default=Unmatched.DEFAULT,
     )
 
@@ -345,16 +344,16 @@ class TableRule:
 
     @property
     def place(self) -> str:
-        """Its place in the configuration."""
+        """The path of the rule in the configuration."""
         return f"{_RULES}[{self.number}]"
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """The rule's title for users."""
         return ", ".join(pattern.text for pattern in self.sources)
 
     def target(self, stream: str) -> TargetTable | None:
-        """Return the table of a stream; None where the rule does not match it."""
+        """Return the table of a stream; None if the rule does not match."""
         for pattern in self.sources:
             captured = pattern.match(stream)
             if captured is not None:
@@ -373,7 +372,7 @@ class TableRule:
 
 @dataclass(frozen=True)
 class TableRules:
-    """All rules of a sink, and what becomes of streams that none matches."""
+    """All rules of a sink, and the handling of streams that match no rule."""
 
     rules: tuple[TableRule, ...]
     default: NameTemplate
@@ -381,7 +380,7 @@ class TableRules:
 
     @classmethod
     def of(cls, settings: TableSettings) -> Self:
-        """Return the rules of a sink's settings. Raises ConfigErrors for what is wrong."""
+        """Return the rules of a sink's settings. Raises ConfigErrors with all errors."""
         reader, name_format = _Reader(), settings.table_name_format
         default = reader.template(name_format, (), _FORMAT)
         rules = reader.rules(settings.table_mapping, name_format)
@@ -391,15 +390,14 @@ class TableRules:
 
     @property
     def titles(self) -> list[str]:
-        """What a person calls each rule."""
+        """The title of each rule."""
         return [rule.title for rule in self.rules]
 
     def targets(self, stream: str) -> tuple[TargetTable, ...]:
-        """Return the tables that the records of a stream go to, by their priority.
+        """Return the tables of a stream from all matching rules, sorted by priority.
 
-        All rules that match count; none are returned for a stream that is to be ignored.
-
-        Raises ConfigError: two rules give one table, or no rule matches and one has to.
+        Empty for an ignored stream. Raises ConfigError if two rules give the same table, or if
+        no rule matches and table.mapping.unmatched is fail.
         """
         matching = [rule.target(stream) for rule in self.rules]
         found = [target for target in matching if target is not None]
@@ -407,8 +405,8 @@ class TableRules:
             same = next((other for other in found[:number] if other.name == target.name), None)
             if same is not None:
                 raise ConfigError(
-                    problem=f"{stream} goes to {target.name} by {same.place} already.",
-                    fix="Leave it out of one of the two rules, or give another table in to.",
+                    problem=f"{same.place} already maps {stream} to {target.name}.",
+                    fix="Exclude it from one of the two rules, or set another table in to.",
                     field=f"{target.place}.from",
                 )
         if found:
@@ -424,7 +422,7 @@ class TableRules:
         return (TargetTable(name=self.default.filled(stream, field=_FORMAT)),)
 
     def mapped(self, stream: str, schema: Schema | None) -> list[MappedTable]:
-        """Return what ``SinkConnector.mapped_tables`` does."""
+        """Return the result of ``SinkConnector.mapped_tables``."""
         return [_mapped(target, schema) for target in self.targets(stream)]
 
 
@@ -459,7 +457,7 @@ _COLUMN_KEYS = ("include", "exclude", "rename", "types", "add")
 
 
 class _Reader:
-    """Reads rules, and gathers all that is wrong with them."""
+    """Parses rules and collects all errors in them."""
 
     def __init__(self) -> None:
         self.errors: list[ConfigError] = []
@@ -470,7 +468,7 @@ class _Reader:
         try:
             found = json.loads(str(text))
         except ValueError as error:
-            self._fail(_RULES, f"It is not JSON: {error}.", _AS_LIST)
+            self._fail(_RULES, f"Invalid JSON: {error}.", _AS_LIST)
             return ()
         if not isinstance(found, list):
             self._fail(_RULES, "Expected a list of rules.", _AS_LIST)
@@ -486,7 +484,7 @@ class _Reader:
     def _rule(self, number: int, rule: object, name_format: str) -> TableRule | None:
         place, errors = f"{_RULES}[{number}]", len(self.errors)
         if not isinstance(rule, dict):
-            self._fail(place, "Expected a rule of keys.", "Write from: and to: in it.")
+            self._fail(place, "Expected a map.", "Write a rule with the keys from and to.")
             return None
         self._known(rule, _KEYS, place)
         if "from" not in rule:
@@ -506,7 +504,7 @@ class _Reader:
         key_fields = tuple(self._names(rule, "key.fields", place))
         columns = self._columns(rule.get("columns", {}), f"{place}.columns")
         if len(self.errors) > errors:
-            return None  # of a bad pattern each group would be missing too
+            return None  # an invalid pattern would also report each group as missing
         template = self.template(str(to), sources, f"{place}.to")
         if template is None:
             return None
@@ -523,7 +521,7 @@ class _Reader:
 
     def _columns(self, columns: object, place: str) -> ColumnRules:
         if not isinstance(columns, dict):
-            self._fail(place, "Expected keys.", f"Known keys: {', '.join(_COLUMN_KEYS)}.")
+            self._fail(place, "Expected a map.", f"Known keys: {', '.join(_COLUMN_KEYS)}.")
             return ColumnRules()
         self._known(columns, _COLUMN_KEYS, place)
         if "include" in columns and "exclude" in columns:
@@ -540,18 +538,18 @@ class _Reader:
             if (schema := self._type(text, f"{place}.types.{name}")) is not None
         }
         for name in types.keys() & rename.keys() - set(rename.values()):
-            fix = f"Write it as {rename[name]}, as the table has it."
-            problem = f"{name} is renamed, and types go by the names of columns."
+            fix = f"Use its name in the table, {rename[name]}."
+            problem = f"{name} is renamed, and the keys of types are column names."
             self._fail(f"{place}.types.{name}", problem, fix)
         for name in rename.keys() & set(exclude):
-            problem = f"{name} is excluded, and cannot be renamed."
-            self._fail(f"{place}.rename.{name}", problem, "Leave it out of one of the two.")
+            problem = f"{name} is excluded and cannot be renamed."
+            self._fail(f"{place}.rename.{name}", problem, "Remove it from exclude or rename.")
         for name in rename.keys() - set(include) if "include" in columns else ():
-            problem = f"{name} is renamed, and is not included."
+            problem = f"{name} is renamed but not included."
             self._fail(f"{place}.rename.{name}", problem, f"Add {name} to include.")
         twice = [name for name, n in Counter([*rename.values(), *add]).items() if n > 1]
         for name in twice:
-            problem = f"Two columns would be called {name}."
+            problem = f"Two columns would have the name {name}."
             self._fail(f"{place}", problem, "Choose another name for one of them.")
         return ColumnRules(
             include=tuple(include) if "include" in columns else None,
@@ -570,13 +568,13 @@ class _Reader:
                 self._fail(f"{place}.{key}", "Unknown key.", fix)
 
     def _names(self, found: Mapping[str, Any], key: str, place: str) -> list[str]:
-        """Return the names under a key: a list, or a text with commas between them."""
+        """Return the names under a key: a list or a comma-separated string."""
         value = found.get(key, [])
         if isinstance(value, str):
             value = [name.strip() for name in value.split(",")]
         names = value if isinstance(value, list) else [value]
         if not all(isinstance(name, str | int) and str(name) for name in names):
-            self._fail(f"{place}.{key}", "Expected a name or a list of names.", "Write texts.")
+            self._fail(f"{place}.{key}", "Expected a name or a list of names.", "Use strings.")
             return []
         if key in found and not names:
             self._fail(f"{place}.{key}", "Expected at least one name.", "Name one.")
@@ -588,8 +586,8 @@ class _Reader:
             isinstance(text, str | int | float) and str(text).strip() for text in value.values()
         ):
             return {str(name): str(text) for name, text in value.items()}
-        problem = "Expected a map of names and texts."
-        self._fail(f"{place}.{key}", problem, "Write name: text in it.")
+        problem = "Expected a map of names to strings."
+        self._fail(f"{place}.{key}", problem, "Write entries of the form name: text.")
         return {}
 
     def _expression(self, found: Mapping[str, Any], key: str, place: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A table that records go to: its columns, its key, and which of the records it gets."""
+"""A target table of records: its columns, its key, and the records that it receives."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class TableColumn:
     """A column of a target's table.
 
     Args:
-        name: In the table.
-        source: The record's field that it is made of; None for one that a rule adds.
+        name: The name in the table.
+        source: The record's field; None for a column that a rule adds.
         uncast: SQL over the columns of the frame, before ``cast``.
-        schema: None for one that is added, where nobody says its type.
-        cast: The type in SQL that a rule asks for, where it has another.
+        schema: None for an added column of unknown type.
+        cast: The SQL type that a rule sets, if it differs from the field's.
     """
 
     name: str
@@ -35,23 +35,22 @@ class TableColumn:
 
     @property
     def sql(self) -> str:
-        """Its SQL over the columns of the frame."""
+        """SQL over the columns of the frame."""
         return self.uncast if self.cast is None else f"CAST({self.uncast} AS {self.cast})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSelection:
-    """What of the records of a stream goes into a target's table.
+    """The columns and records of a stream that go into a target table.
 
     Args:
-        key: The columns that identify a row: those that the rule names, else those of the
-            records' primary key; none where neither is known.
-        condition: SQL, never null, for the records that the table gets; None for all. A record
-            without a value is among them unless its id is skipped: it deletes what may be
-            there.
-        refusals: Conditions for records whose values do not fit a type that the rule asks
-            for. Where nothing is tolerated their cast fails the job.
-        is_identity: Whether the columns are the fields of the value as they are.
+        key: The columns that identify a row: those in the rule, else the records' primary
+            key; empty if neither is known.
+        condition: SQL, never null, for the records that the table receives; None for all.
+            Tombstones are included unless their id is skipped, as they delete rows.
+        refusals: Conditions for records whose values do not fit a type that the rule sets.
+            Without error tolerance the cast fails the job.
+        is_identity: Whether the columns are the unchanged fields of the value.
     """
 
     columns: tuple[TableColumn, ...]
@@ -62,10 +61,10 @@ class TableSelection:
 
     @property
     def renames(self) -> Mapping[str, str] | None:
-        """The field that each column is, by the column's name, if nothing is computed.
+        """The field of each column, by column name, if nothing is computed.
 
-        Arrow's columns can then be copied as they are. None where one is computed or cast, or
-        where not all records are taken.
+        Arrow columns can then be copied unchanged. None if a column is computed or cast, or if
+        there is a condition.
         """
         if self.condition is not None:
             return None
@@ -74,18 +73,18 @@ class TableSelection:
         return found if len(found) == len(self.columns) else None
 
     def whole(self, value: Schema) -> Mapping[str, str] | None:
-        """Return the field of each column, if the table has all records and fields as they are.
+        """Return the field of each column, if the table has all records and fields unchanged.
 
-        They may be renamed. Only then can it be compared with what the records are made of.
+        Columns may be renamed. Only such a table can be compared with the source.
         """
         found = self.renames
         fields = {each.name for each in value.fields} or {"value"}
         return found if found is not None and set(found.values()) == fields else None
 
     def schema(self, value: Schema) -> Schema:
-        """Return the schema of the table's rows, with their key as its PRIMARY_KEY.
+        """Return the schema of the table's rows, with the key as PRIMARY_KEY.
 
-        ``value`` is that of the records. The types of all columns must be known.
+        ``value`` is the schema of the records. The types of all columns must be known.
         """
         if self.is_identity and self.key == primary_key(value):
             return value
@@ -98,9 +97,9 @@ class TableSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRules:
-    """Which columns a table has, of the fields of the records.
+    """Maps the fields of the records to the columns of a table.
 
-    ``types`` go by the names of columns, all others by the names of fields.
+    The keys of ``types`` and ``add`` are column names, all others are field names.
     """
 
     include: tuple[str, ...] | None = None
@@ -110,7 +109,7 @@ class ColumnRules:
     add: Mapping[str, str] = field(default_factory=dict)
 
     def names(self, fields: Iterable[str]) -> dict[str, str]:
-        """Return the names of columns by those of the fields that they are made of."""
+        """Return the column names by field name."""
         kept = [
             name
             for name in fields
@@ -120,19 +119,19 @@ class ColumnRules:
 
     @property
     def named(self) -> set[str]:
-        """The fields that the rules name."""
+        """The fields named in the rules."""
         return {*(self.include or ()), *self.exclude, *self.rename}
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedIds:
-    """Ids of rows to leave out: single ones and ranges, whose ends belong to them."""
+    """Ids of rows to skip: single ids and inclusive ranges."""
 
     ranges: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, text: str, *, field: str) -> SkippedIds:
-        """Read ids such as ``1,2,[10-20]``. Raises ConfigError."""
+        """Parse ids such as ``1,2,[10-20]``. Raises ConfigError."""
         found = []
         for part in (part.strip() for part in text.split(",")):
             ends = re.fullmatch(r"(-?\d{1,18})|\[\s*(-?\d{1,18})\s*-\s*(-?\d{1,18})\s*\]", part)
@@ -147,7 +146,7 @@ class SkippedIds:
         return cls(tuple(found))
 
     def condition(self, sql: str) -> str:
-        """Return SQL for ids that are among them, never null."""
+        """Return the SQL condition that an id is one of these; never null."""
         single = [str(low) for low, high in self.ranges if low == high]
         parts = [f"{sql} IN ({', '.join(single)})"] if single else []
         parts += [f"{sql} BETWEEN {low} AND {high}" for low, high in self.ranges if low < high]
@@ -156,14 +155,14 @@ class SkippedIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTable:
-    """A table that the records of a stream go to.
+    """A target table of a stream.
 
     Args:
-        name: As the rule's template gives it.
-        priority: Of the streams and tables of a batch, the smaller are written first.
-        key_fields: The columns that identify a row, as the rule names them; may be empty.
-        place: The rule's place in the configuration, for errors; empty for none.
-        rule: Its number among the rules, from 0; None where none matches.
+        name: The name, from the rule's template.
+        priority: Streams and tables of a batch with a smaller priority are written first.
+        key_fields: The rule's key.fields: columns that identify a row; may be empty.
+        place: The path of the rule in the configuration, for errors; empty without a rule.
+        rule: The index of the rule, from 0; None if no rule matches.
     """
 
     name: str
@@ -177,12 +176,12 @@ class TargetTable:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the table gets all records as they are."""
+        """Whether the table receives all records unchanged."""
         whole = self.where is None and self.skipped is None
         return whole and not self.key_fields and self.columns == ColumnRules()
 
     def source_of(self, column: str) -> str:
-        """Return the field that a column is made of, if any is."""
+        """Return the field that a column is renamed from; else the column's name."""
         back = {name: source for source, name in self.columns.rename.items()}
         return back.get(column, column)
 
@@ -194,23 +193,23 @@ class TargetTable:
         field_sql: Callable[[str], str] = lambda name: f"value.{quote(name)}",
         types: Types | None = None,
     ) -> TableSelection:
-        """Return what of records goes into the table; no job runs.
+        """Return the columns and records that go into the table. Starts no Spark job.
 
-        Fields that a rule names and the records lack are left out, as a source may gain and
-        lose fields while it is read, and the table keeps what it has; ``headrace mapping``
-        warns of them. Expressions over missing fields are errors.
+        Fields that a rule names but the records lack are ignored, as a source may gain and lose
+        fields over time; ``headrace mapping`` warns about them. Expressions over missing fields
+        are errors.
 
         Args:
-            value: The schema of the records' values. One that is not a STRUCT is a field
-                ``value``.
-            key: The schema of their keys; None where they have none.
-            field_sql: Gives the SQL of a field over the frame: ``SinkBatch.field_sql``.
-            types: Gives the schema of SQL expressions over the frame, as Spark sees them. None
-                leaves the schemas of added columns open.
+            value: The schema of the records' values. A value that is not a STRUCT is treated
+                as a field ``value``.
+            key: The schema of the records' keys; None without keys.
+            field_sql: Returns the SQL of a field over the frame: ``SinkBatch.field_sql``.
+            types: Returns Spark's schema of SQL expressions over the frame. With None the
+                schemas of added columns are unknown.
 
         Raises:
-            ConfigError: The key's columns are not among those of the table, two columns have
-                one name, none is left, or an expression cannot be understood.
+            ConfigError: A key column is excluded, two columns have the same name, no column is
+                left, or an expression is invalid.
         """
         fields = {f.name: f.schema for f in value.fields}
         if value.type is not Type.STRUCT:
@@ -279,7 +278,7 @@ class TargetTable:
         """Return the key's columns in the table."""
         if self.key_fields:
             missing = [name for name in self.key_fields if name not in columns]
-            # The record's own key may have it where the value does not.
+            # A missing column may be in the record's key instead of the value.
             excluded = [n for n in missing if self.source_of(n) in self.columns.exclude]
             if not excluded:
                 return self.key_fields
@@ -290,8 +289,8 @@ class TargetTable:
                 return tuple(names[name] for name in primary)
             where = f"{self.place}.columns"
         raise ConfigError(
-            problem=f"{excluded[0]} is part of the key, which must not be left out.",
-            fix="Keep it, or name other columns in the rule's key.fields.",
+            problem=f"{excluded[0]} is part of the key and cannot be excluded.",
+            fix="Include it, or set other columns in the rule's key.fields.",
             field=where,
         )
 
@@ -308,7 +307,7 @@ class TargetTable:
             if types is not None:
                 place = f"{self.place}.where"
                 _typed(types, f"({where}) AND true", place, sources)
-            # A record without a value has no fields that say anything of it.
+            # A tombstone has no fields to evaluate.
             gone = "value IS NULL OR " if value.optional else ""
             parts.append(f"({gone}coalesce({where}, false))")
         if self.skipped is not None:
@@ -316,7 +315,7 @@ class TargetTable:
         return " AND ".join(parts) or None
 
     def _id(self, value: Schema, key: Schema | None, sources: Mapping[str, str]) -> str:
-        """Return the SQL of the one field of the key, which must be a whole number."""
+        """Return the SQL of the key's only field, which must be an integer."""
         of_key = {} if key is None else {f.name: f.schema for f in key.fields}
         names = [self.source_of(name) for name in self.key_fields]
         names = names or list(primary_key(value)) or list(of_key)
@@ -332,32 +331,33 @@ class TargetTable:
             found, sql = key, "key"
         if found is None or found.is_logical or found.type not in WHOLE_NUMBERS:
             raise ConfigError(
-                problem="Ids can only be skipped where the key is one whole number.",
-                fix="Name that field in the rule's key.fields, or use where.",
+                problem="skip.ids requires a key of one integer field.",
+                fix="Set that field in the rule's key.fields, or use where.",
                 field=f"{self.place}.skip.ids",
             )
         return sql
 
     def _refusal(self, column: TableColumn) -> Refusal | None:
-        """Return the condition for values that cannot be cast; None where all can."""
+        """Return the refusal of values that cannot be cast; None if every cast succeeds."""
         if column.cast in {None, "STRING"}:
             return None
         sql, place = column.uncast, f"{self.place}.columns.types"
         return Refusal(
             condition=f"({sql} IS NOT NULL AND TRY_CAST({sql} AS {column.cast}) IS NULL)",
-            problem=f"A record has a value that is no {column.cast}, as {place} asks for.",
+            problem=f"A record has a value that cannot be cast to {column.cast}, as set in "
+            f"{place}.",
             fix="Fix or filter such records with a transform, or choose another type.",
             field=column.source or column.name,
         )
 
 
 def _typed(types: Types, sql: str, place: str, fields: Mapping[str, str]) -> Schema:
-    """Return the schema of an expression. Raises ConfigError: Spark cannot understand it."""
+    """Return the schema of an expression. Raises ConfigError if Spark cannot analyze it."""
     try:
         return types([f"{sql} AS found"]).fields[0].schema
     except ConfigError as error:
         raise ConfigError(
             problem=error.problem,
-            fix=f"The fields here are: {', '.join(fields) or 'none'}.",
+            fix=f"Available fields: {', '.join(fields) or 'none'}.",
             field=place,
         ) from error

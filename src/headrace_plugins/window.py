@@ -1,6 +1,6 @@
-"""Windows: the part of its input that a source is told to read, by times or by a column.
+"""Windows: the part of its input that a source reads, bounded by times or column values.
 
-The keys and what they mean are here once for all sources that take boundaries.
+Defines the settings shared by all sources that support boundaries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FOLLOW = "window.follow"
 
 
 def valid_window(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    """Check the bounds, as a rule of settings."""
+    """Yield the errors in the bounds: a rule of settings."""
     try:
         kind = BoundaryKind(props.get("window.kind") or BoundaryKind.TIME)
         Boundaries(kind, *(props.get(key) or None for key in _KEYS.values()))
@@ -50,18 +50,19 @@ def valid_window(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         key = _KEYS[str(error.field).rpartition(".")[2]]
         yield ConfigError(error.problem, fix=error.fix, field=key)
     except ValueError:
-        pass  # its validator refuses the kind
+        pass  # the validator of window.kind reports it
     if str(props.get(_FOLLOW)).lower() == "true" and props.get("window.to"):
-        problem = "A window with an end is not followed."
-        yield ConfigError(problem, fix="Leave window.to out.", field=_FOLLOW)
+        problem = "window.follow cannot be used with window.to."
+        yield ConfigError(problem, fix="Remove window.to.", field=_FOLLOW)
 
 
 def kind_of_window(*kinds: str) -> Any:
-    """Return the setting of what bounds are."""
+    """Return the setting window.kind."""
     return setting(
-        "What window.from and window.to are: times with a zone, such as 2026-01-31T00:00:00Z, "
-        "or values of window.column. A source that has this or a bound ends when it has read "
-        "what is there of its window, unless it follows. time if null.",
+        "The kind of window.from and window.to: times with a zone, such as "
+        "2026-01-31T00:00:00Z, or values of window.column. A source with this key or a bound "
+        "ends when it has read the data in the window, unless window.follow is true. time if "
+        "null.",
         default=None,
         validator=NullOr(ValidString(*kinds)),
         group="Window",
@@ -69,21 +70,21 @@ def kind_of_window(*kinds: str) -> Any:
 
 
 class BoundSettings(Settings, group="Window"):
-    """From where to where a source reads its input."""
+    """The bounds of the input that a source reads."""
 
     rules: ClassVar[tuple[Rule, ...]] = (valid_window,)
 
     window_kind: str | None = kind_of_window("time", "value")
     window_from: str | None = setting(
-        "The first that is read; from the very beginning if null.", default=None
+        "Lower bound, inclusive. From the beginning if null.", default=None
     )
     window_to: str | None = setting(
-        "The first that is not read; all that is there if null.", default=None
+        "Upper bound, exclusive. All existing data if null.", default=None
     )
 
     @property
     def window(self) -> Boundaries | None:
-        """The window; None where all is read, and what is new."""
+        """The window; None if the source reads everything and then new data."""
         if not (self.window_kind or self.window_from or self.window_to):
             return None
         kind = BoundaryKind(self.window_kind or BoundaryKind.TIME)
@@ -91,32 +92,33 @@ class BoundSettings(Settings, group="Window"):
 
 
 class WindowSettings(BoundSettings, group="Window"):
-    """What part of its input a source reads, and by which values it is known."""
+    """The part of its input that a source reads, and the column that bounds it."""
 
     window_column: str | None = setting(
-        "The column by whose values rows are in the window. A row with a null there is in "
-        "none. A time without a zone that a clock shows twice counts as the later one.",
+        "The column that decides whether a row is in the window. A row with a null in it is in "
+        "no window. A local time that occurs twice, at the end of daylight saving time, counts "
+        "as the later one.",
         default=None,
     )
 
     window_follow: bool = setting(
-        "Whether what comes later is read too, without an end.", default=False
+        "Whether to go on with new data after the window, without an end.", default=False
     )
 
     @property
     def ends(self) -> bool:
-        """Whether the source has ended once it has read what is there of its window."""
+        """Whether the source ends once it has read the data in its window."""
         return self.window is not None and not self.window_follow
 
     def column_window(self, rows: Schema, zone: str, title: str) -> ColumnWindow | None:
-        """Return the window of window.column among those of rows; None without a window.
+        """Return the window in window.column of the rows; None without a window.
 
         Args:
             rows: The schema of the rows.
-            zone: Where the clock is that times without a zone show.
-            title: What has them.
+            zone: The time zone of local times.
+            title: The table or query, for errors.
 
-        Raises ConfigError: there is no such column, or its values are in no order.
+        Raises ConfigError if the column is missing or its type has no order.
         """
         window, name = self.window, self.window_column
         if window is None or name is None or window.kind is BoundaryKind.SNAPSHOT:
@@ -124,12 +126,12 @@ class WindowSettings(BoundSettings, group="Window"):
         return column_window(window, name, rows, zone, title)
 
 
-def column_window(  # noqa: PLR0917 - what settings say, and of what
+def column_window(  # noqa: PLR0917 - the settings and what they apply to
     window: Boundaries, name: str, rows: Schema, zone: str, title: str, prefix: str = ""
 ) -> ColumnWindow:
     """Return a window of a column; see ``WindowSettings.column_window``.
 
-    ``prefix`` is what the keys begin with that say it.
+    ``prefix`` is the prefix of the window's keys, for errors.
     """
     fields = {field.name: field.schema for field in rows.fields}
     schema = fields.get(name)
@@ -149,7 +151,7 @@ def column_window(  # noqa: PLR0917 - what settings say, and of what
         except (ValueError, OverflowError, InvalidOperation) as error:
             raise ConfigError(
                 problem=f"Invalid value {text!r} for the column {name}.",
-                fix="Write it as the column has values, such as 17 or 2026-01-31.",
+                fix="Write a value of the column's type, such as 17 or 2026-01-31.",
                 field=f"{prefix}{key}",
             ) from error
         bounds.append(found)
@@ -163,7 +165,10 @@ WINDOW_KEYS = tuple(key for key in WindowSettings.config_def().keys if key != _F
 def filled_in(
     config: Config, boundaries: Boundaries, *without: str, **more: str | None
 ) -> dict[str, str]:
-    """Return a configuration with a window, without some keys, and with more; _ is a dot."""
+    """Return the configuration with a window, without the keys ``without``, plus ``more``.
+
+    ``_`` in the names of ``more`` stands for a dot.
+    """
     bounds = {
         "window.kind": boundaries.kind.value,
         "window.from": boundaries.lower,
@@ -176,25 +181,25 @@ def filled_in(
 
 
 def followed(filled: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration with a lower bound as one that goes on with what comes."""
+    """Return the configuration with window.follow=true."""
     return {**filled, _FOLLOW: "true"}
 
 
 def require_column(kind: BoundaryKind, column: str | None) -> None:
-    """Raise ConfigError where bounds have no column."""
+    """Raise ConfigError if bounds of a kind have no column."""
     if not column:
         raise ConfigError(
-            problem=f"Bounds of the kind {kind} need a column that has them.",
-            fix="Name the column whose values are bounded.",
+            problem=f"Bounds of kind {kind} require window.column.",
+            fix="Set window.column to the column whose values are bounded.",
             field="window.column",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnWindow:
-    """The rows whose value in a column is at ``lower`` or behind it, and before ``upper``.
+    """The rows with ``lower`` <= value < ``upper`` in a column.
 
-    Bounds are as the column has values: times without a zone are as of UTC. Pickled.
+    Bounds have the column's type; local times are represented as if in UTC. Pickled.
     """
 
     column: str
@@ -205,14 +210,14 @@ class ColumnWindow:
 
     @property
     def comparisons(self) -> Iterator[tuple[str, Any]]:
-        """What holds of the values, as signs and bounds; of no bound they are not null."""
+        """The operators and bounds of the condition; without bounds the value is not null."""
         if self.lower is not None:
             yield ">=", self.lower
         if self.upper is not None:
             yield "<", self.upper
 
     def sql(self, column: str) -> str:
-        """Return the condition in Spark's SQL."""
+        """Return the condition in Spark SQL."""
         parts = [
             f"{column} {sign} {sql_value(self.schema, bound)}"
             for sign, bound in self.comparisons
@@ -224,7 +229,7 @@ class ColumnWindow:
         return batch.filter(self.holds(batch))
 
     def holds(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return of each row of a batch whether it is in the window; what is null is not."""
+        """Return a mask of the rows in the window; false for a null value."""
         values, kind = batch.column(self.column), to_arrow_type(self.schema)
         held = values.is_valid()
         for sign, bound in self.comparisons:
@@ -234,7 +239,7 @@ class ColumnWindow:
 
 
 def _widest(schema: Schema) -> Schema:
-    """Return the type of a column's bounds, which may have more digits than its values."""
+    """Return the type of a column's bounds, which may be wider than the column's type."""
     if schema.is_logical and schema.name == DECIMAL:
         digits = decimal_parameters(scale_of(schema.parameters) or 0, MAX_PRECISION)
         return schema.replaced(parameters=digits)
@@ -242,33 +247,31 @@ def _widest(schema: Schema) -> Schema:
 
 
 def _require_ordered(kind: BoundaryKind, name: str, schema: Schema, key: str) -> None:
-    """Raise ConfigError where the values of a column have no bounds of a kind."""
+    """Raise ConfigError if a column's type does not support bounds of a kind."""
     logical = schema.name if schema.is_logical else None
     ordered: set[object] = {DATE, TIMESTAMP}
     if kind is BoundaryKind.VALUE:
         ordered |= {DECIMAL, Type.STRING, *WHOLE_NUMBERS}
     if (logical or schema.type) not in ordered:
         what = logical.rpartition(".")[2] if logical else schema.type.value
-        fix = "Name a column of whole numbers, decimals, texts, dates or timestamps."
+        fix = "Name a column of integers, decimals, strings, dates or timestamps."
         if kind is BoundaryKind.TIME:
-            fix = (
-                "Name a column of dates or timestamps; declare it so where it is read as text."
-            )
+            fix = "Name a date or timestamp column; declare its type if it is read as a string."
         raise ConfigError(
-            problem=f"The column {name} is of type {what}, which has no bounds of kind {kind}.",
+            problem=f"The column {name} has type {what}, which has no bounds of kind {kind}.",
             fix=fix,
             field=key,
         )
 
 
 def _bound(text: str, schema: Schema, zone: str, *, is_time: bool) -> Any:
-    """Return a bound as a column has values; for what is none it raises as Python does."""
+    """Parse a bound as the column's type. Raises Python's errors for an invalid value."""
     match schema.name if schema.is_logical else schema.type:
         case name if name == TIMESTAMP:
             return _time(datetime.fromisoformat(text), zone, is_local=schema.is_local)
         case name if name == DATE and is_time:
             local = clock_at(datetime.fromisoformat(text), zone_named(zone))
-            # A day is where it begins.
+            # A date stands for the start of the day.
             return local.date() + timedelta(days=local.time() > local.min.time())
         case name if name == DATE:
             return date.fromisoformat(text)
@@ -277,7 +280,7 @@ def _bound(text: str, schema: Schema, zone: str, *, is_time: bool) -> Any:
             if not number.is_finite():
                 raise InvalidOperation
             step = number if scale is None else Decimal(1).scaleb(-scale)
-            # No value of the column lies between the bound and the next that has its digits.
+            # Round up to the column's scale: no column value lies in between.
             return number.quantize(step, ROUND_CEILING, Context(prec=MAX_PRECISION))
         case Type.STRING:
             return text
@@ -300,22 +303,22 @@ def zone_named(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
         raise ConfigError(
-            problem=f"No time zone is called {name!r}, which times in the window need.",
-            fix="Use one of the IANA's, such as UTC or Europe/Berlin.",
+            problem=f"Unknown time zone {name!r} for the times of the window.",
+            fix="Use an IANA time zone, such as UTC or Europe/Berlin.",
         ) from None
 
 
 def clock_at(at: datetime, zone: tzinfo) -> datetime:
-    """Return the least that a clock in a zone shows at a moment or later, without a zone.
+    """Return the smallest local time that a zone's clock shows at an instant or later.
 
-    Later moments never give less, so windows cut what the clock shows into parts that share
-    nothing; and none is shown any more in a window that has passed.
+    The result never decreases for later instants, so windows divide local times into disjoint
+    parts, and no local time of a past window occurs again.
     """
     local = at.astimezone(zone)
     again = local.replace(fold=1)
     offsets = [each.utcoffset() or timedelta() for each in (local, again)]
     seconds = int((offsets[0] - offsets[1]).total_seconds())
-    if seconds > 0:  # it will be set back, and show this time again
+    if seconds > 0:  # the clock will be set back and show this time again
         begin = at.replace(microsecond=0)
 
         def is_back(later: int) -> bool:
@@ -332,22 +335,22 @@ _PARTS = re.compile(r"%(.)|([^%]+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class NameTime:
-    """Finds the time that is in a path, by a format of ``strptime``'s fields."""
+    """Finds the time in a path, by a format of ``strptime`` directives."""
 
     pattern: re.Pattern[str]
 
     @classmethod
     def of(cls, text: str) -> NameTime:
-        """Read a format. Raises ConfigError."""
+        """Parse a format. Raises ConfigError."""
         found = list(_PARTS.finditer(text))
         fields = [each[1] for each in found if each[1] and each[1] != "%"]
         is_whole = sum(len(each[0]) for each in found) == len(text)
         unique = len(set(fields)) == len(fields) and set(fields) <= set(_FIELDS)
         if not (is_whole and unique and "Y" in fields):
             raise ConfigError(
-                problem=f"Invalid format {text!r} of times in names.",
-                fix="Use %Y, %m, %d, %H, %M and %S, each once and %Y at least, as in "
-                "%Y-%m-%d or dt=%Y%m%d/hour=%H.",
+                problem=f"Invalid format {text!r} for times in names.",
+                fix="Use %Y, which is required, and %m, %d, %H, %M, %S, each at most once, as "
+                "in %Y-%m-%d or dt=%Y%m%d/hour=%H.",
                 field="window.name.format",
             )
         regex = "".join(
@@ -360,7 +363,7 @@ class NameTime:
         return cls(re.compile(rf"{before}{regex}(?!\d)"))
 
     def time(self, path: str) -> datetime | None:
-        """Return the last time that a path has, without a zone; None if it has none."""
+        """Return the last time in a path, without a zone; None if there is none."""
         names = {
             "Y": "year",
             "m": "month",

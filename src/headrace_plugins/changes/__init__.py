@@ -1,5 +1,5 @@
-"""Change capture as connectors see it: a log read by a process of its own, and its records.
+"""Change data capture for connectors: reads a log in a separate process, builds records.
 
-Here is what sources of changes share, whatever database they follow.
-Never: what is true of one system only; that is in its connector.
+Code shared by all change sources, for any database.
+Never: code for one system; that belongs to its connector.
 """

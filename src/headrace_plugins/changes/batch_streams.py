@@ -1,4 +1,4 @@
-"""The streams of a batch: what executors read of each table, and as what."""
+"""The streams of a batch: the parts and schema of each table for executors."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 def cursor_of(rows: Rows, partition: Mapping[str, str]) -> BulkCursor:
-    """Return what goes through the rows of a table, all of them or those of a condition."""
+    """Return the cursor over the rows of a table, or over those of a condition."""
     return BulkCursor(() if WHERE in partition else dividing_key(rows))
 
 
 @dataclass(frozen=True)
 class BatchStreams:
-    """Gathers what a batch has of tables, of the log and of their rows.
+    """Collects the log changes and snapshot rows of a batch by table.
 
     Args:
-        parallel: How many parts are read at a time.
-        plugin: What dead letters call the source.
+        parallel: The number of parts to read in parallel.
+        plugin: The name of the source in dead letters.
     """
 
     log: DatabaseLog
@@ -55,7 +55,7 @@ class BatchStreams:
     def add_changes(
         self, table: TableName, runs: Sequence[SpooledRun], seen: str | None
     ) -> None:
-        """Add changes of the log, without those that a snapshot of the table has seen."""
+        """Add log changes, without those that the table's snapshot contains."""
         shapes = dict.fromkeys(run.shape for run in runs)
         row = reduce(evolve, (row_schema(self.log.database.kind, shape) for shape in shapes))
         envelope, keeps = self._envelope(table, row, runs[-1].shape.key), self.log.keeps(seen)
@@ -75,7 +75,7 @@ class BatchStreams:
         start: Offset | None,
         end: Offset,
     ) -> None:
-        """Add the rows of a table between two offsets, as a snapshot has them."""
+        """Add the rows of a table between two offsets, from a snapshot."""
         database, settings = self.log.database, self.settings
         rows = Rows.of(database, table)
         span = cursor_of(rows, partition).range(rows, begun_offset(start), end)
@@ -121,8 +121,8 @@ class BatchStreams:
         """Return a stream for each table.
 
         Args:
-            tables: Those that are there now, by their names.
-            continues: Whether batches before this one have something of a table.
+            tables: The existing tables, by name.
+            continues: Whether earlier batches contain data of a table.
         """
         selection, streams = Selection.of(self.settings, self.log.database), []
         for table, parts in self._parts.items():
@@ -135,7 +135,7 @@ class BatchStreams:
                     ArrowParts(schema, parts, methodcaller("read"), self.plugin),
                     continues=continues(table),
                     size_bytes=None if None in sizes else sum(filter(None, sizes)),
-                    # Rows that are read twice, as for two conditions, may be the same.
+                    # Rows of two reads, such as for two conditions, may be duplicates.
                     inserts=len(self._rows[table]) == 1
                     and all(isinstance(part, SnapshotPart) for part in parts),
                 )

@@ -1,8 +1,8 @@
 """The process that reads a log: ``python -m headrace_plugins.changes.child``.
 
-Pickled messages on its standard input say what to read, and those on its standard output what
-was read: an ``Entry`` for each piece, None once it is connected and each second after that, and
-at the end the error. It ends when its parent does.
+It receives pickled orders on its standard input, and writes pickled messages to its standard
+output: an ``Entry`` for each piece, None once connected and then each second as a heartbeat,
+and finally the error. It ends when its parent ends.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from headrace_plugins.changes.log import LogReader, Offset
 
 BEAT_SECONDS = 1.0
-"""How often it tells that it goes on."""
+"""The interval of heartbeats."""
 _WAIT_SECONDS = 0.2
-"""How long one look at the log waits."""
+"""The timeout of one read of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a process is to read.
+    """The order of what a process must read.
 
     Args:
-        make: Makes the reader.
-        after: The place to begin behind.
-        cut: A place where an entry has to end; None for none.
-        folder: Where the files go.
-        most_bytes: How much may lie there that is not confirmed; a transaction may be more, and
-            what a batch has that was planned before.
-        order: Makes of a place what grows with the log.
+        make: Creates the reader.
+        after: The place to start after.
+        cut: A place where an entry must end; None for none.
+        folder: The folder of the spool files.
+        most_bytes: The maximum size of unconfirmed data in the folder. A transaction may be
+            larger, and so may a batch that was planned before.
+        order: Returns the sort key of a place in the log.
     """
 
     make: Callable[[], LogReader]
@@ -56,7 +56,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """Everything up to a place is durable, which are so many bytes of files in all so far."""
+    """Confirms that everything up to a place is durable: ``size_bytes`` of files in total."""
 
     place: Offset
     size_bytes: int
@@ -69,7 +69,7 @@ def send(pipe: IO[bytes], message: object) -> None:
 
 
 def receive(pipe: IO[bytes]) -> Any:
-    """Return the next message of the process at the other end. Raises EOFError."""
+    """Return the next message from a pipe. Raises EOFError at its end."""
     return pickle.load(pipe)  # noqa: S301 - our own process at the other end of a pipe
 
 
@@ -85,7 +85,7 @@ class _Child:
         self.confirmed: queue.SimpleQueue[Confirmed] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Read until the parent has gone, or the log cannot be read."""
+        """Read until the parent ends, or the log cannot be read."""
         try:
             self._reader.start(self._order.after, self._order.cut)
             while True:
@@ -97,7 +97,7 @@ class _Child:
             send(self._to, error)
         except Exception as error:
             what = f"Reading the log failed: {type(error).__name__}: {error}"
-            send(self._to, SourceError(what, fix="Its whole trace is in the log."))
+            send(self._to, SourceError(what, fix="The full stack trace is in the log."))
             raise
         finally:
             self._reader.stop()
@@ -114,7 +114,7 @@ class _Child:
             self._reader.confirm(found.place)
 
     def _step(self) -> None:
-        """Read a piece, with all of its last transaction, and report it."""
+        """Read a piece up to the end of its last transaction, and report it."""
         if self._written - self._used > self._order.most_bytes and not self._is_before_cut:
             self._reader.idle()
             time.sleep(_WAIT_SECONDS / 4)
@@ -137,10 +137,10 @@ class _Child:
 
 
 def main() -> None:
-    """Do what the first message says."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    """Execute the order in the first message."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     orders, to = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # nothing else may write between the messages
+    sys.stdout = sys.stderr  # keep other output out of the messages
     child = _Child(receive(orders), to)
 
     def listen() -> None:
@@ -148,7 +148,7 @@ def main() -> None:
             while True:
                 child.confirmed.put(receive(orders))
         except (EOFError, OSError, pickle.UnpicklingError):
-            os._exit(0)  # the parent has gone, or wants it to end
+            os._exit(0)  # the parent has ended, or has closed the pipe to end this process
 
     threading.Thread(target=listen, daemon=True).start()
     child.run()

@@ -1,4 +1,4 @@
-"""What the connectors share that follow changes."""
+"""The base class of change source connectors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ChangeSource(SourceConnector):
-    """Follows the changes of tables, after it has read what they hold."""
+    """Follows the changes of tables, after a snapshot of their rows."""
 
     version = "1.0"
     delivery = DeliveryGuarantee.EXACTLY_ONCE
@@ -66,7 +66,7 @@ class ChangeSource(SourceConnector):
     def examine_log(
         cls, log: DatabaseLog, session: Session, tables: Sequence[Table]
     ) -> Iterator[Finding]:
-        """Yield what following the log takes, see ``Connector.examine``."""
+        """Yield findings about the requirements of the log, see ``Connector.examine``."""
 
     @classmethod
     def _parsed(cls, config: Config) -> tuple[ChangeSettings, DatabaseLog]:
@@ -90,7 +90,7 @@ class ChangeSource(SourceConnector):
                 if settings.snapshot_mode.follows:
                     log.require(session, tables)
         except RetriableError:
-            return  # the task waits for a database that is away
+            return  # the task waits for an unavailable database
         except ConfigError as error:
             yield error
         except HeadraceError as error:
@@ -117,7 +117,7 @@ class ChangeSource(SourceConnector):
                 yield Finding(
                     f"changes of {name} in the log",
                     Verdict.WARNING,
-                    f"{obstacle.problem} The table is left out.",
+                    f"{obstacle.problem} The table is skipped.",
                     obstacle.fix,
                 )
             if settings.snapshot_mode.follows:
@@ -152,7 +152,7 @@ class ChangeSource(SourceConnector):
     @override
     @classmethod
     def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
-        # Without an upper bound it has no end.
+        # Without an upper bound the window has no end.
         return cls.fill_in_boundaries(config, boundaries)
 
     @override
@@ -165,7 +165,7 @@ class ChangeSource(SourceConnector):
                 check_fields("log", partition, [OffsetField.text(name)], str(log.partition))
                 if dict(partition) != dict(log.partition):
                     raise ConfigError(
-                        problem=f"The log {partition[name]!r} is not the one that is followed.",
+                        problem=f"The connector does not follow the log {partition[name]!r}.",
                         fix=f"Set the offset of {dict(log.partition)}.",
                         field="offsets",
                     )
@@ -181,15 +181,15 @@ class ChangeSource(SourceConnector):
                 tables = {str(t.name): t for t in _tables(settings, log, session)}
                 _check_keys(log, tables, begun)
                 for table, condition in asked:
-                    if table in tables:  # rows of others are asked for when they come
+                    if table in tables:  # rows of later tables are requested when they exist
                         try_condition(log.database, session, tables[table].name, condition)
 
 
 def _require_kind(kind: BoundaryKind, kinds: Collection[BoundaryKind]) -> None:
     if kind not in kinds:
         raise ConfigError(
-            problem=f"The log has no bounds of the kind {kind}.",
-            fix=f"Its kinds are: {', '.join(sorted(kinds))}.",
+            problem=f"The log does not support bounds of kind {kind}.",
+            fix=f"Use one of: {', '.join(sorted(kinds))}.",
             field="window.kind",
         )
 
@@ -201,7 +201,7 @@ def _tables(settings: ChangeSettings, log: DatabaseLog, session: Session) -> lis
 def _tables_and_others(
     settings: ChangeSettings, log: DatabaseLog, session: Session
 ) -> tuple[list[Table], Mapping[TableName, ConfigError]]:
-    """Return the tables that are read, and why others are left out."""
+    """Return the tables to read, and the reasons why others are skipped."""
     selection = Selection.of(settings, log.database)
     follows = settings.snapshot_mode.follows
     return followed_tables(log, selection, session, follows=follows)
@@ -210,13 +210,13 @@ def _tables_and_others(
 def _check_keys(
     log: DatabaseLog, tables: Mapping[str, Table], begun: Mapping[str, Sequence[object]]
 ) -> None:
-    """Raise ConfigError where the offset of a table that was begun has another key than it."""
+    """Raise ConfigError if the offset of a partially read table does not match its key."""
     for name in begun.keys() & tables.keys():
         after, key = begun[name], dividing_key(Rows.of(log.database, tables[name]))
         if len(after) != len(key):
             raise ConfigError(
                 problem=f"Invalid position of the table {name}: after has {len(after)} values, "
-                f"and its key is {list(key)}.",
-                fix="Give one value for each column of the key, or reset the offsets.",
+                f"but its key is {list(key)}.",
+                fix="Set one value for each column of the key, or reset the offsets.",
                 field="offsets",
             )

@@ -1,4 +1,4 @@
-"""What a source of changes asks of one kind of database, and who writes its new tables."""
+"""The interface of a database's log for change sources, and the writers of new tables."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 RESNAPSHOT = (
-    "Reset the connector's offsets, which reads all tables anew, or set "
+    "Reset the connector's offsets, which reads all tables again, or set "
     "snapshot.mode=when_needed."
 )
-"""The way on where a log has lost what was not read."""
+"""The fix if the log has lost unread changes."""
 _WRITERS_SECONDS, _LOOK_SECONDS = 2.0, 0.1
-"""How long a look waits for those who write a new table to end, and how often it looks."""
+"""The timeout for transactions that write a new table to end, and the poll interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One state of a database, that tables are read as of.
+    """A consistent snapshot of a database for reading tables.
 
     Args:
-        name: What selects call it, see ``Database.snapshot``; None where each connection sees
-            a state of its own, none of them older than this.
-        seen: Which changes of the log it has, as JSON, see ``DatabaseLog.keeps``; None where
-            that is not known.
-        upto: A place in the log behind all that it has.
-        ts_us: When it was taken, in microseconds since 1970.
-        details: What ``source`` says of its rows, see ``DatabaseLog.details``.
-        has_lost: Whether a table cannot be read as of it any more, as its rows were written
-            anew or the connection that holds the snapshot has gone.
+        name: The name for selects, see ``Database.snapshot``; None if each connection sees a
+            different state, none of them older than this snapshot.
+        seen: The log changes that the snapshot contains, as JSON, see ``DatabaseLog.keeps``;
+            None if unknown.
+        upto: A place in the log after all changes that the snapshot contains.
+        ts_us: The time of the snapshot, in microseconds since 1970.
+        details: The ``source`` fields of its rows, see ``DatabaseLog.details``.
+        has_lost: Whether a table is no longer readable in the snapshot, as the table was
+            rewritten or the connection of the snapshot is lost.
     """
 
     name: str | None
@@ -56,11 +56,11 @@ class Snapshot:
 
 
 class DatabaseLog(ABC):
-    """The log of one database, and its tables. It holds no connection."""
+    """The log of one database, and its tables. Holds no connection."""
 
     database: Database
     keeps_start: ClassVar[bool] = False
-    """Whether ``begin`` gives the same place again until something behind it is confirmed."""
+    """Whether ``begin`` returns the same place again until a later place is confirmed."""
 
     @property
     @abstractmethod
@@ -69,117 +69,116 @@ class DatabaseLog(ABC):
 
     @abstractmethod
     def order(self, place: Offset) -> tuple[int, ...]:
-        """Return what grows with the log."""
+        """Return the sort key of a place in the log."""
 
     def moved(self, place: Offset, end: Offset) -> Offset:
-        """Return a place that a task has, moved to where its reader has come."""
+        """Return a task's place, advanced to the place that its reader has reached."""
         return {**place, **end}
 
     @abstractmethod
     def check_place(self, place: Offset) -> None:
-        """Raise ConfigError for what is no place in a log."""
+        """Raise ConfigError for an invalid place."""
 
     def between_bytes(self, start: Offset, end: Offset) -> int | None:
-        """Return how many bytes of the log lie between two places, if that is known."""
+        """Return the bytes of the log between two places; None if unknown."""
         return None
 
     @abstractmethod
     def require(self, session: Session, tables: Sequence[Table]) -> None:
-        """Raise ConfigError where these tables cannot be followed. It changes nothing."""
+        """Raise ConfigError if these tables cannot be followed. Has no side effects."""
 
     @abstractmethod
     def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
-        """See to it that the log is kept from now on for these tables; return its place.
+        """Make the server retain the log for these tables from now on; return the place.
 
-        All that is committed behind the place can be read. Done again after a crash it changes
-        nothing, but ``anew`` lets go of what was kept before, as it cannot be read. Raises
-        ConfigError with the statement that is missing.
+        All commits after the place can be read. Idempotent after a crash, but ``anew`` releases
+        the log retained before, which cannot be read. Raises ConfigError with the statement to
+        run if something is missing.
         """
 
     def taken_over(self, session: Session, place: Offset) -> Offset | None:
-        """Return where a place lies in the log of a server that has taken over.
+        """Return the corresponding place in the log of another server after a failover.
 
-        None where the server is still that of the place. Raises DataLostError where the place
-        cannot be found there.
+        None if the server is unchanged. Raises DataLostError if the place cannot be found.
         """
         return None
 
     def goes_on(self, start: Offset, end: Offset) -> bool:
-        """Return whether two places are in one log, and not a server's and its successor's."""
+        """Return whether two places are in the same log, without a failover in between."""
         return True
 
     @abstractmethod
     def check(self, session: Session, tables: Sequence[Table], place: Offset) -> None:
-        """See to it that the log has these tables, and still what follows a place.
+        """Ensure that the log includes these tables and still has all changes after a place.
 
-        Raises DataLostError where it has not.
+        Raises DataLostError if not.
         """
 
     def check_seen(self, session: Session, upto: Offset) -> None:  # noqa: B027 - none by default
-        """Raise DataLostError where the log never comes to what a snapshot has."""
+        """Raise DataLostError if the log can never reach the end of a snapshot."""
 
     def check_end(self, session: Session, place: Offset) -> None:  # noqa: B027 - none by default
-        """Raise DataLostError where the log of this server never comes to a batch's end."""
+        """Raise DataLostError if this server's log can never reach the end of a batch."""
 
     def obstacles(
         self, session: Session, tables: Sequence[Table]
     ) -> Mapping[TableName, ConfigError]:
-        """Return why tables cannot be followed that may be left out. It changes nothing."""
+        """Return why tables that may be skipped cannot be followed. Has no side effects."""
         return {}
 
     def left_out(self, session: Session, tables: Sequence[Table]) -> Sequence[TableName]:
-        """Return the tables that the log has nothing of until ``check``. It changes nothing."""
+        """Return the tables that the log lacks until ``check``. Has no side effects."""
         return ()
 
     @abstractmethod
     def oldest(self, session: Session, tables: Sequence[Table]) -> Offset:
-        """Return the first place whose changes the log still has."""
+        """Return the oldest place from which the log still has all changes."""
 
     @abstractmethod
     def now(self, session: Session) -> Offset:
-        """Return the place behind all that is committed now."""
+        """Return the place after all current commits."""
 
     @abstractmethod
     def since(self, session: Session, time: datetime) -> Offset:
-        """Return a place in front of all that was committed at a time or later.
+        """Return a place before all commits at a time or later.
 
-        Raises ConfigError: the log does not have that any more, or gives nothing again.
+        Raises ConfigError if the log no longer has them, or does not support replays.
         """
 
     @abstractmethod
     def reader(
         self, follows: Callable[[TableName], bool], *, is_second: bool = False
     ) -> Callable[[], LogReader]:
-        """Return what makes a reader of the changes of the tables that are followed.
+        """Return a factory of a reader for the changes of the followed tables.
 
-        Both are pickled. A second reader reads beside the first one.
+        Argument and result are pickled. A second reader can run besides the first.
         """
 
     @abstractmethod
     def snapshot(self, place: Offset) -> AbstractContextManager[Snapshot]:
-        """Take a snapshot of what is committed now; it can be read while this lasts.
+        """Take a snapshot of all current commits, readable within this context.
 
-        It has all that the log has before a place. Raises RetriableError where the server does
-        not show all of that yet, or is another one.
+        The snapshot contains all changes in the log before a place. Raises RetriableError if
+        the server does not have all of them yet, or is another server.
         """
 
     @abstractmethod
     def keeps(self, seen: Any) -> Keeps | None:
-        """Return what passes over the changes that a snapshot has; None to pass over none."""
+        """Return a filter that skips the changes a snapshot contains; None to skip none."""
 
     @property
     @abstractmethod
     def typed(self) -> Typed:
-        """Makes values of what the log has."""
+        """Converts the log's values to typed values."""
 
     @abstractmethod
     def facts(self, table: TableName) -> Mapping[str, str]:
-        """Return what ``source`` says of all changes of a table alike."""
+        """Return the ``source`` fields that are the same for all changes of a table."""
 
     @property
     @abstractmethod
     def details(self) -> Mapping[str, Schema]:
-        """What ``source`` says of each change, which are columns of a reader's runs."""
+        """The ``source`` fields of each change, which are columns of a reader's runs."""
 
 
 def followed_tables(
@@ -190,13 +189,13 @@ def followed_tables(
     follows: bool,
     known: Callable[[TableName], bool] = lambda _: False,
 ) -> tuple[list[Table], Mapping[TableName, ConfigError]]:
-    """Return the tables that are followed, and why others are left out.
+    """Return the tables to follow, and the reasons why others are skipped.
 
-    The log does not have these, and no one has named them: patterns only fit. One that is
-    named or ``known`` from before, or has no other beside it, is followed, and so refused by
-    ``DatabaseLog.require``.
-    Raises ConfigError where no table is chosen, or where two have one source partition.
-    Where the log is not read (``follows``) nothing is left out.
+    A table is skipped if the log lacks it and it only matches a pattern. A table that is
+    selected by name, ``known`` from before, or would leave no other table is not skipped, so
+    that ``DatabaseLog.require`` refuses it.
+    Raises ConfigError if no table is selected, or if two have the same source partition.
+    If the log is not read (``follows``), no table is skipped.
     """
     chosen = selection.required_tables(log.database, session)
     by_partition: dict[str, TableName] = {}
@@ -204,10 +203,10 @@ def followed_tables(
         other = by_partition.setdefault(str(name), name)
         if other != name:
             raise ConfigError(
-                problem=f"Two tables are called {name}: {other.name!r} in the schema "
-                f"{other.schema!r} and {name.name!r} in the schema {name.schema!r}, so their "
-                "positions would be one.",
-                fix=f'Leave one out: table.exclude.list="{name.schema}"."{name.name}", and let '
+                problem=f"Two tables have the name {name}: {other.name!r} in the schema "
+                f"{other.schema!r} and {name.name!r} in the schema {name.schema!r}, so they "
+                "would share a position.",
+                fix=f'Exclude one: table.exclude.list="{name.schema}"."{name.name}", and let '
                 "another connector follow it.",
                 field="table.include.list",
             )
@@ -222,28 +221,28 @@ def followed_tables(
 
 @dataclass
 class TableWriters:
-    """Knows of tables that the log has got lately who writes them since before.
+    """Tracks the transactions that were writing a table when the log began to include it.
 
-    What such a transaction has written is not in the log, nor yet in a snapshot.
+    Their changes are not in the log, and not in a snapshot until they commit.
 
     Args:
-        now: Returns who writes the table of a name now.
+        now: Returns the transactions that currently write a table, by its name.
     """
 
     now: Callable[[str], frozenset[str]]
     _left: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def begin(self, names: Iterable[str]) -> None:
-        """Take for granted that nobody writes these: the log has begun when all had ended."""
+        """Assume that nobody writes these tables: the log began after all writers had ended."""
         self._left = dict.fromkeys(names, frozenset[str]())
 
     def forget(self, names: Iterable[str]) -> None:
-        """Ask anew for these."""
+        """Forget the writers of these tables."""
         for name in names:
             self._left.pop(name, None)
 
     def wait(self, names: Iterable[str]) -> None:
-        """Learn who writes those that are not known, and wait a moment for them to end."""
+        """Get the writers of unknown tables, and wait a moment for them to end."""
         new = {name: self.now(name) for name in names if name not in self._left}
         self._left |= new
         by = time.monotonic() + _WRITERS_SECONDS
@@ -251,7 +250,7 @@ class TableWriters:
             time.sleep(_LOOK_SECONDS)
 
     def may_write(self, name: str) -> bool:
-        """Return whether any of those has not ended."""
+        """Return whether any of the table's tracked writers has not ended."""
         left = self._left.get(name)
         if not left:
             return False

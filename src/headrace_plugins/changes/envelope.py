@@ -1,6 +1,6 @@
-"""Changes as records: Debezium's envelope, with before, after, op and source.
+"""Change records: Debezium's envelope, with before, after, op and source.
 
-What Debezium says of it:
+Debezium's documentation:
 https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-events
 """
 
@@ -27,20 +27,21 @@ _TIMES = ("ts_ms", "ts_us", "ts_ns")
 
 
 def row_schema(kind: str, shape: Shape) -> Schema:
-    """Return the schema of a table's rows, as changes have them."""
+    """Return the schema of a table's rows in changes, with all columns nullable."""
     columns = [replace(c, schema=c.schema.replaced(optional=True)) for c in shape.columns]
     return rows_schema(kind, columns, shape.key).replaced(optional=True)
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """Makes records of changes of one table. It is pickled to executors.
+    """Builds records from the changes of one table. Pickled to executors.
 
     Args:
         row: The schema of the rows before and after.
         key: The columns that identify a row.
-        facts: What ``source`` says of all changes alike, such as the name of the table.
-        details: The schemas of what it says of each one, which are columns of the changes.
+        facts: The constant fields of ``source``, such as the name of the table.
+        details: The schemas of the ``source`` fields per change, which are columns of the
+            changes.
     """
 
     row: Schema
@@ -71,16 +72,16 @@ class Envelope:
         ts_us: pa.Array,
         details: Mapping[str, pa.Array],
     ) -> pa.RecordBatch:
-        """Return a record for each change, and two for one that changes the key of its row.
+        """Return a record for each change, and two records if the change updates the key.
 
         As in Debezium, such a change deletes the old row and creates the new one.
 
         Args:
-            op: What it does.
-            before: The row before, a struct of the columns of the row schema.
-            after: The row after.
-            ts_us: When it was committed, in microseconds since 1970.
-            details: What ``source`` says of it.
+            op: The operations.
+            before: The rows before, structs of the columns of the row schema.
+            after: The rows after.
+            ts_us: The commit times, in microseconds since 1970.
+            details: The ``source`` fields per change.
         """
         moved = self._moved(op, before, after)
         if moved is not None:
@@ -99,14 +100,14 @@ class Envelope:
         details: Mapping[str, int | str | None],
         like: pa.RecordBatch | None = None,
     ) -> pa.RecordBatch:
-        """Return rows of a table that a snapshot has read, as records.
+        """Return the snapshot rows of a table as records.
 
         Args:
             rows: The rows.
-            ts_us: When they were so, in microseconds since 1970.
-            details: What ``source`` says of each.
-            like: Records that were returned for other rows with the same time and details. All
-                but the row is taken from them, where they are enough, instead of made anew.
+            ts_us: The time of the snapshot, in microseconds since 1970.
+            details: The ``source`` fields of all rows.
+            like: Records returned earlier for the same time and details. If they are at least
+                as many, all columns except the row are reused from them.
         """
         count, after = rows.num_rows, rows.to_struct_array()
         if like is not None and like.num_rows >= count:
@@ -128,10 +129,10 @@ class Envelope:
     def _moved(
         self, op: pa.Array, before: pa.Array, after: pa.Array
     ) -> tuple[pa.Array, pa.Array, pa.Array] | None:
-        """Return how updates of keys become two changes; None if there are none.
+        """Return how updates of keys are split into two changes; None if there are none.
 
-        That is the number of the change that each record is of, whether it is the deletion,
-        and whether it is the creation.
+        The arrays contain, per record, the index of its change, whether the record is the
+        deletion, and whether it is the creation.
         """
         if before.null_count == len(before) or not self.key:
             return None

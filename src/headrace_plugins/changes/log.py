@@ -1,4 +1,4 @@
-"""The log of a database, as a process of its own reads it."""
+"""The interface of log readers, which run in a separate process."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.catalog import Column, TableName
 
 Offset: TypeAlias = Mapping[str, Any]
-"""A place in a log, as the position of a task has it: JSON values only."""
+"""A place in a log, as in a task's position: only JSON values."""
 
 CREATE, UPDATE, DELETE, TRUNCATE, READ = "c", "u", "d", "t", "r"
-"""What a change does, as Debezium's envelope says it."""
+"""The operations in Debezium's envelope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns that a table has at some point of the log.
+    """The columns of a table at some point of the log.
 
-    A table whose columns or key change gets another shape. It is sent as JSON and pickled.
+    A change of the columns or the key results in another shape. Sent as JSON and pickled.
 
     Args:
         table: The table's name.
-        columns: Its columns. Each may be null, whatever the table says: a row before a change
-            may have its key only, and the log has rows of before a constraint was added.
-        key: The columns that identify a row; empty without any.
+        columns: The columns. All are nullable, regardless of the table: a row before a change
+            may only have its key, and the log may have rows from before a constraint.
+        key: The columns that identify a row; empty without a key.
     """
 
     table: TableName
@@ -42,11 +42,11 @@ class Run:
     """Changes of one table, in the order of the log.
 
     Args:
-        shape: What the table looks like in all of them.
-        rows: ``op`` (STRING), ``ts_us`` (INT64, microseconds since 1970 of the commit),
+        shape: The table's shape for all changes.
+        rows: ``op`` (STRING), ``ts_us`` (INT64, commit time in microseconds since 1970),
             ``before`` and ``after`` (each a STRUCT of the shape's columns, or null), and then
-            what else the field ``source`` of an envelope has for each change, such as ``lsn``.
-            Values are as the log has them: texts where its records are texts.
+            the other fields per change of an envelope's ``source``, such as ``lsn``. Values
+            are in the log's format: text if its records are text.
     """
 
     shape: Shape
@@ -55,16 +55,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a reader has got from the log: runs of whole or of begun transactions.
+    """A piece of the log: the runs of complete or partial transactions.
 
-    Between tables no order is kept within a piece, so a table has one run in it at most, or
-    several with different shapes.
+    The order between tables is not preserved within a piece, so a table has at most one run
+    per shape.
 
     Args:
-        runs: The changes; none where only the place has moved.
-        end: The place behind the last transaction, if the piece ends with one. None while a
-            transaction goes on in the next piece.
-        ts_us: When the last of its transactions was committed.
+        runs: The changes; empty if only the place has advanced.
+        end: The place after the last transaction. None if the transaction continues in the
+            next piece.
+        ts_us: The commit time of the last transaction.
     """
 
     runs: Sequence[Run]
@@ -73,38 +73,37 @@ class Piece:
 
 
 class LogReader(ABC):
-    """Reads a log from a place on. It lives in a process of its own, one thread uses it.
+    """Reads a log from a place, in a separate process. Not thread-safe.
 
-    What it gives depends on the log alone: the transactions that end behind one place and not
-    behind another are the same in every life.
+    The result depends only on the log: the transactions that end between two places are the
+    same after every restart.
     """
 
     @abstractmethod
     def start(self, after: Offset, cut: Offset | None) -> None:
-        """Connect, and go to the place behind ``after``.
+        """Connect, and seek to the place ``after``.
 
-        ``cut`` is a place where a piece has to end, as a batch of an earlier life ends there.
-        Raises RetriableError where the server is away or busy, and DataLostError where the log
-        has nothing any more of what comes after the place.
+        ``cut`` is a place where a piece must end, as a batch planned before a restart ends
+        there. Raises RetriableError if the server is unavailable or busy, and DataLostError if
+        the log no longer has the changes after the place.
         """
 
     @abstractmethod
     def read(self, seconds: float) -> Piece | None:
-        """Return what has come, waiting no longer than that; None for nothing at all.
+        """Return the next piece, waiting at most ``seconds``; None if there is none.
 
-        A piece is some megabytes at the most, and where it can it ends with a transaction. A
-        table whose shape changes begins a new piece with the transaction that has the new
-        shape. Where nothing comes for the tables that are followed, pieces without runs tell
-        that the log goes on.
+        A piece has at most some megabytes, and ends with a transaction if possible. If a
+        table's shape changes, a new piece begins with the transaction of the new shape. While
+        the followed tables do not change, pieces without runs report the progress of the log.
         """
 
     @abstractmethod
     def confirm(self, place: Offset) -> None:
-        """Learn that everything up to a place is durable in the targets: the log may go."""
+        """Release the log up to a place, which is durable in the targets."""
 
     @abstractmethod
     def idle(self) -> None:
-        """Keep the connection alive while nothing is read, as what was read is not yet used."""
+        """Keep the connection alive while reading is paused, as the spool is full."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The fields of offsets that a person may set by hand, and what each has to be."""
+"""Validation of offset fields that users may set manually."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class OffsetField:
     """A field of an offset.
 
     Args:
-        name: Its name.
-        expected: What it has to be, as a text.
-        is_valid: Whether a value of JSON is that.
-        required: Whether an offset without it is refused.
+        name: The name of the field.
+        expected: The description of valid values, for errors.
+        is_valid: Whether a JSON value is valid.
+        required: Whether the field is required.
     """
 
     name: str
@@ -31,7 +31,7 @@ class OffsetField:
     def integer(
         cls, name: str, at_least: int, at_most: int = MOST, *, required: bool = False
     ) -> OffsetField:
-        """Return a field that is a whole number between two others."""
+        """Return a field with an integer in a range."""
         expected = f"an integer from {at_least} to {at_most}"
         return cls(
             name, expected, lambda v: type(v) is int and at_least <= v <= at_most, required
@@ -39,31 +39,31 @@ class OffsetField:
 
     @classmethod
     def text(cls, name: str) -> OffsetField:
-        """Return a field that is a text."""
-        return cls(name, "a text", lambda v: isinstance(v, str) and v != "")
+        """Return a field with a non-empty string."""
+        return cls(name, "a string", lambda v: isinstance(v, str) and v != "")
 
     @classmethod
     def mark(cls, name: str) -> OffsetField:
-        """Return a field that is true, or not there."""
-        return cls(name, "true, or left out", lambda v: v is True)
+        """Return a field that is true or missing."""
+        return cls(name, "true, or omitted", lambda v: v is True)
 
 
 def check_fields(
     what: str, offset: object, fields: Sequence[OffsetField], example: str
 ) -> Mapping[str, Any]:
-    """Return an offset that is an object of these fields.
+    """Return an offset after validating that it is an object of these fields.
 
-    Raises ConfigError with the field that is wrong, what it is, and what is expected.
+    Raises ConfigError with the invalid field, its value, and the expected values.
 
     Args:
-        what: What the offset is, such as ``position of a table``.
-        offset: What a person has set.
-        fields: What it may have.
-        example: What to write, as JSON.
+        what: The kind of offset, such as ``position of a table``.
+        offset: The value that a user has set.
+        fields: The allowed fields.
+        example: An example as JSON.
     """
     wrong, expected = "", ""
     if not isinstance(offset, Mapping):
-        wrong, expected = "it is not an object", "An object is expected."
+        wrong, expected = "it is not an object", "Expected an object."
         offset = {"": offset}
     else:
         for each in fields:
@@ -72,12 +72,12 @@ def check_fields(
             elif each.name in offset and not each.is_valid(offset[each.name]):
                 wrong = f"{each.name} is {offset[each.name]!r}"
             if wrong:
-                expected = f"{each.name} has to be {each.expected}."
+                expected = f"{each.name} must be {each.expected}."
                 break
         unknown = sorted(set(offset) - {each.name for each in fields})
         if not wrong and unknown:
             wrong = f"{unknown[0]} is unknown"
-            expected = f"Known are {', '.join(each.name for each in fields)}."
+            expected = f"Known fields: {', '.join(each.name for each in fields)}."
     if wrong:
         shown = offset[""] if list(offset) == [""] else dict(offset)
         raise ConfigError(

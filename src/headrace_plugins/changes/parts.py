@@ -1,4 +1,4 @@
-"""What executors read of a batch of changes: runs of the log, and rows of a snapshot."""
+"""The parts of a batch that executors read: runs of the log, and rows of a snapshot."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     Typed: TypeAlias = Callable[
         [tuple[Column, ...], pa.RecordBatch], tuple[pa.RecordBatch, Rejected]
     ]
-    """Makes values of the columns' schemas of ``before`` and ``after`` of a run's rows, and
-    says which rows have none, and why."""
+    """Converts ``before`` and ``after`` of a run's rows to the columns' schemas; also returns
+    the rejected rows with the reasons."""
     Keeps: TypeAlias = Callable[[pa.RecordBatch], pa.Array | None]
-    """Says which changes are kept, of a run's rows; None for all."""
+    """Returns the mask of the changes to keep in a run's rows; None for all."""
 
 _JOINED_BYTES = 4 << 20
-"""So much of small runs is made records of at once."""
+"""The size up to which small runs are joined."""
 _PART_ROWS = 50_000
-"""Fewer changes than these are read by one Spark partition."""
+"""The minimum number of changes in a Spark partition before another one is used."""
 
 
 class ChangePart(ABC):
-    """What one Spark partition reads. It is pickled."""
+    """The part of a batch that one Spark partition reads. Pickled."""
 
     @property
     def size_bytes(self) -> int | None:
-        """How large its rows are about; None where that is not known."""
+        """The approximate size of the rows; None if unknown."""
         return None
 
     @abstractmethod
     def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
-        """Yield records, and rows of the log that none stands for."""
+        """Yield records, and rejected rows."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class LogPart(ChangePart):
     """Runs of the log, all of one table.
 
     Args:
-        typed: Makes values of what the log has.
-        keeps: Passes over what a snapshot of the table has already; None where it has nothing.
+        typed: Converts the log's values to typed values.
+        keeps: Skips changes that the table's snapshot contains; None to skip none.
     """
 
     runs: tuple[SpooledRun, ...]
@@ -73,7 +73,7 @@ class LogPart(ChangePart):
                 yield self._records(shape, kept)
 
     def _rows(self) -> Iterator[tuple[Shape, pa.RecordBatch]]:
-        """Yield the rows of the runs, those of small ones together."""
+        """Yield the rows of the runs; small runs are joined."""
         shape, small, size = self.runs[0].shape, list[pa.RecordBatch](), 0
         for run in self.runs:
             if small and (run.shape != shape or size + run.size_bytes > _JOINED_BYTES):
@@ -94,12 +94,12 @@ class LogPart(ChangePart):
 
 @dataclass(frozen=True)
 class SnapshotPart(ChangePart):
-    """Rows of a table, as they are at one time.
+    """Rows of a table from a snapshot.
 
     Args:
-        part: Reads them.
-        ts_us: The time, in microseconds since 1970.
-        details: What ``source`` says of each, see ``Envelope``.
+        part: Reads the rows.
+        ts_us: The time of the snapshot, in microseconds since 1970.
+        details: The ``source`` fields of the rows, see ``Envelope``.
     """
 
     part: Part
@@ -122,7 +122,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def grouped(runs: Sequence[SpooledRun], count: int) -> list[tuple[SpooledRun, ...]]:
-    """Divide runs, in their order, into groups of about as many rows."""
+    """Divide runs, in order, into groups with similar numbers of rows."""
     total = sum(run.rows for run in runs)
     size = max(_PART_ROWS, -(-total // count))
     groups: list[list[SpooledRun]] = [[]]

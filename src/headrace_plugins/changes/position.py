@@ -1,9 +1,10 @@
-"""The position of a source of changes: a place in the log, and how far each table is read.
+"""The position of a change source: a place in the log, and the offset of each table.
 
-The place has ``initial`` until all tables are read. A table has an offset of ``BulkCursor``,
-and beside it what its snapshot has of the log (``seen``) up to which place (``until``), for as
-long as the log is behind that. ``{"round": 0}`` asks for a table to be read again, and with a
-condition in its partition (``where``) for some of its rows.
+The place has ``initial`` until all tables are read. A table has an offset of ``BulkCursor``.
+Until the log has passed the table's snapshot, the offset also has the log changes that the
+snapshot contains (``seen``) and the place up to which they reach (``until``). ``{"round": 0}``
+requests to read a table again, or some of its rows if the partition has a condition
+(``where``).
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ def partition_of(name: TableName | str) -> Mapping[str, str]:
 
 
 def followed(place: Offset) -> Offset:
-    """Return a place in the log that is followed, now that all tables are read."""
+    """Return a place in the log without ``initial``, once all tables are read."""
     return {key: value for key, value in place.items() if key != INITIAL}
 
 
 def is_read(offset: Mapping[str, Any] | None) -> bool:
-    """Return whether a table with this offset is read to its end."""
+    """Return whether the offset is of a completely read table."""
     return offset is not None and "after" not in offset and offset.get("round") != 0
 
 
 def all_read(start: Position, tables: Iterable[str]) -> Position:
-    """Return a position where tables are read to their ends."""
+    """Return a position where these tables are completely read."""
     end = start
     for name in tables:
         if not is_read(start.offset(partition_of(name))):
@@ -65,28 +66,28 @@ def all_read(start: Position, tables: Iterable[str]) -> Position:
 
 
 def begun_offset(offset: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the offset of a table that is being read; None for one that was not begun."""
+    """Return the offset of a table; None if its reading has not begun."""
     return None if offset is None or offset.get("round") == 0 else offset
 
 
 def require_own(position: Position, log: Mapping[str, str]) -> None:
-    """Raise StateError for a position in another log, behind which this one begins anew."""
+    """Raise StateError for a position in another log: this log would restart from scratch."""
     others = [dict(p) for p, _ in position.items() if not {"table", SINCE} & set(p)]
     if position.offset(log) is None and others:
         raise StateError(
-            problem=f"The position is one of {others[0]}, and the log that is followed is "
+            problem=f"The position is in the log {others[0]}, but the connector follows "
             f"{dict(log)}.",
-            fix="Set slot.name, topic.prefix or the connector's name back to what it was, "
-            "or reset the offsets, which reads all tables anew.",
+            fix="Restore the previous slot.name, topic.prefix or connector name, or reset the "
+            "offsets, which reads all tables again.",
         )
 
 
 def moved_over(start: Position, partition: Mapping[str, str], place: Offset) -> Position:
-    """Return a position at its place in the log of a server that has taken over."""
+    """Return the position in the log of another server after a failover."""
     end = start.moved(partition, place)
     for each, offset in start.items():
         if UNTIL in offset or "after" in offset:
-            # What was read of it may be more than what the server has.
+            # The rows that were read may be newer than those of the new server.
             end = end.moved(each, {"round": 0})
         if AT in offset:
             end = _given_up(end, each)
@@ -94,9 +95,9 @@ def moved_over(start: Position, partition: Mapping[str, str], place: Offset) -> 
 
 
 def without_lost(start: Position, check: Callable[[Offset], None]) -> Position:
-    """Return a position where nothing is sent again that the log no longer has.
+    """Return a position without replays whose changes the log has lost.
 
-    That raises DataLostError in ``check``.
+    ``check`` raises DataLostError for a lost place.
     """
     end = start
     for partition, offset in start.items():
@@ -109,10 +110,10 @@ def without_lost(start: Position, check: Callable[[Offset], None]) -> Position:
 
 
 def _given_up(position: Position, partition: Mapping[str, str]) -> Position:
-    """Return a position where tables are read again, and their changes not sent again."""
+    """Return a position without a replay, whose tables are read again instead."""
     offset = position.offset(partition)
     assert offset is not None
-    log.warning("changes cannot be sent again; their tables are read", tables=offset[TABLES])
+    log.warning("changes cannot be replayed; tables are read again", tables=offset[TABLES])
     end = position.without(partition)
     for table in offset[TABLES]:
         end = end.moved(partition_of(table), {"round": 0})
@@ -120,9 +121,9 @@ def _given_up(position: Position, partition: Mapping[str, str]) -> Position:
 
 
 def has_given_up(start: Position, end: Position, partition: Mapping[str, str]) -> bool:
-    """Return whether all that happens between positions is that changes are not sent again.
+    """Return whether the only difference between two positions is an abandoned replay.
 
-    ``partition`` is that of the place in the log.
+    ``partition`` is the partition of the place in the log.
     """
     return start.offset(partition) == end.offset(partition) and any(
         AT in offset
@@ -133,7 +134,7 @@ def has_given_up(start: Position, end: Position, partition: Mapping[str, str]) -
 
 
 def settled(start: Position, database_log: DatabaseLog, place: Offset) -> Position:
-    """Return the position at a place in the log, without what is over by then."""
+    """Return the position at a place in the log, without fields that are obsolete there."""
     end = start.moved(database_log.partition, followed(place))
     for partition, offset in start.items():
         until = offset.get(UNTIL)
@@ -146,7 +147,7 @@ def settled(start: Position, database_log: DatabaseLog, place: Offset) -> Positi
 
 
 def has_rows_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
-    """Return whether rows of a table lie between two of its offsets."""
+    """Return whether there are rows of a table between two offsets."""
     if after is None:
         return False
 
@@ -159,7 +160,7 @@ def has_rows_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] 
 def check_table_offset(
     log: DatabaseLog, partition: Mapping[str, Any], offset: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigError unless a person may set this offset of a table, or of rows of it."""
+    """Raise ConfigError unless a user may set this offset of a table or of its rows."""
     example = (
         '{"table": "schema.name"} and {"round": 1} for a table that counts as read, or reset '
         "the offsets to read all again"
@@ -176,8 +177,8 @@ def check_table_offset(
     keys = [offset.get(name) for name in ("after", "upto")]
     if len({None if key is None else len(key) for key in keys}) > 1:
         raise ConfigError(
-            problem=f"Invalid {what} {dict(offset)}: after and upto differ in their length.",
-            fix="Both have to be the values of one key of the table.",
+            problem=f"Invalid {what} {dict(offset)}: after and upto differ in length.",
+            fix="Both must be values of the table's key.",
             field="offsets",
         )
     if UNTIL in offset:
@@ -198,8 +199,8 @@ def _is_seen(database_log: DatabaseLog, value: Any) -> bool:
     return True
 
 
-_TABLE = OffsetField("table", "a text", lambda value: isinstance(value, str), required=True)
-_WHERE = OffsetField(WHERE, "a condition in SQL", lambda value: isinstance(value, str))
+_TABLE = OffsetField("table", "a string", lambda value: isinstance(value, str), required=True)
+_WHERE = OffsetField(WHERE, "an SQL condition", lambda value: isinstance(value, str))
 _ASKED = OffsetField(
     "round", "0", lambda value: type(value) is int and value == 0, required=True
 )
@@ -211,10 +212,10 @@ _UNTIL = OffsetField(UNTIL, "a place in the log", lambda value: isinstance(value
 
 
 def check_condition(text: str) -> None:
-    """Raise ConfigError for a condition in SQL that could end what it is put into.
+    """Raise ConfigError for an SQL condition that could end the statement around it.
 
-    Quotes and parentheses have to be closed, and a comment, another statement, or a text with
-    escapes, whose end is not plain to see, is refused.
+    Quotes and parentheses must be closed. Comments, further statements and backslash escapes,
+    which make the end of a string ambiguous, are refused.
     """
     depth, rest = 0, re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "", text)
     for sign in rest:
@@ -231,9 +232,9 @@ def check_condition(text: str) -> None:
 
 
 def try_condition(database: Database, session: Session, table: TableName, text: str) -> None:
-    """Raise ConfigError for a condition that the rows of a table cannot have."""
+    """Raise ConfigError for an SQL condition that is invalid for a table."""
     check_condition(text)
-    # The condition is put into queries by whoever asks for rows, and checked above.
+    # The condition is from the user who requests rows, and checked above.
     query = f"SELECT 1 FROM {database.path(table)} WHERE ({text}) LIMIT 0"  # noqa: S608
     try:
         with database.reading(session):
@@ -244,7 +245,7 @@ def try_condition(database: Database, session: Session, table: TableName, text: 
         asked = {"partition": {**partition_of(table), WHERE: text}, "offset": None}
         raise ConfigError(
             problem=f"Invalid condition {text!r} for {table}: {error.problem}",
-            fix="Correct it. Where the connector has it already, take it back by headrace "
+            fix="Correct it. If the connector's offsets already have it, remove it by headrace "
             f"connector offsets set NAME FILE --stop, with a FILE of [{json.dumps(asked)}].",
             field="offsets",
         ) from error

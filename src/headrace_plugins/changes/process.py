@@ -1,4 +1,4 @@
-"""The process that reads a log, as a source sees it."""
+"""Controls the separate process that reads a log."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS = 5
 _SILENT_SECONDS = 60
-"""How long a place that was reached before may take to come nearer."""
+"""The timeout without progress toward a place that was reached before."""
 _STILL_SECONDS, _START_SECONDS = 60, 300
-"""How long the process may tell nothing, which it does each second once it is connected."""
+"""The timeouts without a message of the process, which sends a heartbeat each second once
+connected."""
 _TRACE_BYTES = 1 << 20
-"""A trace of more bytes is put aside, in place of the one before."""
+"""The size of the trace file that triggers its rotation."""
 
 
 class LogProcess:
-    """Reads a log ahead of the batches that take it, in a process of its own.
+    """Reads a log ahead of the batches, in a separate process.
 
-    One thread at a time calls it.
+    Not thread-safe, except for ``read_ahead``.
 
     Args:
-        make: Makes the reader; it is pickled.
-        order: Makes of a place what grows with the log.
-        folder: Where files go, and ``reader.log`` with the traces of what has failed.
-        most_bytes: How much may lie there that is not confirmed.
+        make: Creates the reader; pickled.
+        order: Returns the sort key of a place in the log.
+        folder: The folder of the spool files, and of ``reader.log`` with the stack traces.
+        most_bytes: The maximum size of unconfirmed data in the folder.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class LogProcess:
         self._used_bytes, self._used_file = 0, ""
         self._size = 0
         self._changed = threading.Condition()
-        # What the thread that listens to the process changes.
+        # Changed by the thread that receives the process's messages.
         self._entries: deque[Entry] = deque()
         self._starts: deque[Offset] = deque()
         self._place: Offset = {}
@@ -68,11 +69,11 @@ class LogProcess:
         self._error: Exception | None = None
 
     def follow(self, after: Offset, cut: Offset | None = None) -> None:
-        """Read what comes behind a place, unless that is what it does already.
+        """Read the log after a place, unless the process already does so.
 
         Args:
-            after: Where the next batch begins.
-            cut: A place where one ends that was planned before; None for none.
+            after: The start of the next batch.
+            cut: The end of a batch that was planned before; None for none.
         """
         goes_on = self._process is not None and self._order(after) == self._order(self._base)
         if goes_on and (cut is None or self._ends_at(cut)):
@@ -81,7 +82,7 @@ class LogProcess:
         self._start(after, cut)
 
     def _ends_at(self, cut: Offset) -> bool:
-        """Return whether no entry lies on both sides of a place, nor ever will."""
+        """Return whether it is certain that no entry spans a place."""
         at = self._order(cut)
         if self._cut is not None and self._order(self._cut) == at:
             return True
@@ -119,7 +120,7 @@ class LogProcess:
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        error: Exception = RetriableError("The process that reads the log has ended.")
+        error: Exception = RetriableError("The log reader process has ended.")
         while True:
             try:
                 message = receive(process.stdout)
@@ -146,7 +147,7 @@ class LogProcess:
             self._ready = True
 
     def stop(self) -> None:
-        """End the process. It may follow again."""
+        """End the process. ``follow`` may be called again."""
         with self._changed:
             process, self._process = self._process, None
         if process is None:
@@ -165,7 +166,7 @@ class LogProcess:
             self._folder.remove()
 
     def _is_still(self) -> bool:
-        """Return whether the process has told nothing for too long, as where it hangs."""
+        """Return whether the process has sent no message for too long."""
         seconds = _STILL_SECONDS if self._ready else _START_SECONDS
         return time.monotonic() > self._heard + seconds
 
@@ -173,17 +174,17 @@ class LogProcess:
         process = self._process
         if process is None or process.stdin is None:
             return
-        with suppress(OSError):  # who listens learns of its end
+        with suppress(OSError):  # the receiving thread detects the end
             send(process.stdin, message)
 
     def raise_error(self) -> None:
-        """Raise why the process has ended, if it has. The next ``follow`` starts another."""
+        """Raise the error of an ended process. The next ``follow`` starts another process."""
         with self._changed:
             error = self._error
             if error is None and self._process is not None and self._is_still():
                 error = RetriableError(
-                    problem="The process that reads the log stands still.",
-                    fix="It is started again.",
+                    problem="The log reader process does not respond.",
+                    fix="No action needed: it is restarted.",
                 )
         if error is None:
             return
@@ -194,36 +195,36 @@ class LogProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is connected to the log."""
+        """Whether the process is connected to the log."""
         with self._changed:
             return self._ready
 
     @property
     def place(self) -> Offset:
-        """Up to where all changes are in ``entries``."""
+        """The place up to which all changes are in ``entries``."""
         with self._changed:
             return self._place
 
     def read_ahead(self) -> tuple[list[Entry], Offset]:
-        """Return what was read and is not confirmed, and up to where. Any thread may ask."""
+        """Return the unconfirmed entries and the reached place. Thread-safe."""
         with self._changed:
             return list(self._entries), self._place
 
     def entries(self) -> list[Entry]:
-        """Return what was read and is not yet confirmed. Raises why the process has ended."""
+        """Return the unconfirmed entries. Raises the error of an ended process."""
         self.raise_error()
         with self._changed:
             return list(self._entries)
 
     def wait(self, seconds: float) -> None:
-        """Wait for something new, no longer than that."""
+        """Wait for a message, at most ``seconds``."""
         with self._changed:
             self._changed.wait(seconds)
 
     def reached(self, place: Offset) -> list[Entry]:
-        """Return what was read up to a place, when all of that was read.
+        """Return the entries up to a place; wait until all of them are read.
 
-        Raises RetriableError where the log comes no nearer to it.
+        Raises RetriableError if there is no progress toward the place.
         """
         self._read_on(place, lambda: False)
         return [e for e in self.entries() if self._order(e.end) <= self._order(place)]
@@ -231,13 +232,13 @@ class LogProcess:
     def has_changes(self, place: Offset, stopping: Callable[[], bool]) -> bool:
         """Return whether there are changes up to a place, as soon as that is certain.
 
-        A long transaction takes its time. Raises as ``reached`` does.
+        This can take long in a long transaction. Raises as ``reached`` does.
         """
         self._read_on(place, lambda: stopping() or bool(self.entries()))
         return bool(self.entries())
 
     def _read_on(self, place: Offset, is_enough: Callable[[], bool]) -> None:
-        """Wait until all up to a place was read, or that is enough."""
+        """Wait until the log is read up to a place, or ``is_enough`` returns true."""
         began, last = time.monotonic(), self._order(self.place)
         while self._order(self.place) < self._order(place) and not is_enough():
             self.raise_error()
@@ -247,12 +248,12 @@ class LogProcess:
                 began = time.monotonic()
             if time.monotonic() > began + _SILENT_SECONDS:
                 raise RetriableError(
-                    problem=f"The log does not come to {dict(place)}; it stands at "
-                    f"{dict(self.place)}, behind {last}."
+                    problem=f"The log reader does not reach {dict(place)}; it stays at "
+                    f"{dict(self.place)}, after {last}."
                 )
 
     def _is_writing(self) -> bool:
-        """Return whether files have grown: a long transaction is reported at its end."""
+        """Return whether files have grown: a long transaction is only reported at its end."""
         size = sum(file.stat().st_size for file in self._files())
         known, self._size = self._size, size
         return size != known
@@ -261,7 +262,7 @@ class LogProcess:
         return () if self._folder is None else self._folder.path.glob("*.arrow")
 
     def confirm(self, place: Offset | None) -> None:
-        """Let everything up to a place go: it is durable in the targets."""
+        """Release everything up to a place, which is durable in the targets."""
         if place is None:
             return
         self._confirmed = place
@@ -278,8 +279,8 @@ class LogProcess:
                 self._base = place
             first = min([self._used_file, *(r.file for e in self._entries for r in e.runs)])
         self._send(Confirmed(place, self._used_bytes))
-        # Names grow with the log. Behind what was used last there may be files of a transaction
-        # that goes on, and is reported at its end.
+        # File names increase with the log. Files after the last used one may belong to an
+        # unfinished transaction, which is reported at its end.
         for file in self._files():
             if str(file) < first:
                 file.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""Changes of tables that are sent again, by a second reader from an earlier place on.
+"""Replays: a second reader sends the changes of tables again from an earlier place.
 
-Who asks for them sets the source partition ``{"since": time}`` to ``{"tables": [names]}``. The
-first batch adds ``at``, the place in the log that belongs to the time; each batch of the second
-reader moves it on. Meanwhile the main reader passes over these tables, so that the changes of a
-table come in the order of the log, from one reader at a time, and the newest come last. A batch
-that brings ``at`` to the place of the main reader takes the partition away, and the main reader
-goes on with the tables.
+A user requests a replay by setting the source partition ``{"since": time}`` to
+``{"tables": [names]}``. The first batch adds ``at``, the place in the log for this time; each
+batch of the second reader advances it. Meanwhile the main reader skips these tables, so the
+changes of a table arrive in log order, from one reader at a time, and the newest arrive last.
+When ``at`` reaches the place of the main reader, the batch removes the partition, and the main
+reader continues with the tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SINCE, TABLES, AT = "since", "tables", "at"
 _LOOK_SECONDS = 0.1
 _MOVE_SECONDS = 10.0
-"""How often the place moves on while nothing comes for the tables that are sent again."""
+"""The interval at which the place advances while the replayed tables have no changes."""
 
 
 def _is_list(value: object) -> bool:
@@ -50,7 +50,7 @@ _AT = OffsetField(AT, "a place in the log", lambda value: isinstance(value, dict
 def check_replay(
     log: DatabaseLog, partition: Mapping[str, Any], offset: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigError for what a person may not ask for, or this log cannot give."""
+    """Raise ConfigError for an invalid replay request, or one that the log does not support."""
     example = '{"since": "2024-02-29T12:00:00Z"} and {"tables": ["schema.name"]}'
     check_fields("replay", partition, [_SINCE], example)
     check_fields("replay", offset, [_TABLES, _AT], example)
@@ -71,14 +71,14 @@ def _time(text: object) -> datetime | None:
 
 
 def time_of(partition: Mapping[str, str]) -> datetime:
-    """Return the time since which changes are sent again."""
+    """Return the start time of a replay."""
     found = _time(partition[SINCE])
     assert found is not None
     return found
 
 
 def asked(position: Position) -> tuple[Mapping[str, str], Offset] | None:
-    """Return what is sent again now: the oldest that has begun, or else has not."""
+    """Return the current replay: the oldest one that has begun, else the oldest one."""
     found = [(p, offset) for p, offset in position.items() if SINCE in p]
     return min(found, key=lambda each: (AT not in each[1], each[0][SINCE]), default=None)
 
@@ -87,8 +87,8 @@ class ReplayReader:
     """The second reader of a log.
 
     Args:
-        folder: A folder of its own, for files.
-        most_bytes: How much may lie there.
+        folder: A separate folder for spool files.
+        most_bytes: The maximum size of unconfirmed data in the folder.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ReplayReader:
     def follow(
         self, partition: Mapping[str, str], offset: Offset, cut: Offset | None = None
     ) -> LogProcess:
-        """Return what reads the tables of an offset behind its place, see ``LogProcess``."""
+        """Return the process that reads an offset's tables after its place."""
         if self._process is None or self._partition != partition:
             self.stop()
             tables = frozenset(offset[TABLES])
@@ -124,16 +124,16 @@ class ReplayReader:
         *,
         stopping: Callable[[], bool],
     ) -> Position:
-        """Return the end of a batch of changes that are sent again, at the log's place at most.
+        """Return the end of a batch of replayed changes, at most the main reader's place.
 
-        Where that is reached the tables follow the log with the others.
+        At that place the replay ends, and the main reader continues with the tables.
 
         Args:
-            start: Where the batch begins, with something to send again.
-            place: Where the main reader stands.
-            limit: How large the batch may be.
-            session: Gives a session to look with.
-            stopping: Whether the task is to end.
+            start: The start of the batch, which must have a replay.
+            place: The place of the main reader.
+            limit: The maximum size of the batch.
+            session: Returns a session for queries.
+            stopping: Whether the task is stopping.
         """
         order, found = self._log.order, asked(start)
         assert found is not None
@@ -141,24 +141,24 @@ class ReplayReader:
         if AT not in offset:
             at = self._log.since(session(), time_of(partition))
             if order(at) >= order(place):
-                return start.without(partition)  # all of it comes anyway
+                return start.without(partition)  # the main reader reads all these changes
             return start.moved(partition, {**offset, AT: at})
         process = self.follow(partition, offset)
         while True:
             if not process.entries() and order(process.place) < order(place):
-                process.wait(_LOOK_SECONDS)  # and no longer: the others go on
+                process.wait(_LOOK_SECONDS)  # short, so that other tables continue
             before = [e for e in process.entries() if order(e.end) <= order(place)]
             end, reached = taken(before, limit.rows, None, order), order(process.place)
             is_last = end is None or order(end) == order(before[-1].end)
             if reached >= order(place) and is_last:
-                # What is left lies in an entry that goes on behind the place: it is cut there.
+                # The remaining changes are in an entry that spans the place: cut it there.
                 self.follow(partition, offset, place)
                 before = process.reached(place)
                 end = taken(before, limit.rows, None, order)
                 if end is None or order(end) == order(before[-1].end):
                     return start.without(partition)
             if end is None and limit.until is None and self._is_due():
-                # Nothing comes for the tables, and another life goes on from here.
+                # The tables have no changes: advance, so that a restart continues from here.
                 waiting, came = process.read_ahead()
                 end = came if not waiting and order(came) <= order(place) else None
             if end is not None and order(end) > order(offset[AT]):
@@ -171,7 +171,7 @@ class ReplayReader:
         return time.monotonic() > self._moved + _MOVE_SECONDS
 
     def acknowledge(self, position: Position) -> None:
-        """Let go of what is durable in the targets, and of all that is over."""
+        """Release changes that are durable in the targets; stop if the replay has ended."""
         offset = position.offset(self._partition)
         if self._process is not None and offset is not None and AT in offset:
             self._process.confirm(offset[AT])
@@ -179,7 +179,7 @@ class ReplayReader:
             self.stop()
 
     def stop(self) -> None:
-        """End. It may follow again."""
+        """Stop the process. ``follow`` may be called again."""
         process, self._process = self._process, None
         if process is not None:
             process.stop()

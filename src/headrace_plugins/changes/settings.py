@@ -1,4 +1,4 @@
-"""The settings that sources of changes share; their names are Debezium's."""
+"""The settings shared by change sources; their names are Debezium's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotMode(Enum):
-    """Whether tables are read before their changes are followed."""
+    """Whether the rows of tables are read before their changes."""
 
     INITIAL = "initial"
     INITIAL_ONLY = "initial_only"
@@ -35,13 +35,13 @@ class SnapshotMode(Enum):
 
     @property
     def follows(self) -> bool:
-        """Whether the log is read, so that the server has to keep it."""
+        """Whether the log is read, so the server must retain it."""
         return self is not SnapshotMode.INITIAL_ONLY
 
 
-_COLUMNS = "Leave columns out by the transform ReplaceField"
-_TABLES = "Name the tables in table.include.list or table.exclude.list, as in sales.*"
-_TYPES = "Leave it out: values keep the types of their columns. The transform Cast makes others"
+_COLUMNS = "Exclude columns with the transform ReplaceField"
+_TABLES = "Set table.include.list or table.exclude.list, as in sales.*"
+_TYPES = "Remove it: values keep their column types. Convert them with the transform Cast"
 _INSTEAD: Mapping[str, str] = {
     "column.include.list": _COLUMNS,
     "column.exclude.list": _COLUMNS,
@@ -49,9 +49,9 @@ _INSTEAD: Mapping[str, str] = {
     "schema.exclude.list": _TABLES,
     "database.include.list": _TABLES,
     "database.exclude.list": _TABLES,
-    "snapshot.include.collection.list": "Hold tables back by snapshot.paused.list",
-    "snapshot.select.statement.overrides": "Leave rows out by the transform Filter",
-    "skipped.operations": "Leave changes out by the transform Filter",
+    "snapshot.include.collection.list": "Pause tables with snapshot.paused.list",
+    "snapshot.select.statement.overrides": "Exclude rows with the transform Filter",
+    "skipped.operations": "Exclude changes with the transform Filter",
     "message.key.columns": "Set key.fields or table.mapping of the sink",
     "binary.handling.mode": _TYPES,
     "bigint.unsigned.handling.mode": _TYPES,
@@ -59,50 +59,50 @@ _INSTEAD: Mapping[str, str] = {
     "hstore.handling.mode": _TYPES,
     "interval.handling.mode": _TYPES,
     "time.precision.mode": _TYPES,
-    "topic.naming.strategy": "Rename topics by the transform RegexRouter",
+    "topic.naming.strategy": "Rename topics with the transform RegexRouter",
 }
-"""What to do, by the key that would change what arrives."""
+"""The fixes for unsupported Debezium keys that change the records."""
 _PREFIXES: Mapping[str, str] = {
-    "column.mask.": "Hide values by the transform MaskField",
-    "column.truncate.": "Shorten values by the transform Sql",
-    "column.propagate.": "Leave it out",
+    "column.mask.": "Hide values with the transform MaskField",
+    "column.truncate.": "Shorten values with the transform Sql",
+    "column.propagate.": "Remove it",
 }
-"""The same by what keys begin with."""
+"""The same by key prefix."""
 
 
 def _changing_keys(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    """Yield an error for each key of Debezium that would change what arrives.
+    """Yield an error for each unsupported Debezium key that changes the records.
 
-    A server passes keys over that nobody defines, as Kafka Connect does. One that leaves out
-    columns, hides values or makes other types of them must not be.
+    The server ignores unknown keys, as Kafka Connect does. A key that excludes columns, masks
+    values or changes their types must not be ignored.
     """
     for key in sorted(props):
         beginnings = (fix for prefix, fix in _PREFIXES.items() if key.startswith(prefix))
         fix = _INSTEAD.get(key) or next(beginnings, None)
         if fix is not None:
             yield ConfigError(
-                problem=f"Headrace does not have {key}, a key of Debezium without which "
-                "something else would arrive.",
+                problem=f"Headrace does not support Debezium's {key}, and ignoring it would "
+                "change the records.",
                 fix=f"{fix}.",
                 field=key,
             )
 
 
 def _window_of_rows(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    """Yield an error for a window with rows of tables, which are of no place in the log."""
+    """Yield an error for a window with a snapshot, whose rows have no place in the log."""
     mode = props.get("snapshot.mode") or SnapshotMode.INITIAL.value
     if mode != SnapshotMode.NO_DATA.value and any(
         map(props.get, BoundSettings.config_def().keys)
     ):
         yield ConfigError(
-            problem="A window has the changes that lie in it, and not what tables hold.",
-            fix=f"Set it to {SnapshotMode.NO_DATA.value}.",
+            problem="A window cannot include a snapshot of the tables.",
+            fix=f"Set snapshot.mode to {SnapshotMode.NO_DATA.value}.",
             field="snapshot.mode",
         )
 
 
 class ChangeSettings(TableSourceSettings, BoundSettings, group="Tables"):
-    """What is followed of a database, and how."""
+    """The tables to follow, and how to read them."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *TableSourceSettings.rules,
@@ -112,65 +112,65 @@ class ChangeSettings(TableSourceSettings, BoundSettings, group="Tables"):
     )
 
     window_kind: str | None = setting(
-        "What window.from and window.to are: times with a zone, such as 2026-01-31T00:00:00Z, "
-        "or positions of the source, as JSON (offset). The source ends at window.to; without "
-        "it what comes is read too. time if null.",
+        "The kind of window.from and window.to: times with a zone, such as "
+        "2026-01-31T00:00:00Z, or positions of the source as JSON (offset). The source ends at "
+        "window.to; without it, the source continues with new changes. time if null.",
         default=None,
         validator=NullOr(ValidString("time", "offset")),
         group="Window",
     )
 
     table_poll_interval_ms: int = setting(
-        "How often it is looked whether there are new tables.",
+        "Interval of checks for new tables.",
         default=10_000,
         type=ConfigType.LONG,
         validator=Range(at_least=0),
     )
     snapshot_mode: SnapshotMode = setting(
-        "initial reads each table once, and then follows its changes; initial_only ends when "
-        "all are read, and needs neither the log nor a slot; no_data follows changes only, "
-        "from the start of the connector on; "
-        "when_needed is initial, and reads all tables again when the log has lost changes that "
-        "were not read.",
+        "initial reads each table once and then follows its changes; initial_only ends when "
+        "all tables are read, and requires neither the log nor a slot; no_data only follows "
+        "changes, from the start of the connector; "
+        "when_needed is like initial, but reads all tables again if the log has lost unread "
+        "changes.",
         default=SnapshotMode.INITIAL,
         importance=Importance.HIGH,
         group="Snapshot",
     )
     snapshot_paused_list: tuple[str, ...] = setting(
-        "The tables whose rows are not read for now, while the changes of those that were read "
-        "go on; written like table.include.list.",
+        "Tables whose snapshot is paused. Changes of tables that are already read continue. "
+        "Same format as table.include.list.",
         default=(),
         group="Snapshot",
     )
     snapshot_batch_rows: int = setting(
-        "About how many rows of tables are read in one batch: after a restart it goes on "
-        "behind the last.",
+        "Approximate number of snapshot rows in a batch. After a restart the snapshot "
+        "continues after the last batch.",
         default=10_000_000,
         validator=Range(at_least=1),
         group="Snapshot",
     )
     snapshot_max_threads: int = setting(
-        "The most connections that read tables at a time.",
+        "Maximum number of concurrent connections that read tables.",
         default=8,
         validator=Range(at_least=1),
         group="Snapshot",
     )
     snapshot_rows_per_second: int | None = setting(
-        "The most rows of tables that are read in a second. No limit if null.",
+        "Maximum snapshot rows per second. No limit if null.",
         default=None,
         group="Snapshot",
     )
     max_queue_size_in_bytes: int = setting(
-        "How many bytes of changes may be read ahead of the batches, in files. A transaction "
-        "may be larger.",
+        "Maximum bytes of changes read ahead of the batches, in files. A transaction may be "
+        "larger.",
         default=512 << 20,
         type=ConfigType.LONG,
         validator=Range(at_least=1 << 20),
         group="Log",
     )
     heartbeat_interval_ms: int = setting(
-        "How often at the most the position moves on while nothing is changed in the tables "
-        "that are followed, so that the server need not keep what others write to its log.",
+        "Minimum interval at which the position advances while the followed tables do not "
+        "change, so that the server need not retain the log of other tables.",
         default=60_000,
         type=ConfigType.LONG,
         validator=Range(at_least=1),
@@ -179,7 +179,7 @@ class ChangeSettings(TableSourceSettings, BoundSettings, group="Tables"):
 
 
 def paused_tables(settings: ChangeSettings, database: Database) -> Selection | None:
-    """Return which tables are not read for now; None for none."""
+    """Return the selection of paused tables; None if no table is paused."""
     paused = settings.snapshot_paused_list
     if not paused:
         return None

@@ -1,4 +1,4 @@
-"""Follows the changes of tables: their rows first, and then the log."""
+"""Follows the changes of tables: reads a snapshot of their rows, then the log."""
 
 from __future__ import annotations
 
@@ -65,25 +65,25 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _IDLE_BYTES = 16 << 20
-"""So much of the log that is not ours moves the position on at once."""
+"""After this much log without changes of our tables, the position advances immediately."""
 _NEWS_SECONDS, _CONNECT_SECONDS = 0.5, 10.0
-"""How long an idle task waits for what may have been committed, and for its first look."""
+"""How long an idle task waits for new changes, and at first for the reader to connect."""
 _LOOK_SECONDS = 0.1
 _GATHER_SECONDS, _MANY_ROWS, _FAR_BYTES = 2.0, 200_000, 8 << 20
-"""For how long, and up to how many rows, a batch gathers while so many bytes are to come."""
+"""The time and row limits of collecting a batch, while the log is this many bytes ahead."""
 
 
 class ChangeTask(StreamFrameSource):
-    """Follows the tables of one database, a stream each.
+    """Follows the tables of one database, with one stream per table.
 
-    The first batch stores where the log begins; then tables are read, as many batches as it
-    takes; then the log is followed. What a snapshot has seen is passed over in the log, and so
-    is all of a table that is still to be read. A table that comes later is read between batches
-    of the log, while the others go on.
+    The first batch stores the start of the log. The next batches read the tables, and then the
+    log is followed. Log changes that a snapshot already contains are skipped, as are all
+    changes of tables that are not yet read. A new table is read between batches of the log,
+    while the other tables continue.
 
-    Whatever a batch reads of a table is not older than what the batches before it have given,
-    and each change behind it comes later: so a target that upserts ends with what the source
-    has, also when a batch runs again and finds newer rows.
+    The rows that a batch reads of a table are never older than those of earlier batches, and
+    every later change follows in a later batch. So an upsert target ends up with the source's
+    data, even if a batch is retried and reads newer rows.
     """
 
     settings: ChangeSettings
@@ -91,9 +91,9 @@ class ChangeTask(StreamFrameSource):
     @classmethod
     @abstractmethod
     def log_of(cls, settings: ChangeSettings, connector: str) -> DatabaseLog:
-        """Return the log that settings of a connector lead to.
+        """Return the log of the database in a connector's settings.
 
-        Raises ConfigError: they lead to a database of another kind.
+        Raises ConfigError for a database of another kind.
         """
 
     # --- lifecycle ------------------------------------------------------------------
@@ -123,7 +123,7 @@ class ChangeTask(StreamFrameSource):
         self._snapshot: Snapshot | None = None
         self._was_table = False
         self._unknown: list[str] = []
-        """Tables that count as read, and that the log does not have."""
+        """Tables that count as read, but whose changes the log lacks."""
         self._passed = frozenset[TableName]()
         self._writers = TableWriters(self._writers_of)
 
@@ -141,16 +141,16 @@ class ChangeTask(StreamFrameSource):
         return self._session
 
     def _rest(self) -> None:
-        """End the transaction that looking has begun: its locks are in the way of others."""
+        """End the transaction of our queries: its locks would block others."""
         if self._session is not None:
-            with suppress(HeadraceError):  # the next look says what is wrong
+            with suppress(HeadraceError):  # the next query reports the error
                 self._session.rollback()
 
     def _expect_another_server(self) -> None:
-        """Look anew when it is tried again, also by a process that has met an error."""
+        """Make a retry check the tables again, and restart a failed reader process."""
         self._looked = -float("inf")
         if self._process is not None:
-            with suppress(HeadraceError):  # by then it would be of an outage that is over
+            with suppress(HeadraceError):  # at the retry it would report a past outage
                 self._process.raise_error()
 
     # --- planning -------------------------------------------------------------------
@@ -164,14 +164,14 @@ class ChangeTask(StreamFrameSource):
                 raise
             log.warning("the log has lost changes; all tables are read again", exc_info=True)
             self._stop_reading()
-            # A snapshot that was taken before lacks what the log has lost.
+            # An earlier snapshot lacks the changes that the log has lost.
             self._drop_snapshot()
             self._begun = None
-            # Tables that were followed stay so, or are told of.
+            # Tables that were followed must still be followed, or be reported.
             self._look(start.without(self._log.partition))
-            self._looked = -float("inf")  # the loss is met again until a batch has begun anew
+            self._looked = -float("inf")  # until the restart's first batch, the loss recurs
             if limit.until is None and limit.rows is None:
-                return self._all_read(Position())  # up to where `--once` goes, of all batches
+                return self._all_read(Position())  # the end position of `--once`
             return Position.of(self._log.partition, self._first(anew=True))
         except RetriableError:
             self._expect_another_server()
@@ -180,16 +180,16 @@ class ChangeTask(StreamFrameSource):
             self._rest()
 
     def _with_tables(self, end: Position) -> Position:
-        """Return a position with the tables that are followed, where none of them is read.
+        """Return a position that includes the followed tables, if there is no snapshot.
 
-        So that another life knows them, too.
+        After a restart the task then knows these tables.
         """
         is_bare = self.settings.snapshot_mode is SnapshotMode.NO_DATA
         is_begun = end.offset(self._log.partition) is not None
         return all_read(end, self._tables) if is_bare and is_begun else end
 
     def _raise_error(self) -> None:
-        """Raise what has gone wrong since the last look, if anything has."""
+        """Raise an error that occurred since the last call, if any."""
 
     def _latest(self, start: Position, limit: ReadLimit) -> Position:
         self._raise_error()
@@ -208,10 +208,10 @@ class ChangeTask(StreamFrameSource):
         if limit.until is None and limit.rows is None:
             return self._everything(start, place)
         if is_first and not (self._log.keeps_start or INITIAL in place):
-            # A start is written down before anything is read; with rows of tables it is.
+            # The start must be stored before anything is read; a snapshot batch stores it too.
             return start.moved(self._log.partition, place)
         waiting = self._unread(start, limit.until)
-        # A busy log is hardly ever read to its end: tables and the log take turns.
+        # A busy log is rarely read to its end, so tables and the log take turns.
         is_turn = INITIAL in place or not self._was_table or self._is_caught_up(place)
         self._was_table = bool(waiting) and is_turn
         if waiting and is_turn:
@@ -219,7 +219,7 @@ class ChangeTask(StreamFrameSource):
             if end != start:
                 return end
         if waiting is None and INITIAL in place:
-            return start  # nothing of the log is taken before all tables are read
+            return start  # no changes of the log before all tables are read
         if waiting or INITIAL in place or asked(start) is None:
             return self._log_end(start, place, limit)
         self._was_replay = not self._was_replay
@@ -230,7 +230,7 @@ class ChangeTask(StreamFrameSource):
         return next((end for end in ends if end != start), start)
 
     def _known(self, start: Position) -> Position:
-        """Look; return a position without what is not, or no longer, as it was read."""
+        """Check the tables; return a position without outdated table offsets."""
         try:
             self._look(start)
         except DataLostError:
@@ -239,12 +239,12 @@ class ChangeTask(StreamFrameSource):
             if known == start:
                 raise
             return known
-        # Chosen again, they are read again: what happens meanwhile is not followed.
+        # A deselected table that is selected again is read again, as its changes were missed.
         gone = [p for p, _ in start.items() if p.get("table", "") not in {"", *self._tables}]
         end = reduce(Position.without, gone, start)
         is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
         if is_read and self._unknown and not gone:
-            # Made anew, or left out by others: what they held by then is not in the log.
+            # Re-created, or removed by others for a while: the log lacks some of their changes.
             log.warning("tables are read again", tables=self._unknown)
             self._writers.forget(self._unknown)
             for name in self._unknown:
@@ -257,14 +257,14 @@ class ChangeTask(StreamFrameSource):
         )
 
     def _moved_over(self, start: Position, place: Offset) -> Position:
-        """Return a position at its place in the log of a server that has taken over."""
-        log.warning("another server has taken over; its log is followed", place=dict(place))
+        """Return the position in the log of a server after a failover."""
+        log.warning("failover to another server; its log is followed", place=dict(place))
         self._stop_reading()
         self._drop_snapshot()
         return moved_over(start, self._log.partition, place)
 
     def _first(self, *, anew: bool = False) -> Offset:
-        """Return where the log begins for a task that has no position yet."""
+        """Return the start in the log for a task without a position."""
         if self._begun is None:
             tables = list(self._tables.values())
             if self.settings.window is not None:
@@ -272,15 +272,15 @@ class ChangeTask(StreamFrameSource):
             elif self.settings.snapshot_mode.follows:
                 place = self._log.begin(self._asking(), tables, anew=anew)
             else:
-                place = self._log.now(self._asking())  # nothing has to be kept
+                place = self._log.now(self._asking())  # the log need not be retained
             self._writers.begin(self._tables)
             is_read = self.settings.snapshot_mode is not SnapshotMode.NO_DATA
             self._begun = {**place, INITIAL: True} if is_read else place
         return self._begun
 
     def _everything(self, start: Position, place: Offset) -> Position:
-        """Return the end of all that is there: tables are read, and changes up to now."""
-        self._drop_snapshot()  # one that was taken before may lack what the log has by now
+        """Return the end of all current data: all tables read, and changes up to now."""
+        self._drop_snapshot()  # an earlier snapshot may lack changes that the log has
         end, now = start, self._goal()
         if (
             self.settings.snapshot_mode.follows
@@ -295,7 +295,7 @@ class ChangeTask(StreamFrameSource):
         )
 
     def _goal(self) -> Offset:
-        """Return where the log ends for this task: now, or at the end of its window."""
+        """Return the end of the log for this task: now, or the end of its window."""
         now, upto = self._log.now(self._asking()), self._window.end(self._asking)
         return now if upto is None else min(now, upto, key=self._log.order)
 
@@ -303,7 +303,7 @@ class ChangeTask(StreamFrameSource):
         return all_read(start, (name for name in self._tables if not self._is_paused(name)))
 
     def _look(self, start: Position) -> None:
-        """Look which tables there are, now and then, and whether the log has them."""
+        """Check periodically which tables exist, and whether the log has their changes."""
         due = self._looked + self.settings.table_poll_interval_ms / 1000
         if time.monotonic() < due and self._tables:
             return
@@ -319,7 +319,7 @@ class ChangeTask(StreamFrameSource):
         begun = {n for n in tables if begun_offset(start.offset(partition_of(n))) is not None}
         self._unknown = [name for name in left_out if name in begun]
         if self._unknown and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
-            return  # that they were read is forgotten first
+            return  # first drop their offsets, so that they are read again
         if place is not None:
             for each in (place, *(o[AT] for p, o in start.items() if SINCE in p and AT in o)):
                 self._log.check(session, found, each)
@@ -328,7 +328,9 @@ class ChangeTask(StreamFrameSource):
             if self._looked > 0 and added:
                 log.info("new tables are followed", tables=added)
             if self._unknown:
-                log.warning("the log lacked tables for a while", tables=self._unknown)
+                log.warning(
+                    "the log lacked changes of tables for a while", tables=self._unknown
+                )
             self._writers.wait(name for name in tables if name not in begun)
         self._looked = time.monotonic()
 
@@ -342,7 +344,7 @@ class ChangeTask(StreamFrameSource):
         )
         for name in passed.keys() - self._passed:
             why, fix = passed[name].problem, passed[name].fix
-            log.warning("table is left out", table=str(name), problem=why, fix=fix)
+            log.warning("table is skipped", table=str(name), problem=why, fix=fix)
         self._passed = frozenset(passed)
         return found
 
@@ -352,10 +354,10 @@ class ChangeTask(StreamFrameSource):
     def _unread(
         self, start: Position, until: Position | None
     ) -> list[Mapping[str, str]] | None:
-        """Return the tables that are to be read now, and the rows that were asked for.
+        """Return the partitions of the tables and requested rows that can be read now.
 
-        The log goes on as if those that are paused came later. None where there are some,
-        and others still write all of them.
+        Paused tables are treated as if they were created later. None if there are tables to
+        read, but earlier transactions still write all of them.
         """
         if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
             tables = []
@@ -424,14 +426,14 @@ class ChangeTask(StreamFrameSource):
         return end
 
     def _beside(self, start: Position, partition: Mapping[str, str]) -> Offset:
-        """Return what the offset of a table that is read has beside where that stands."""
+        """Return the additional fields of the offset of a table that is being read."""
         snapshot, known = self._snapshot, start.offset(partition)
         assert snapshot is not None
         if known is None:
-            # What the first rows have is passed over in the log; the others have it too.
+            # Skip the log changes that the first rows contain; later rows contain them too.
             return {SEEN: snapshot.seen, UNTIL: dict(snapshot.upto)}
         if known.get("round") == 0:
-            # The target has rows that the log has yet to delete, also what a snapshot saw go.
+            # The log must still delete rows in the target, even those missing in the snapshot.
             return {UNTIL: dict(snapshot.upto)}
         return {key: known[key] for key in (SEEN, UNTIL) if key in known}
 
@@ -450,7 +452,7 @@ class ChangeTask(StreamFrameSource):
         if limit.until is not None:
             until = limit.until.offset(self._log.partition)
             if until is not None and INITIAL in until:
-                return start  # it ends while tables are read
+                return start  # the limit is within the snapshot
             if until is None:
                 return rest
         if until is not None and order(place) >= order(until):
@@ -472,7 +474,7 @@ class ChangeTask(StreamFrameSource):
     def _await(self, process: LogProcess, goal: Offset, seconds: float) -> None:
         """Wait for changes, or until it is certain that there are none before a place.
 
-        Where much is to come, as after a pause, a batch waits a little to get more of it.
+        If the log is far ahead, for example after a pause, wait a little to collect more.
         """
         began, order = time.monotonic(), self._log.order
         while order(process.place) < order(goal) and not self.context.stopping():
@@ -488,7 +490,7 @@ class ChangeTask(StreamFrameSource):
     def _idle_place(
         self, place: Offset, reached: Offset, until: Offset | None
     ) -> Offset | None:
-        """Return where the position moves to while nothing comes for the tables."""
+        """Return the place to advance to while there are no changes of the tables."""
         if until is not None:
             return until if self._log.order(reached) >= self._log.order(until) else None
         now = time.monotonic()
@@ -540,7 +542,7 @@ class ChangeTask(StreamFrameSource):
         is_anew = before and place and INITIAL in place and place != before
         is_other = before and place and not self._log.goes_on(before, place)
         if is_anew or is_other or has_given_up(start, end, partition):
-            self._look(end)  # there is nothing to read yet, nor a log from the start on
+            self._look(end)  # nothing to read: the log does not continue from the start
             return []
         self._look(start)
         if place is not None:
@@ -553,10 +555,10 @@ class ChangeTask(StreamFrameSource):
         batch = BatchStreams(self._log, self.settings, parallel, type(self).__qualname__)
         for table, runs in self._runs(start, end, before).items():
             if table in self._passed:
-                continue  # a publication of all tables has it nonetheless
+                continue  # a publication for all tables still includes it
             offset = start.offset(partition_of(table))
             if offset is None and self.settings.snapshot_mode is not SnapshotMode.NO_DATA:
-                continue  # the table is still to be read, with all that is there by now
+                continue  # the table is not read yet; its snapshot will include these changes
             batch.add_changes(table, runs, (offset or {}).get(SEEN))
         for each in tables:
             if self.settings.snapshot_mode is SnapshotMode.NO_DATA and WHERE not in each:
@@ -571,11 +573,11 @@ class ChangeTask(StreamFrameSource):
         name = partition["table"]
         if name not in self._tables:
             raise SourceError(
-                problem=f"The batch reads {name}, which is no longer there or not chosen.",
-                fix="Put it back, or choose it again, until the batch is finished.",
+                problem=f"The batch reads {name}, which no longer exists or is not selected.",
+                fix="Restore or select the table until the batch is finished.",
                 field="table.include.list",
             )
-        # Of an earlier life, or lost since the batch was planned: what is read now is newer.
+        # If the snapshot was from before a restart or is lost, read newer rows.
         if self._snapshot is None or self._snapshot.has_lost(self._tables[name].name):
             self._take_snapshot(end.offset(self._log.partition) or {})
         assert self._snapshot is not None
@@ -591,7 +593,7 @@ class ChangeTask(StreamFrameSource):
     def _runs(
         self, start: Position, end: Position, before: Offset | None
     ) -> Mapping[TableName, Sequence[SpooledRun]]:
-        """Return the changes of tables that lie between two positions."""
+        """Return the changes of tables between two positions."""
         order, place = self._log.order, end.offset(self._log.partition)
         found: dict[TableName, list[SpooledRun]] = {}
         begun = [(p, offset) for p, offset in start.items() if AT in offset]
@@ -608,7 +610,7 @@ class ChangeTask(StreamFrameSource):
         return found
 
     def _continues(self, start: Position, table: TableName) -> bool:
-        """Return whether batches before this one have something of a table."""
+        """Return whether earlier batches contain data of a table."""
         if self.settings.snapshot_mode is SnapshotMode.NO_DATA:
             return start.offset(self._log.partition) is not None
         return start.offset(partition_of(table)) is not None

@@ -1,7 +1,7 @@
-"""Files that hold what was read of a log until targets have it.
+"""Spool files for log data until it is durable in the targets.
 
-A file is Arrow's streams of record batches, one after the other. It is no more than a cache: a
-process that starts again begins with no files, and reads the log again.
+A file is a sequence of Arrow IPC streams. The files are only a cache: after a restart the
+process begins without files and reads the log again.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.catalog import TableName
 
 _FILE_BYTES = 64 << 20
-"""A file of more bytes gets nothing more."""
+"""The size of a file at which a new file begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledRun:
-    """Where a run is.
+    """The location of a run in a spool file.
 
     Args:
-        file: The path of its file.
-        start: Where it begins in the file.
-        size_bytes: How long it is.
-        rows: How many changes it has.
+        file: The path of the file.
+        start: The byte offset in the file.
+        size_bytes: The size in bytes.
+        rows: The number of changes.
     """
 
     shape: Shape
@@ -47,7 +47,7 @@ class SpooledRun:
     rows: int
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield its rows, see ``Run``."""
+        """Yield the rows of the run, see ``Run``."""
         with Path(self.file).open("rb") as file:
             file.seek(self.start)
             data = file.read(self.size_bytes)
@@ -57,12 +57,12 @@ class SpooledRun:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Whole transactions, from the end of the entry before it to their own.
+    """One or more whole transactions, from the end of the previous entry.
 
     Args:
-        runs: Their changes, in the order of the log.
-        end: The place behind the last transaction.
-        ts_us: When that was committed; None if nothing was.
+        runs: The changes, in the order of the log.
+        end: The place after the last transaction.
+        ts_us: The commit time of the last transaction; None without transactions.
     """
 
     runs: Sequence[SpooledRun]
@@ -71,12 +71,12 @@ class Entry:
 
     @property
     def rows(self) -> int:
-        """How many changes it has."""
+        """The number of changes."""
         return sum(run.rows for run in self.runs)
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes of files it takes."""
+        """The size in the spool files."""
         return sum(run.size_bytes for run in self.runs)
 
 
@@ -86,13 +86,13 @@ def taken(
     until: Offset | None,
     order: Callable[[Offset], tuple[int, ...]],
 ) -> Offset | None:
-    """Return the end of the entries that the next batch takes; None for none.
+    """Return the end of the entries for the next batch; None if there are none.
 
     Args:
-        entries: What was read.
-        most: How many rows it takes; a first entry may have more. None for no limit.
-        until: The place that it does not pass; None for any.
-        order: Makes of a place what grows with the log.
+        entries: The entries that were read.
+        most: The maximum rows, which only the first entry may exceed. None for no limit.
+        until: The last possible end; None for no limit.
+        order: Returns the sort key of a place in the log.
     """
     shapes: dict[TableName, Shape] = {}
     rows, end = 0, None
@@ -101,8 +101,8 @@ def taken(
             break
         if end is not None and most is not None and rows + entry.rows > most:
             break
-        # A batch ends before a table gets other columns, which the targets follow; and a
-        # transaction that changes them itself is a batch of its own.
+        # A batch ends before a table's columns change, as the targets must evolve first. A
+        # transaction that changes columns itself is a separate batch.
         seen = {**shapes}
         changes = any(
             seen.setdefault(run.shape.table, run.shape) != run.shape for run in entry.runs
@@ -116,18 +116,18 @@ def taken(
 
 
 class SpoolFolder:
-    """A folder that one life of a reader has for itself; it goes with it.
+    """A folder owned by one instance of a reader, and removed with it.
 
-    Lives of one task may overlap, as when a worker gives one up that does not end. What a life
-    has left that was killed goes when the next one begins.
+    Instances of one task may overlap, for example if a worker gives up on a hanging one. The
+    folder of a killed instance is removed when the next one starts.
 
     Args:
-        parent: Where the folders are.
+        parent: The parent of the folders.
     """
 
     def __init__(self, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
-        with (parent / "lock").open("w") as lock:  # until this folder has a lock of its own
+        with (parent / "lock").open("w") as lock:  # until the new folder has its own lock
             fcntl.flock(lock, fcntl.LOCK_EX)
             for each in parent.glob("*/lock"):
                 _remove_unused(each)
@@ -136,20 +136,20 @@ class SpoolFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def remove(self) -> None:
-        """Remove the folder, with all that is in it."""
+        """Remove the folder and its files."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove a folder whose lock nobody has."""
+    """Remove a folder if its lock is free."""
     with path.open("r+") as lock, suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path.parent, ignore_errors=True)
 
 
 class SpoolWriter:
-    """Writes runs to files in a folder. One process has a folder for itself."""
+    """Writes runs to files in a folder, which only one process may use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -157,7 +157,7 @@ class SpoolWriter:
         self._file: Any = None
 
     def write(self, run: Run) -> SpooledRun:
-        """Write a run. Its rows can be read as soon as this returns."""
+        """Write a run. The rows are readable when this returns."""
         try:
             if self._file is None or self._file.tell() > _FILE_BYTES:
                 self.close()
@@ -169,25 +169,25 @@ class SpoolWriter:
             with ipc.new_stream(data, run.rows.schema) as stream:
                 stream.write_batch(run.rows)
             left = memoryview(data.getvalue())
-            while left:  # a disk that is almost full takes a part, and then says so
+            while left:  # an almost full disk writes a part, and then fails
                 left = left[self._file.write(left) :]
             size = self._file.tell() - start
         except OSError as error:
             raise StorageUnavailableError(
-                problem=f"{self._folder} takes no changes: {error.strerror}.",
-                fix="Make space on its disk.",
+                problem=f"Cannot write changes to {self._folder}: {error.strerror}.",
+                fix="Free space on its disk.",
             ) from error
         return SpooledRun(run.shape, str(self._file.name), start, size, run.rows.num_rows)
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the current file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def by_table(entries: Sequence[Entry]) -> dict[TableName, list[SpooledRun]]:
-    """Return the runs of each table, in their order."""
+    """Return the runs of each table, in order."""
     found: dict[TableName, list[SpooledRun]] = {}
     for entry in entries:
         for run in entry.runs:

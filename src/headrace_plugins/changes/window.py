@@ -1,4 +1,4 @@
-"""The part of a log that a source reads when it reads no more than that."""
+"""The window of a log that a source reads."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class LogWindow:
-    """The changes from one place in a log to another.
+    """The changes between two places in a log.
 
-    A transaction is in it as a whole or not at all. A time is the place of the first
-    transaction that has it or a later one, so that windows that share a bound share no change.
+    A transaction is never split. A time is converted to the place of the first transaction
+    committed at this time or later, so adjacent windows do not overlap.
 
     Args:
         log: The log.
-        window: Its bounds; None for all that comes.
+        window: The bounds; None for all changes.
     """
 
     def __init__(self, log: DatabaseLog, window: Boundaries | None) -> None:
@@ -33,9 +33,9 @@ class LogWindow:
         self._end: Offset | None = None
 
     def begin(self, session: Session, tables: Sequence[Table]) -> Offset:
-        """Return the place of the lower bound, or else the first that the log still has.
+        """Return the place of the lower bound, or without one the oldest place of the log.
 
-        Raises DataLostError: the log does not have what follows it any more.
+        Raises DataLostError if the log no longer has the changes after the lower bound.
         """
         assert self._window is not None
         if self._window.lower is None:
@@ -45,18 +45,18 @@ class LogWindow:
         return place
 
     def end(self, session: Callable[[], Session]) -> Offset | None:
-        """Return the place of the upper bound, found once; None without one.
+        """Return the place of the upper bound, which is cached; None without an upper bound.
 
-        Raises RetriableError: it is a time that has not come yet for the server.
+        Raises RetriableError if the server's clock has not reached the upper bound yet.
         """
         if self._end is None and self._window is not None and self._window.upper is not None:
             self._end = self._place(session(), self._window.upper, "window.to")
         return self._end
 
     def check(self) -> None:
-        """Raise ConfigError for bounds that are no places in such a log, one after the other.
+        """Raise ConfigError if the bounds are not increasing places in such a log.
 
-        Where in the log a time is, is not looked for.
+        Does not look up times in the log.
         """
         window = self._window
         if window is None or window.kind is BoundaryKind.TIME:
@@ -65,8 +65,8 @@ class LogWindow:
         places = [self._offset(text, key) for key, text in bounds.items() if text is not None]
         if len(places) > 1 and self._log.order(places[0]) >= self._log.order(places[1]):
             raise ConfigError(
-                problem="It is not behind window.from, so that nothing lies between them.",
-                fix="Set a later place, or exchange them.",
+                problem="window.to must be after window.from.",
+                fix="Set a later place, or swap the bounds.",
                 field="window.to",
             )
 
@@ -84,8 +84,8 @@ class LogWindow:
         found = [o for p, o in Position.from_json(bound).items() if set(p) == kind]
         if len(found) != 1:
             raise ConfigError(
-                problem=f"{bound} has no place in the log, or several.",
-                fix="Write one as a position of the source has it, for "
+                problem=f"{bound} must contain exactly one place in the log.",
+                fix="Write a position of the source with the partition "
                 f"{dict(self._log.partition)}.",
                 field=key,
             )

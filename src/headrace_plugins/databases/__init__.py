@@ -1,5 +1,5 @@
-"""Databases as connectors see them: addresses, sessions, catalogs, types, ways in and out.
+"""Databases for connectors: addresses, sessions, catalogs, types, reading and writing.
 
-Here is what the source and the sinks of databases share, each kind of database in a module.
-Never: what is true of one system only outside of its module.
+Code shared by the database sources and sinks, with a module for each kind of database.
+Never: code for one system outside its module.
 """

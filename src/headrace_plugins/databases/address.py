@@ -1,4 +1,4 @@
-"""Where a database is, from the keys that Kafka Connect's JDBC connectors have."""
+"""Database addresses, from the setting names of Kafka Connect's JDBC connectors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SECRET = re.compile(
     r"(?i)(password|pwd|passwd|secret|token|scram_client_key|scram_server_key)\s*="
     r"|//[^/?;@]*:[^/?;@]*@|:thin:[^/@]*/[^@]*@"
 )
-"""A secret in a URL: as an option, behind the user, or as Oracle's URLs have it."""
+"""A secret in a URL: as an option, after the user name, or in Oracle's form."""
 _OPTIONS = {
     *("application_name", "channel_binding", "connect_timeout", "gssencmode", "options"),
     *("keepalives", "keepalives_count", "keepalives_idle", "keepalives_interval"),
@@ -42,24 +42,24 @@ _OPTIONS = {
     *("sslrootcert", "sslsni", "ssl_max_protocol_version", "ssl_min_protocol_version"),
     *("target_session_attrs", "tcp_user_timeout", "user"),
 }
-"""libpq's options that a URL may have: others lead elsewhere than it says, as hostaddr does, or
-to passwords and files of the machine."""
+"""The libpq options that a URL may have. Others override the URL's host, such as hostaddr, or
+refer to passwords and files on this machine."""
 _FILES = {"sslcert", "sslcrl", "sslkey", "sslrootcert", "ssl_ca", "ssl_cert", "ssl_key"}
 _SOCKETS = "/var/run/postgresql"
-"""Where a server of PostgreSQL is whose host nothing names."""
+"""The socket folder of a PostgreSQL server if no host is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a database is, and how one logs in.
+    """The address of a database and the credentials.
 
     Args:
-        kind: The kind of database; JDBC for one that only its JDBC driver speaks.
-        url: The URL as it was configured, without a user and a password.
-        host: The server's name; empty for a file, and where the driver knows it.
-        others: The servers of PostgreSQL that are tried next, as libpq does.
-        database: The database's name on the server, or the path of the file.
-        options: What the URL says behind its question mark.
+        kind: The kind of database; JDBC for a database that requires its JDBC driver.
+        url: The configured URL, without user and password.
+        host: The server's host name; empty for a file, or if only the driver knows it.
+        others: Further PostgreSQL servers, which libpq tries in order.
+        database: The name of the database on the server, or the path of the file.
+        options: The query parameters of the URL.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Address:
 
     @property
     def title(self) -> str:
-        """What a person calls it; never with a secret."""
+        """The title for users; never contains a secret."""
         if self.kind == SQLITE:
             return self.database
         if self.kind == JDBC:
@@ -83,35 +83,35 @@ class Address:
 
     @property
     def servers(self) -> tuple[tuple[str, int], ...]:
-        """The names and ports of the servers, in the order in which they are tried."""
+        """The hosts and ports of the servers, in connection order."""
         return ((self.host, self.port), *self.others)
 
     @property
     def marked(self) -> str:
-        """What the database is called in names of marks, which it keeps itself.
+        """The name of the database in the marks that it stores.
 
-        Not by its host, which has several names, or another after a fail-over, while a batch is
-        in doubt; nor by what else the URL says of the way there.
+        Does not contain the host, which may have several names or change in a failover while a
+        batch is in doubt, nor other connection options of the URL.
         """
         if self.kind != JDBC:
             return f"{self.kind} {self.database}"
         place = _AUTHORITY.sub("//", self.title)
-        found = _DATABASE.search(self.url)  # which is an option of SQL Server
+        found = _DATABASE.search(self.url)  # an option of SQL Server's URLs
         return f"{place} {found[1]}" if found else place
 
 
 def address_of(url: str, user: str | None = None, password: str | None = None) -> Address:
-    """Return the address that a URL stands for.
+    """Parse the URL of a database.
 
-    It takes ``postgresql://host/db``, ``mysql://…``, ``mariadb://…`` and ``sqlite:path``, each
-    with or without ``jdbc:`` before it, and any other ``jdbc:…`` for its driver.
+    Accepts ``postgresql://host/db``, ``mysql://…``, ``mariadb://…`` and ``sqlite:path``, each
+    with an optional ``jdbc:`` prefix, and any other ``jdbc:…`` URL for its driver.
 
-    Raises ConfigError: it is none of these, or holds a password.
+    Raises ConfigError for any other URL, and for a URL with a password.
     """
     found = _SCHEME.match(url)
     if found is None:
         raise ConfigError(
-            problem=f"Invalid URL {url.rpartition('@')[2]!r}: it names no kind of database.",
+            problem=f"Invalid URL {url.rpartition('@')[2]!r}: the kind of database is missing.",
             fix="Write postgresql://host/database, mysql://…, sqlite:/path/of.db or jdbc:…",
             field="connection.url",
         )
@@ -132,9 +132,9 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
     try:
         parts, hosts = _parts(plain)
         servers = _servers(hosts, _PORTS[kind])
-    except ValueError as error:  # which shows no more than the port
+    except ValueError as error:  # its message contains at most the port
         raise ConfigError(
-            problem=f"Invalid URL of a database: {error}.",
+            problem=f"Invalid database URL: {error}.",
             fix=f"Write {found[1]}://host/database.",
             field="connection.url",
         ) from None
@@ -142,24 +142,24 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
     _refuse_secret(parts.password is not None or _SECRET.search(unquote(plain)) is not None)
     if kind == POSTGRESQL and (unknown := options.keys() - _OPTIONS):
         raise ConfigError(
-            problem=f"A URL of PostgreSQL may not have the option {min(unknown)!r}.",
+            problem=f"Unsupported option {min(unknown)!r} in a PostgreSQL URL.",
             fix=f"Use one of: {', '.join(sorted(_OPTIONS))}.",
             field="connection.url",
         )
     user = user or options.pop("user", None) or unquote(parts.username or "") or None
     (host, port), *others = servers
     database = unquote(parts.path.strip("/"))
-    # What the URL leaves out libpq takes from its own variables, such as PGHOST.
+    # libpq takes missing parts of the URL from its own variables, such as PGHOST.
     if not database or not (host or kind == POSTGRESQL):
         raise ConfigError(
-            problem=f"The URL {plain!r} names no {'host' if database else 'database'}.",
+            problem=f"The URL {plain!r} has no {'host' if database else 'database'}.",
             fix=f"Write {found[1]}://host:{_PORTS[kind]}/database.",
             field="connection.url",
         )
     if others and kind != POSTGRESQL:
         raise ConfigError(
-            problem=f"The URL {plain!r} names several hosts, as those of PostgreSQL only may.",
-            fix="Name one host, such as a name that follows the primary.",
+            problem=f"The URL {plain!r} has several hosts; only PostgreSQL supports this.",
+            fix="Use one host, such as a name that always resolves to the primary.",
             field="connection.url",
         )
     return Address(
@@ -176,7 +176,7 @@ def address_of(url: str, user: str | None = None, password: str | None = None) -
 
 
 def _parts(url: str) -> tuple[SplitResult, list[str]]:
-    """Return a URL with its first host alone, as Python takes no more, and all hosts."""
+    """Return a URL with only its first host, as Python cannot parse several, and all hosts."""
     scheme, sign, rest = url.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     user, at, hosts = authority.rpartition("@")
@@ -186,7 +186,7 @@ def _parts(url: str) -> tuple[SplitResult, list[str]]:
 
 
 def _servers(hosts: Iterable[str], port: int) -> list[tuple[str, int]]:
-    """Return the hosts and ports of a URL. Raises ValueError for what is none."""
+    """Return the hosts and ports of a URL. Raises ValueError for an invalid host or port."""
     found = [urlsplit(f"//{each}") for each in hosts]
     return [
         (each.hostname or "", each.port or (port if each.hostname else 0)) for each in found
@@ -197,18 +197,18 @@ def _authority(servers: Iterable[tuple[str, int]]) -> str:
     return ",".join(f"{host}:{port}" if port else host for host, port in servers)
 
 
-def _refuse_secret(is_there: bool) -> None:  # noqa: FBT001 - it is the whole question
+def _refuse_secret(is_there: bool) -> None:  # noqa: FBT001 - the only argument
     if is_there:
         raise ConfigError(
-            problem="The URL holds a password, which everyone sees who may see the connector.",
-            fix="Take it out of the URL and set connection.password, such as to "
+            problem="The URL contains a password, which every reader of the connector can see.",
+            fix="Remove it from the URL and set connection.password, for example to "
             "${env:DB_PASSWORD}.",
             field="connection.url",
         )
 
 
 def _paths(url: str) -> list[str]:
-    """Return the files of this machine that a URL leads to; none if it is no good one."""
+    """Return the local files that a URL refers to; empty for an invalid URL."""
     try:
         address = address_of(url)
     except ConfigError:
@@ -221,7 +221,7 @@ def _paths(url: str) -> list[str]:
 
 
 def _is_file(option: str, value: str) -> bool:
-    # libpq calls the system's certificates so.
+    # libpq uses this name for the system's certificates.
     return option.lower().replace("-", "_") in _FILES and value != "system"
 
 
@@ -234,30 +234,30 @@ def _check_url(name: str, value: object) -> None:
 
 
 class ConnectionSettings(Settings, group="Connection"):
-    """How a database is reached."""
+    """The connection to a database."""
 
     connection_url: str = setting(
-        "Where the database is: postgresql://host:5432/database, mysql://host/database, "
-        "mariadb://host/database or sqlite:/path/of/file.db, with jdbc: before it too; or for "
-        "the connector jdbc the jdbc: URL of any other database. That of PostgreSQL may name "
-        "several hosts, as postgresql://a,b/database?target_session_attrs=read-write. The "
-        "password does not belong here.",
+        "URL of the database: postgresql://host:5432/database, mysql://host/database, "
+        "mariadb://host/database or sqlite:/path/of/file.db, with an optional jdbc: prefix. "
+        "For the connector jdbc, the jdbc: URL of any other database. A PostgreSQL URL may "
+        "have several hosts, as in postgresql://a,b/database?target_session_attrs=read-write. "
+        "Must not contain the password.",
         validator=Lambda(_check_url, "the URL of a database"),
         importance=Importance.HIGH,
         paths=_paths,
     )
     connection_user: str | None = setting(
-        "Who logs in.", default=None, importance=Importance.HIGH
+        "The user name.", default=None, importance=Importance.HIGH
     )
     connection_password: Password | None = setting(
-        "What to log in with, such as ${env:DB_PASSWORD}.",
+        "The password, for example ${env:DB_PASSWORD}.",
         default=None,
         importance=Importance.HIGH,
     )
 
     @property
     def address(self) -> Address:
-        """Where the database is."""
+        """The address of the database."""
         password = self.connection_password
         return address_of(
             self.connection_url,

@@ -1,4 +1,4 @@
-"""What a database holds: names, columns and tables."""
+"""The catalog of a database: table names, columns and tables."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
-    """The name of a table: its schema, empty where the database has none, and its own."""
+    """The name of a table: its schema, empty if the database has none, and its name."""
 
     schema: str
     name: str
 
     @classmethod
     def parse(cls, text: str, default_schema: str = "") -> TableName:
-        """Return the name that a person wrote as ``table`` or ``schema.table``.
+        """Parse a configured name ``table`` or ``schema.table``.
 
-        A part may be in double quotes or backticks, for a name with a dot in it. Raises
-        ConfigError: it has more than two parts, or an open quote.
+        A part with a dot must be in double quotes or backticks. Raises ConfigError for more
+        than two parts or an unclosed quote.
         """
         parts: list[str] = []
         rest = text.strip()
@@ -45,8 +45,8 @@ class TableName:
             rest = rest[1:]
         if not 1 <= len(parts) <= 2:  # noqa: PLR2004 - a schema and a name
             raise ConfigError(
-                problem=f"Invalid name of a table {text!r}.",
-                fix='Write table or schema.table, a part with a dot in it as "a.b".',
+                problem=f"Invalid table name {text!r}.",
+                fix='Write table or schema.table; quote a part with a dot as "a.b".',
             )
         schema = parts[0] if len(parts) > 1 else default_schema
         return cls(schema, parts[-1])
@@ -61,11 +61,11 @@ class Column:
     """A column of a table, or of a query's result.
 
     Args:
-        name: Its name.
-        type: The database's own text of its type, such as `numeric(12,2)`.
-        schema: The schema of its values as they are read; optional if it may be null.
-        has_default: Whether the database fills it in where an INSERT leaves it out.
-        generated: Whether the database computes it, so that nothing else can write it.
+        name: The column's name.
+        type: The database's type, such as `numeric(12,2)`.
+        schema: The schema of the values that are read; optional if the column is nullable.
+        has_default: Whether an INSERT may omit the column, as it has a default.
+        generated: Whether the database computes the column, so it cannot be written.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Column:
     generated: bool = False
 
     def annotated(self, kind: str) -> Schema:
-        """Return the schema with the column's own type, for a sink of the same ``kind``."""
+        """Return the schema annotated with the column's type, for a sink of the same kind."""
         parameters = {**self.schema.parameters, COLUMN_TYPE: f"{kind} {self.type}"}
         return self.schema.replaced(parameters=parameters)
 
@@ -85,14 +85,14 @@ class Table:
     """A table as the catalog describes it.
 
     Args:
-        key: The columns of its primary key.
-        unique: The columns of each unique constraint or index that covers all rows, the
-            primary key's among them.
-        rows: About how many rows it has; None where the catalog does not say.
-        size_bytes: About how large they are.
-        parents: The tables that its foreign keys refer to.
-        untransactional: The engine that keeps its rows without transactions; empty where it
-            has them.
+        key: The columns of the primary key.
+        unique: The columns of each unique constraint or index that covers all rows, including
+            the primary key.
+        rows: The approximate number of rows; None if the catalog has no estimate.
+        size_bytes: The approximate size of the rows.
+        parents: The tables that the foreign keys refer to.
+        untransactional: The storage engine without transactions; empty if the table supports
+            transactions.
     """
 
     name: TableName
@@ -105,11 +105,11 @@ class Table:
     untransactional: str = ""
 
     def column(self, name: str) -> Column | None:
-        """Return the column of that name, or None."""
+        """Return the column with a name, or None."""
         return next((each for each in self.columns if each.name == name), None)
 
     def schema(self, kind: str, columns: Sequence[str] | None = None) -> Schema:
-        """Return the schema of its rows, or of some of its columns."""
+        """Return the schema of the rows, or of some columns."""
         return rows_schema(
             kind,
             [c for c in self.columns if columns is None or c.name in columns],
@@ -121,9 +121,9 @@ def rows_schema(kind: str, columns: Sequence[Column], key: Sequence[str] = ()) -
     """Return the schema of rows with these columns.
 
     Args:
-        kind: The kind of database that they are of.
+        kind: The kind of database of the columns.
         columns: The columns.
-        key: The names of those that identify a row.
+        key: The names of the columns that identify a row.
     """
     names = {each.name for each in columns}
     parameters = {PRIMARY_KEY: json.dumps(list(key))} if key and names.issuperset(key) else {}
@@ -132,9 +132,9 @@ def rows_schema(kind: str, columns: Sequence[Column], key: Sequence[str] = ()) -
 
 
 def parents_first(tables: Sequence[Table]) -> list[Table]:
-    """Return tables in an order in which each comes after those that it refers to.
+    """Return tables sorted so that each comes after the tables that it refers to.
 
-    Those that refer to each other in a circle keep their order.
+    Tables in a reference cycle keep their order.
     """
     left, done, order = list(tables), set[TableName](), list[Table]()
     names = {each.name for each in tables}
@@ -157,10 +157,10 @@ _PART = re.compile(
     | "(?:[^"]|"")*" | `[^`]*` | \. | \[\d*\]
     | \( \s* {_ITEM} (?: \s*,\s* {_ITEM} )* \s* \)"""
 )
-"""A word, a quoted name or whole literals: nothing that ends a column's definition.
+"""A word, a quoted name or complete literals: nothing that ends a column definition.
 
-A type is read part by part, so a text that is long and wrong is refused at once. Patterns that
-never go back (`*+`) are not for this: Python before 3.11.5 lets an open quote pass.
+A type is parsed part by part, so a long invalid text is refused without backtracking.
+Possessive quantifiers (`*+`) must not be used: Python before 3.11.5 then accepts an open quote.
 """
 
 
@@ -170,10 +170,10 @@ _NUMERIC = re.compile(
 
 
 def stated_type(schema: Schema) -> tuple[str, str]:
-    """Return the kind of database and the type of the column that a schema says it is of.
+    """Return the kind of database and the column type with which a schema is annotated.
 
-    Both are empty where it says none, or what is no type: a schema may come with a record, and
-    whoever wrote that is not to write SQL.
+    Both are empty without an annotation or with an invalid type: a schema may come with a
+    record, whose author must not be able to inject SQL.
     """
     kind, _, type_ = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
     end = 0
@@ -185,9 +185,9 @@ def stated_type(schema: Schema) -> tuple[str, str]:
 
 
 def stated_scale(column: Column) -> int | None:
-    """Return how many digits after the point a column keeps of a number.
+    """Return the decimal scale of a column's type.
 
-    None where its type says none: it keeps all, or those of a float, or is no number.
+    None if the type has none: the scale is unlimited, or it is a float or not a number.
     """
     if (stated := _NUMERIC.match(column.type)) is not None:
         return int(stated[2] or 0)
@@ -198,20 +198,20 @@ def stated_scale(column: Column) -> int | None:
 
 
 def check_cases(kind: str, names: Iterable[str], title: str, fix: str) -> None:
-    """Raise SinkError if names differ in case only, where a database takes them for one.
+    """Raise SinkError if names differ only in case, for a case-insensitive database.
 
     Args:
-        kind: What has the names, in the plural.
-        names: The names; the same may come again.
-        title: Where they are to be.
-        fix: What to do.
+        kind: The kind of the names' objects, in the plural, for the error.
+        names: The names; duplicates are allowed.
+        title: The database or table that contains the names, for the error.
+        fix: The fix in the error.
     """
     known: dict[str, str] = {}
     for name in names:
         other = known.setdefault(name.lower(), name)
         if other != name:
             raise SinkError(
-                problem=f"The {kind} {other} and {name} differ in case only, which {title} "
-                "takes for one.",
+                problem=f"The {kind} {other} and {name} differ in case only, but names in "
+                f"{title} are case-insensitive.",
                 fix=fix,
             )

@@ -1,4 +1,4 @@
-"""Rows of a target that give way to those of a batch: all of them, or those of a window."""
+"""Deletes the target rows that a batch replaces: all of them, or those of a window."""
 
 # ruff: noqa: S608 - names are quoted, values are quoted by the driver
 from __future__ import annotations
@@ -25,17 +25,17 @@ _ALL = "1 = 1"
 
 @dataclass(frozen=True)
 class Clearance:
-    """What of a target gives way.
+    """The target rows to delete before a batch is applied.
 
-    A mark in the transaction of the batch says that it has: whoever of a connector's tasks, or
-    of a run's, stores it first clears the rows, and the others wait for that.
+    A mark in the batch's transaction records the deletion. The first task of the connector or
+    run to store the mark deletes the rows; the others wait for its transaction.
 
     Args:
-        settings: The sink's.
+        settings: The sink's settings.
         books: The marks.
-        connector: Names what the tasks have in common: the connector, or the run of a job.
+        connector: The application id that the tasks share: of the connector or of a job's run.
         target: The table.
-        window: What the run replaces.
+        window: The window that the run replaces; None for none.
     """
 
     settings: TableSinkSettings
@@ -45,26 +45,26 @@ class Clearance:
     window: RunWindow | None
 
     def begin(self, session: Session) -> None:
-        """Store in the open transaction that the connector has begun with the table.
+        """Record in the open transaction that the connector has begun with the table.
 
-        Raises StaleEpochError: the run was begun anew meanwhile.
+        Raises StaleEpochError if the run was restarted from the beginning meanwhile.
         """
         self.books.begin(session, self.connector, self.target)
         if self.window is not None:
-            # Guarantee 3: held to the end, or a later generation would not see our rows.
+            # Guarantee 3: keep the lock, or a newer generation would not see our rows.
             self.books.replace_window(session, self.window, self.target, holds=True)
 
     def rows(self, session: Session, plan: Plan, batch: SinkBatch) -> str:
-        """Return the SQL of the rows that give way to a batch; empty for none.
+        """Return the SQL condition of the rows that a batch replaces; empty for none.
 
-        Raises ConfigError: there are rows, and must not be any.
+        Raises ConfigError if the table has rows and data.save.mode is error_when_exists.
         """
         if self.window is not None:
-            # Another task may have made it since.
+            # Another task may have created the table since.
             table = plan.table or self.books.database.table(session, self.target)
             return "" if table is None else self._of_window(session, table)
         modes = {DataSaveMode.DROP, DataSaveMode.REQUIRE_EMPTY}
-        # Guarantee 2: what another task commits meanwhile is not what was there before.
+        # Guarantee 2: rows that another task commits meanwhile are not old rows.
         if (
             plan.is_first
             and plan.table is not None
@@ -77,14 +77,14 @@ class Clearance:
             query = database.page(f"SELECT 1 FROM {database.path(self.target)}", 1)
             if session.value(query):
                 raise ConfigError(
-                    problem=f"The table {self.target} has rows already.",
+                    problem=f"The table {self.target} already has rows.",
                     fix="Set data.save.mode to append or drop.",
                     field="data.save.mode",
                 )
         return _ALL if self.settings.insert_mode is Mode.REPLACE and not batch.continues else ""
 
     def clear(self, table: Table) -> None:
-        """Delete the window's rows, unless the run has done so."""
+        """Delete the window's rows, unless the run has already done so."""
         with self.books.database.session() as session:
             if where := self._of_window(session, table):
                 path = self.books.database.path(table.name)
@@ -92,7 +92,7 @@ class Clearance:
                 session.commit()
 
     def _of_window(self, session: Session, table: Table) -> str:
-        """Return the SQL of the window's rows; empty where the run has deleted them."""
+        """Return the SQL condition of the window's rows; empty if they are already deleted."""
         if self.window is None or not self.books.replace_window(
             session, self.window, self.target, holds=False
         ):
@@ -103,7 +103,7 @@ class Clearance:
 
 
 def windowed_records(window: RunWindow, plan: Plan) -> WindowedRecords:
-    """Return that a batch's records are to lie in a window. Raises ConfigError if none can."""
+    """Return the window check of a batch's records. Raises ConfigError if it is impossible."""
     own = {column.name: column.schema for column in plan.columns}
     columns = plan.rows.staged_schema() | own
     found = window.of(columns, f"The stream that goes to {plan.target}")

@@ -1,4 +1,4 @@
-"""Rows as CSV: what a database writes parsed into Arrow, and Arrow written for one to read."""
+"""CSV rows: parses a database's CSV to Arrow, and writes Arrow rows as CSV."""
 
 from __future__ import annotations
 
@@ -25,23 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Parses blocks of whole CSV records, without a header, of a select's columns.
+    """Parses blocks of complete CSV records, without a header, of a select's columns.
 
-    Rows are exact, or rejected with the reason.
-
-    A null is an empty value without quotes, and an empty text one in quotes. Bytes are in
-    hexadecimal, behind two signs.
+    Rows are parsed exactly, or rejected with the reason. Null is an empty value without quotes,
+    an empty string has quotes. Bytes are hexadecimal with a prefix of two characters.
 
     Args:
-        columns: What the records have, in their order.
-        nulls: Whether a value that the schema has nothing for becomes null where it may.
+        columns: The columns of the records, in order.
+        nulls: Whether values that the schema cannot represent become null if nullable.
     """
 
     columns: Sequence[Column]
     nulls: bool = False
 
     def parse(self, block: bytes) -> tuple[pa.RecordBatch, Rejected]:
-        """Return the rows of a block, and those that no values of the schemas stand for."""
+        """Return the rows of a block, and the rejected rows."""
         try:
             return self._batch(self._read(block, self._types)), ()
         except pa.ArrowInvalid:
@@ -105,15 +103,15 @@ def _csv_type(schema: Schema) -> pa.DataType:
 
 
 def unhexed(values: pa.Array, schema: Schema) -> pa.Array:
-    """Return values of a column with bytes instead of the hexadecimal texts of bytes."""
+    """Return a column's values; decode the hexadecimal text of a bytes column."""
     if schema.type is not Type.BYTES or schema.is_logical:
         return values
     return unhex(pc.utf8_slice_codeunits(values, 2))
 
 
 def unhex(texts: pa.Array) -> pa.Array:
-    """Return the bytes that texts of hexadecimal digits stand for, all at once."""
-    texts = pa.concat_arrays([texts])  # its offsets begin at 0
+    """Decode hexadecimal strings to bytes, vectorized."""
+    texts = pa.concat_arrays([texts])  # the offsets of the copy begin at 0
     validity, offsets, data = texts.buffers()
     numbers = np.frombuffer(offsets, np.int32, len(texts) + 1)
     raw = binascii.unhexlify(memoryview(data)[: numbers[-1]]) if data is not None else b""
@@ -124,11 +122,11 @@ def unhex(texts: pa.Array) -> pa.Array:
 
 
 _WRITTEN = csv.WriteOptions(include_header=False, quoting_style="needed")
-"""Texts are in quotes, empty ones too, and a null is an empty value without."""
+"""Strings are quoted, including empty ones; null is an empty value without quotes."""
 
 
 def to_csv(rows: pa.RecordBatch, schemas: Sequence[Schema]) -> memoryview:
-    """Return rows as CSV in UTF-8, as PostgreSQL reads it; times with a zone are of UTC."""
+    """Return rows as CSV in UTF-8 for PostgreSQL; times with a zone are in UTC."""
     arrays = [
         _writable(column, schema) for column, schema in zip(rows.columns, schemas, strict=True)
     ]
@@ -139,7 +137,7 @@ def to_csv(rows: pa.RecordBatch, schemas: Sequence[Schema]) -> memoryview:
 
 
 def _writable(column: pa.Array, schema: Schema) -> pa.Array:
-    """Return values that Arrow's writer of CSV has PostgreSQL's own texts for."""
+    """Convert values so that Arrow's CSV writer produces PostgreSQL's text format."""
     if schema.type is Type.BOOLEAN:
         return pc.if_else(column, "t", "f")
     if schema.name == TIME:
@@ -148,7 +146,7 @@ def _writable(column: pa.Array, schema: Schema) -> pa.Array:
         local = column.cast(pa.timestamp("us"))
         if schema.is_local:
             return local
-        # Arrow takes eight times as long for the text of a time that has a zone.
+        # Arrow is eight times slower at formatting times with a zone.
         return pc.binary_join_element_wise(local.cast(pa.string()), "+00", "")
     if schema.type is Type.BYTES and not schema.is_logical:
         return pc.binary_join_element_wise("\\x", to_hex(column), "")
@@ -156,13 +154,13 @@ def _writable(column: pa.Array, schema: Schema) -> pa.Array:
 
 
 def to_time(column: pa.Array) -> pa.Array:
-    """Return times of day, which may be numbers of microseconds, as Arrow's."""
+    """Return times of day, which may be microseconds as integers, as Arrow times."""
     micros = column if pa.types.is_time(column.type) else column.cast(pa.int64())
     return micros.cast(pa.time64("us"))
 
 
 def to_hex(values: pa.Array) -> pa.Array:
-    """Return bytes as texts of hexadecimal digits, all at once."""
+    """Encode bytes as hexadecimal strings, vectorized."""
     values = pa.concat_arrays([values])
     validity, offsets, data = values.buffers()
     numbers = np.frombuffer(offsets, np.int32, len(values) + 1)

@@ -1,4 +1,4 @@
-"""Where a source stands in a table, how far its next batch goes, and how that is divided."""
+"""Cursors: the position of a source in a table, the next batch, and its splits."""
 
 # ruff: noqa: S608 - names are quoted, and values are quoted by the driver
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _SPARSE = 4
-"""How many numbers there may be for each row before even ranges are too uneven."""
+"""The maximum numbers per row of a key for a split into even ranges of numbers."""
 _DIVIDING = (DATE, DECIMAL, TIMESTAMP, TIME)
-"""The logical types whose values order a table and are exact in an offset."""
+"""The logical types that are sortable and exact in an offset."""
 _UNEVEN = 2
-"""How many times its share an even range of a key's first column may have."""
+"""The maximum size of an even range of a key's first column, relative to the average."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """A table, or the rows of a query, as cursors see it.
+    """A table, or the rows of a query, for cursors.
 
     Args:
-        database: Where it is.
-        source: SQL of it as it stands behind FROM.
-        columns: Its columns by their names.
-        key: The columns of its primary key, empty without one.
-        count: About how many rows it has; None if that is not known.
-        title: What a person calls it.
+        database: The database.
+        source: SQL of the table or subquery in the FROM clause.
+        columns: The columns by name.
+        key: The primary key's columns; empty without a primary key.
+        count: The approximate number of rows; None if unknown.
+        title: The title for users.
         table: The name of the table; None for a query.
     """
 
@@ -62,7 +62,7 @@ class Rows:
 
     @classmethod
     def of(cls, database: Database, table: Table) -> Rows:
-        """Return a table as cursors see it."""
+        """Return a table for cursors."""
         return cls(
             database=database,
             source=database.path(table.name),
@@ -74,11 +74,11 @@ class Rows:
         )
 
     def quoted(self, names: Sequence[str]) -> list[str]:
-        """Return the names of columns as SQL."""
+        """Return column names as SQL."""
         return [self.database.quote(name) for name in names]
 
     def value(self, name: str, value: Any) -> str:
-        """Return a value of a column, as an offset has it, as SQL."""
+        """Return an offset's value of a column as SQL."""
         schema = self.columns[name].schema
         is_whole = schema.type in WHOLE_NUMBERS and not schema.is_logical
         if is_whole or schema.name == DECIMAL:
@@ -86,15 +86,15 @@ class Rows:
         return self.database.compared(value, self.columns[name])
 
     def has_zone(self, name: str) -> bool:
-        """Return whether a column's times are moments, and not what a clock shows somewhere."""
+        """Return whether a column's values are instants, not local times."""
         schema = self.columns[name].schema
         return schema.name == TIMESTAMP and schema.is_logical and not schema.is_local
 
     def time(self, name: str, at: datetime, zone: tzinfo) -> datetime:
-        """Return a moment as a column has it: without a zone, what the clock shows in ``zone``.
+        """Return an instant as a column's value: if the column has no zone, local time.
 
-        While a clock shows what it will show again, an hour less, or by what it will be set
-        back: no time comes later that is less.
+        While local times are about to repeat, as the clock in ``zone`` will be set back, the
+        result is reduced by that hour: no later instant has a smaller local time.
         """
         if self.has_zone(name):
             return at.astimezone(UTC)
@@ -106,34 +106,34 @@ class Rows:
 
 
 def dividing_key(rows: Rows) -> tuple[str, ...]:
-    """Return the columns of a table's key if it can be read by it in parts, else none."""
+    """Return the key's columns if the table can be split by it, else an empty tuple."""
     return rows.key if all(_divides(rows.columns[name]) for name in rows.key) else ()
 
 
 def _divides(column: Column) -> bool:
-    """Return whether a column's values order a table and are exact in an offset."""
+    """Return whether a column's values are sortable and exact in an offset."""
     schema = column.schema
     if column.type.lower().startswith(("enum", "set(")):
-        return False  # MySQL orders them by their numbers, and compares texts
+        return False  # MySQL sorts them by number, but compares them as text
     if schema.is_logical:
         return schema.name in _DIVIDING
     return schema.type in WHOLE_NUMBERS or schema.type is Type.STRING
 
 
 def stored(value: Any) -> Any:
-    """Return a value of a key as an offset keeps it, in JSON."""
+    """Return a key value as stored in an offset, in JSON."""
     if isinstance(value, bool | int | str) or value is None:
         return value
     if isinstance(value, datetime):
         zoned = value if value.tzinfo is None else value.astimezone(UTC)
         return zoned.isoformat(sep=" ", timespec="microseconds")
     if isinstance(value, bytes | bytearray | memoryview | float):
-        raise StateError(problem=f"A {type(value).__name__} cannot divide a table.")
+        raise StateError(problem=f"A {type(value).__name__} cannot split a table.")
     return str(value)
 
 
 def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[Any]) -> str:
-    """Return the comparison of SQL terms, by the columns whose values they have."""
+    """Return SQL that compares terms, by column name, with values."""
     right = [rows.value(name, v) for name, v in zip(terms, values, strict=True)]
     pairs = list(zip(terms.values(), right, strict=True))
     if len(pairs) > 1 and rows.database.seeks_rows:
@@ -146,10 +146,10 @@ def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[A
 
 
 def window_sql(rows: Rows, window: ColumnWindow, columns: Sequence[str] = ()) -> str:
-    """Return the condition in SQL that rows are in a window.
+    """Return the SQL condition that rows are in a window.
 
-    Of several ``columns``, which begin with that of the window, the first that is not null
-    counts.
+    With several ``columns``, the first of which is the window's column, the first non-null
+    value applies.
     """
     column = rows.columns[window.column]
     terms = {window.column: rows.database.ordered(column)}
@@ -164,11 +164,11 @@ def window_sql(rows: Rows, window: ColumnWindow, columns: Sequence[str] = ()) ->
 
 
 def written(bound: Any, schema: Schema) -> Any:
-    """Return a bound of a window as ``compared`` takes it: times without a zone are of UTC."""
+    """Return a window's bound as a value for ``compared``; local times are as if in UTC."""
     if not isinstance(bound, datetime):
         return stored(bound)
     local = bound.replace(tzinfo=None) if schema.is_local else bound
-    # No zeros behind the second: SQLite compares texts, and its own may have none.
+    # No trailing zeros: SQLite compares text, and its own times may have none.
     text = local.replace(tzinfo=None).isoformat(sep=" ")
     return (text.rstrip("0") if local.microsecond else text) + (
         "+00:00" if local.tzinfo else ""
@@ -177,13 +177,13 @@ def written(bound: Any, schema: Schema) -> Any:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The rows of a condition, from one place in the order of some terms to another.
+    """The rows of a condition in a range of the sort order.
 
     Args:
-        terms: SQL of what orders the rows, by the columns whose values it has.
-        after: The place before the first row; None for no bound.
-        upto: The place of the last row; None for no bound.
-        more: What else holds of the rows, as SQL; empty for nothing.
+        terms: SQL of the sort terms, by the columns whose values they have.
+        after: The lower bound, exclusive; None for no bound.
+        upto: The upper bound, inclusive; None for no bound.
+        more: An additional SQL condition; empty for none.
     """
 
     terms: Mapping[str, str]
@@ -192,7 +192,7 @@ class KeyRange:
     more: str = ""
 
     def where(self, rows: Rows) -> str:
-        """Return the condition in SQL; empty for all rows."""
+        """Return the SQL condition; empty for all rows."""
         parts = [self.more] if self.more else []
         if self.after is not None:
             parts.append(compared(rows, self.terms, ">", self.after))
@@ -201,16 +201,16 @@ class KeyRange:
         return " AND ".join(parts)
 
     def count(self, session: Session, rows: Rows, most: int) -> int:
-        """Return how many rows there are, but no more than ``most``."""
+        """Return the number of rows, at most ``most``."""
         some = rows.database.page(f"SELECT 1 AS one FROM {self._from(rows)}", most)
         return int(session.value(f"SELECT count(*) FROM ({some}) q"))
 
     def last(self, session: Session, rows: Rows) -> tuple[Any, ...] | None:
-        """Return the place of the last row; None if there is no row."""
+        """Return the position of the last row; None without rows."""
         return self._place(session, rows, " DESC", 0)
 
     def place(self, session: Session, rows: Rows, number: int) -> tuple[Any, ...] | None:
-        """Return the place of the row of that number, from 1; None if there are fewer."""
+        """Return the position of the n-th row, from 1; None if there are fewer."""
         return self._place(session, rows, "", number - 1)
 
     def _place(
@@ -224,7 +224,7 @@ class KeyRange:
         return tuple(stored(value) for value in found[0]) if found else None
 
     def divided(self, session: Session, rows: Rows, count: int) -> list[KeyRange]:
-        """Divide the range into about ``count`` ranges of about as many rows."""
+        """Split the range into about ``count`` ranges of similar size."""
         if count <= 1:
             return [self]
         about = self._total(session, rows) if rows.count is None else rows.count
@@ -239,7 +239,7 @@ class KeyRange:
         return [replace(self, after=after, upto=upto) for after, upto in pairwise(places)]
 
     def _even(self, session: Session, rows: Rows, count: int, about: int) -> list[KeyRange]:
-        """Divide by even ranges of whole numbers, if most are taken; none otherwise."""
+        """Split into even ranges of integers, if the numbers are dense; else return none."""
         [(name, term), *others] = self.terms.items()
         schema = rows.columns[name].schema
         if schema.is_logical or schema.type not in WHOLE_NUMBERS:
@@ -247,7 +247,7 @@ class KeyRange:
         ends = f"SELECT min({term}), max({term}) FROM {self._from(rows)}"
         least, most = session.rows(ends)[0]
         if not isinstance(least, int | Decimal) or not isinstance(most, int | Decimal):
-            return []  # no rows, or a text in a column of SQLite's
+            return []  # no rows, or a text in a SQLite column
         least, most = int(least), int(most)
         width = most - least + 1
         if width > _SPARSE * max(1, about) or (others and width < count):
@@ -255,7 +255,7 @@ class KeyRange:
         bounds = [(least + width * number // count - 1,) for number in range(1, count)]
         if not others:
             return self._between(bounds)
-        # Of a key's first column it is not known how many rows have a value.
+        # In a composite key, the rows per value of the first column are unknown: count them.
         whole = KeyRange({name: term}, more=self.where(rows))
         ranges = whole._between(bounds)
         shares = [each._total(session, rows) for each in ranges]  # noqa: SLF001
@@ -267,7 +267,7 @@ class KeyRange:
     def _quantiles(
         self, session: Session, rows: Rows, count: int, total: int
     ) -> list[tuple[Any, ...]]:
-        """Return bounds that have as many rows between them, whatever their types are."""
+        """Return bounds of ranges with equal row counts, for any types."""
         step = max(1, -(-total // count))
         if tuple(self.terms) == rows.key or not rows.database.has_row_number:
             return self._stepped(session, rows, step, count - 1)
@@ -276,7 +276,7 @@ class KeyRange:
     def _stepped(
         self, session: Session, rows: Rows, step: int, most: int
     ) -> list[tuple[Any, ...]]:
-        """Find each ``step``-th place from the one before: quick where an index orders them."""
+        """Find every ``step``-th row from the previous one: fast with an index."""
         bounds, last = list[tuple[Any, ...]](), self.after
         while len(bounds) < most:
             last = replace(self, after=last).place(session, rows, step)
@@ -286,7 +286,7 @@ class KeyRange:
         return bounds
 
     def _numbered(self, session: Session, rows: Rows, step: int) -> list[tuple[Any, ...]]:
-        """Find each ``step``-th place by one query, which sorts the rows once."""
+        """Find every ``step``-th row by one query, which sorts the rows once."""
         names = [f"c{number}" for number in range(len(self.terms))]
         named = ", ".join(
             f"{t} AS {n}" for t, n in zip(self.terms.values(), names, strict=True)
@@ -305,7 +305,7 @@ class KeyRange:
 
 
 class Cursor(ABC):
-    """How a mode goes through the rows of a table: what an offset means, and what is new."""
+    """The strategy of a read mode: the meaning of its offsets, and the rows that are new."""
 
     @abstractmethod
     def latest(
@@ -317,10 +317,10 @@ class Cursor(ABC):
         most: int | None,
         until: Offset | None = None,
     ) -> tuple[Offset, int] | None:
-        """Return the end of the next batch that begins at ``offset``, and how many rows it has.
+        """Return the end of the next batch from ``offset``, and its estimated row count.
 
-        None when nothing is new. ``most`` is how many rows are aimed at, without it all that
-        are there; ``until`` is never passed. The number of rows is an estimate.
+        None if there are no new rows. ``most`` is the target size in rows, None for all rows;
+        the end is never after ``until``.
         """
 
     @abstractmethod
@@ -328,24 +328,24 @@ class Cursor(ABC):
         """Return the rows after ``start`` up to ``end``."""
 
     def continues(self, start: Offset | None) -> bool:
-        """Return whether a batch that begins there goes on with what another has begun."""
+        """Return whether a batch from ``start`` continues an earlier batch."""
         return start is not None
 
 
 @dataclass(frozen=True)
 class BulkCursor(Cursor):
-    """Reads a whole table, in one batch or in some, by its key.
+    """Reads a whole table, in one or more batches by its key.
 
-    Its offsets are ``{"round": n}`` when the table has been read n times, and before the n-th
-    is done ``{"round": n, "after": key, "upto": key}``: where it stands, and the last key that
-    the table had when the round began. Of a table that is read again a round that is done has
-    its time: ``{"round": n, "at": milliseconds since 1970}``.
+    The offset is ``{"round": n}`` when the table has been read n times, and during the n-th
+    round ``{"round": n, "after": key, "upto": key}``: the current key, and the last key of the
+    table when the round began. For a table that is read repeatedly, the offset of a completed
+    round has its time: ``{"round": n, "at": milliseconds since 1970}``.
 
     Args:
-        key: The columns that divide the table; empty for a table that is read in one batch.
-        now_ms: The time in milliseconds since 1970, for a table that is read again and again;
-            None for one that is read once.
-        more: A condition in SQL of the rows that are read; empty for all.
+        key: The columns to split the table by; empty to read the table in one batch.
+        now_ms: The time in milliseconds since 1970, for a table that is read repeatedly; None
+            for a table that is read once.
+        more: An SQL condition of the rows to read; empty for all.
     """
 
     key: tuple[str, ...]
@@ -362,7 +362,7 @@ class BulkCursor(Cursor):
         most: int | None,
         until: Offset | None = None,
     ) -> tuple[Offset, int] | None:
-        number, is_done = _round(offset)  # raises StateError for one of another mode
+        number, is_done = _round(offset)  # raises StateError for an offset of another mode
         if offset is not None and is_done:
             if self.now_ms is None or (until is not None and number >= until["round"]):
                 return None
@@ -408,35 +408,33 @@ class BulkCursor(Cursor):
 
 
 def _round(offset: Offset | None) -> tuple[int, bool]:
-    """Return the number of an offset's round, and whether it is done."""
+    """Return the round of an offset, and whether it is complete."""
     if offset is None:
         return 1, True
     if "round" not in offset:
         raise StateError(
-            problem=f"The position {dict(offset)} is not of the mode bulk.",
-            fix="Set the mode back to what it was, or reset the connector's offsets.",
+            problem=f"The position {dict(offset)} is not from mode bulk.",
+            fix="Restore the previous mode, or reset the connector's offsets.",
         )
     return int(offset["round"]), "after" not in offset
 
 
 @dataclass(frozen=True)
 class GrowingCursor(Cursor):
-    """Reads rows whose values of one or two columns are larger than those that were read.
+    """Reads rows whose values in one or two columns are larger than those read before.
 
-    Its offsets are Kafka Connect's: ``{"incrementing": number}``, ``{"timestamp": time}``, or
-    both, with times as the database writes them.
+    Offsets are Kafka Connect's: ``{"incrementing": number}``, ``{"timestamp": time}``, or both,
+    with times in the database's format.
 
     Args:
-        timestamp: The columns of the time of a row's last change; the first that is not null
-            counts.
-        incrementing: The column of a number that grows with each new row.
-        delay: How old a time has to be, by the database's clock.
-        initial: Where to begin, as an offset; empty to begin with the first row. The value
-            ``now`` is the time at the start.
-        begin: A condition in SQL of the rows that are read before there is an offset; empty
-            for all.
-        more: A condition in SQL of all rows that are read; empty for all.
-        zone: Where the clock is that columns without a zone, and a database without one, show.
+        timestamp: The columns of a row's modification time; the first non-null value applies.
+        incrementing: The column of a number that increases with each new row.
+        delay: The minimum age of a row's time, by the database's clock.
+        initial: The start, as an offset; empty to start at the first row. The value ``now`` is
+            the time of the start.
+        begin: An SQL condition of the rows to read while there is no offset; empty for all.
+        more: An SQL condition of all rows to read; empty for all.
+        zone: The time zone of columns without a zone, and of a database without one.
     """
 
     timestamp: tuple[str, ...] = ()
@@ -460,12 +458,12 @@ class GrowingCursor(Cursor):
         self._check(offset)
         upper = self._upper(rows, session)
         if offset is None and self.initial.get("timestamp") == NOW:
-            assert upper is not None  # only times begin now
-            # Rows may still come with this very time, or on this day.
+            assert upper is not None  # `now` requires a timestamp column
+            # More rows may follow with this same time or date.
             is_time = isinstance(upper, datetime)
             least = timedelta(microseconds=1) if is_time else timedelta(days=1)
             begin = stored(upper - least)
-            # Guarantee 2: a start is written down once, and not worked out at each look.
+            # Guarantee 2: the start is computed and stored once.
             return self._offset((begin, *([0] if self.incrementing else []))), 0
         new = self._range(rows, offset, None, upper)
         if until is not None:
@@ -482,7 +480,7 @@ class GrowingCursor(Cursor):
         return self._offset(last), count
 
     def newest(self, session: Session, rows: Rows, offset: Offset | None) -> Offset | None:
-        """Return the place of the last row that is there behind an offset; None without one."""
+        """Return the offset of the last row after an offset; None without such a row."""
         self._check(offset)
         new = self._range(rows, offset, None, None)
         last = new.last(session, rows)
@@ -493,23 +491,23 @@ class GrowingCursor(Cursor):
         self._check(start)
         self._check(end)
         if start is None and self.initial.get("timestamp") == NOW:
-            start = end  # nothing but the start was written down
+            start = end  # the batch only stores the start
         return self._range(rows, start, self._place(end), None)
 
     def _check(self, offset: Offset | None) -> None:
-        """Refuse an offset of another mode, which would be read as no bound at all."""
+        """Raise StateError for an offset of another mode, which would not be a bound."""
         needed = "timestamp" if self.timestamp else "incrementing"
         if offset is not None and offset.get(needed) is None:
             raise StateError(
-                problem=f"The position {dict(offset)} is not of the mode that is configured.",
-                fix="Set the mode back to what it was, or reset the connector's offsets.",
+                problem=f"The position {dict(offset)} is not from the configured mode.",
+                fix="Restore the previous mode, or reset the connector's offsets.",
             )
 
     def _upper(self, rows: Rows, session: Session) -> date | None:
-        """Return the time before which rows are read, by the database's clock.
+        """Return the exclusive upper bound of the rows' time, by the database's clock.
 
-        It is cut to what the columns hold: of a second that goes on more rows may come, with
-        the very time that was read; of dates it is the day.
+        The bound is truncated to the columns' precision, as more rows with the same time may
+        follow in the current second; for dates it is the day.
         """
         if not self.timestamp:
             return None
@@ -537,7 +535,7 @@ class GrowingCursor(Cursor):
             terms[self.timestamp[0]] = term
         if self.incrementing:
             [terms[self.incrementing]] = rows.quoted([self.incrementing])
-        # A row with a null there is never new; some databases would sort it last.
+        # A row with a null is never new; some databases would sort it last.
         more = [
             f"{term} IS NOT NULL"
             for name, term in terms.items()
@@ -546,7 +544,7 @@ class GrowingCursor(Cursor):
         more += [each for each in (self.more, "" if start else self.begin) if each]
         if before is not None:
             [(name, term), *_] = terms.items()
-            # No zeros behind the second: SQLite compares texts, and its own may have none.
+            # No trailing zeros: SQLite compares text, and its own times may have none.
             more.append(compared(rows, {name: term}, "<", [str(before)]))
         after = self._place(start or self.initial)
         return KeyRange(terms, after, upto, " AND ".join(more))
@@ -559,7 +557,7 @@ class GrowingCursor(Cursor):
         found = [offset.get(name) for name in names]
         if found[0] is None:
             return None
-        # A place that was set by hand may lack the number.
+        # An offset that was set manually may lack the number.
         return tuple(-1 if value is None else value for value in found)
 
     def _offset(self, place: Sequence[Any]) -> Offset:
@@ -573,11 +571,11 @@ class GrowingCursor(Cursor):
 
 
 class SettledNumber:
-    """Up to which number a table has all rows that it will ever have.
+    """The number up to which no more rows can appear in a table.
 
-    Numbers are drawn in one order and committed in another: behind a number that is there a
-    smaller one may still come, of a transaction that is open. One is settled once all
-    transactions have ended that wrote the table when it was seen.
+    Transactions draw numbers in one order and commit in another, so an open transaction may
+    still add a row with a smaller number than a visible one. A number is settled once all
+    transactions have ended that were writing the table when the number was seen.
     """
 
     def __init__(self) -> None:
@@ -589,9 +587,9 @@ class SettledNumber:
     def look(
         self, session: Session, rows: Rows, cursor: GrowingCursor, offset: Offset | None
     ) -> Offset | None:
-        """Return what is settled by now; None if nothing is.
+        """Return the settled offset; None if there is none.
 
-        The first look waits for writers for a moment, as a process may look only once.
+        The first call waits a moment for writers, as a process may call this only once.
         """
         if self._seen is None and self._settled is None:
             self._see(session, rows, cursor, offset)
@@ -605,10 +603,10 @@ class SettledNumber:
         if self._seen is not None and time.monotonic() >= self._tells_at:
             self._tells_at = time.monotonic() + _TELL_SECONDS
             log.warning(
-                "new rows wait for the end of transactions that write their table",
+                "new rows are held back until open transactions on their table end",
                 table=rows.title,
                 transactions=sorted(self._writers),
-                fix="Commit or end them: pg_stat_activity shows who is idle in transaction.",
+                fix="Commit or end them: pg_stat_activity shows sessions idle in transaction.",
             )
         return self._settled
 
@@ -617,12 +615,13 @@ class SettledNumber:
     ) -> None:
         newest = cursor.newest(session, rows, offset)
         if newest is not None and newest != self._settled:
-            # The number comes first: who drew a smaller one is a writer now, or has committed.
+            # Read the number before the writers: the transaction of each smaller number is then
+            # a current writer or has committed.
             self._tells_at = time.monotonic() + _TELL_SECONDS
             self._seen, self._writers = newest, rows.database.writers(session, rows.table)
 
     def _settle(self, session: Session, rows: Rows) -> bool:
-        """Settle what was seen, if no writer is left; return whether nothing waits now."""
+        """Settle the seen offset if no writer is left; return whether none is pending."""
         if self._writers:
             self._writers &= rows.database.writers(session, rows.table)
         if self._seen is not None and not self._writers:

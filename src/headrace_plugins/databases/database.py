@@ -1,4 +1,4 @@
-"""One kind of database: what every connector of databases asks of it."""
+"""The interface of a kind of database, used by all database connectors."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 _DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime|time|interval|second)\((\d)\)")
 
 Rejected: TypeAlias = Sequence[tuple[str, str]]
-"""Rows that no value of their schema stands for: the text of each, and why."""
+"""Rows that their schema cannot represent: the text of each row, and the reason."""
 RawLoad: TypeAlias = "Callable[[Session, TableName, Sequence[str], Iterator[bytes]], int]"
-"""Adds rows as bytes to the named columns of a table; returns how many."""
+"""Loads rows as bytes into the named columns of a table; returns the row count."""
 
 
 class Session:
-    """A connection of a DB-API driver (PEP 249), with the transaction that is open on it.
+    """A connection of a DB-API driver (PEP 249) and its open transaction.
 
-    Statements are in a transaction until ``commit`` or ``rollback``. Closing it without a
-    commit undoes what it did. One thread at a time may use it.
+    Statements are in a transaction until ``commit`` or ``rollback``. Closing without a commit
+    rolls back. Not thread-safe.
 
     Args:
-        connection: The driver's.
-        errors: Raises an error of ours for one of the driver's.
+        connection: The driver's connection.
+        errors: Context manager that translates the driver's errors.
     """
 
     undoes_parts: bool = True
-    """Whether ``savepoint`` undoes anything: some databases have none."""
+    """Whether ``savepoint`` works: some databases have no savepoints."""
 
     def __init__(
         self, connection: Any, errors: Callable[[], AbstractContextManager[None]]
@@ -57,12 +57,12 @@ class Session:
         self._savepoints = 0
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Run a statement; return how many rows it has changed.
+        """Run a statement; return the number of changed rows.
 
         Args:
-            sql: The statement. With ``values`` each stands for a ``Database.mark``, and no
-                name of a user's may be in it.
-            values: What is bound.
+            sql: The statement. With ``values`` it has a ``Database.mark`` for each value, and
+                must not contain names from users.
+            values: The values to bind.
         """
         with self.errors():
             cursor = self.connection.cursor()
@@ -73,7 +73,7 @@ class Session:
                 cursor.close()
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of a query; see ``execute``. For what is few rows by nature."""
+        """Return all rows of a query; see ``execute``. Only for small results."""
         with self.errors():
             cursor = self.connection.cursor()
             try:
@@ -83,13 +83,13 @@ class Session:
                 cursor.close()
 
     def value(self, sql: str, values: Sequence[object] = ()) -> Any:
-        """Return the first value of a query's first row; None if there is no row."""
+        """Return the first value of a query's first row; None without rows."""
         found = self.rows(sql, values)
         return found[0][0] if found else None
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo what is done within, and only that, when it raises."""
+        """Undo only the statements in this context if it raises."""
         self._savepoints += 1
         name = f"headrace_{self._savepoints}"
         self.execute(f"SAVEPOINT {name}")
@@ -101,7 +101,7 @@ class Session:
         self.execute(f"RELEASE SAVEPOINT {name}")
 
     def waiting(self, seconds: int) -> AbstractContextManager[None]:
-        """Let statements within give up after so long, where the server does not do so."""
+        """Set a timeout for statements in this context, if the server has none."""
         return nullcontext()
 
     def commit(self) -> None:
@@ -110,13 +110,13 @@ class Session:
             self.connection.commit()
 
     def rollback(self) -> None:
-        """Undo the transaction."""
+        """Roll back the transaction."""
         with self.errors():
             self.connection.rollback()
 
     def close(self) -> None:
-        """Close the connection. Never raises: it may be gone."""
-        with suppress(Exception):  # whatever a driver makes of a lost connection
+        """Close the connection. Never raises, even if the connection is lost."""
+        with suppress(Exception):  # any error that a driver raises for a lost connection
             self.connection.close()
 
     def __enter__(self) -> Self:
@@ -126,18 +126,18 @@ class Session:
         self.close()
 
     def __del__(self) -> None:
-        self.close()  # of a batch that was abandoned: its locks go with it
+        self.close()  # releases the locks of an abandoned batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
-    """Rows to be read, and as what. It is pickled to executors.
+    """A query to read. Pickled to executors.
 
     Args:
-        columns: What is read, in this order.
-        source: SQL of the table or query that they are of, as it stands behind FROM.
+        columns: The columns to read, in this order.
+        source: SQL of the table or subquery in the FROM clause.
         where: A condition in SQL; empty for all rows.
-        snapshot: What the database calls the state that is to be read, see ``snapshot``.
+        snapshot: The database's name of the snapshot to read, see ``Database.snapshot``.
     """
 
     columns: tuple[Column, ...]
@@ -148,14 +148,14 @@ class Select:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """The rows of a staging table that go into a target, by its key. All texts are SQL.
+    """A merge of a staging table's rows into a target by key. All strings are SQL.
 
     Args:
         target: The table.
         staging: The staging table, with at most one row for each key.
-        columns: The columns that are written, the key's among them.
-        keys: The columns of the key, which are never null in the staging table.
-        unique: Whether the target has a unique constraint on just these.
+        columns: The columns to write, including the key.
+        keys: The key columns, which are never null in the staging table.
+        unique: Whether the target has a unique constraint on exactly the key columns.
         where: A condition on rows of ``s``, the staging table.
     """
 
@@ -168,12 +168,12 @@ class Merge:
 
     @property
     def matches(self) -> str:
-        """The condition that rows of ``t``, the target, and of ``s`` have the same key."""
+        """The condition that rows of ``t``, the target, and ``s`` have the same key."""
         return " AND ".join(f"t.{key} = s.{key}" for key in self.keys)
 
     @property
     def insertion(self) -> str:
-        """The statement that adds the rows, whatever the target has."""
+        """The statement that inserts the rows without a key match."""
         names = ", ".join(self.columns)
         return (
             f"INSERT INTO {self.target} ({names}) "
@@ -184,55 +184,55 @@ class Merge:
 UNSEEN = Finding(
     "a connection",
     Verdict.WARNING,
-    "The database is reached by a JDBC driver, which runs where Spark does.",
+    "The database requires a JDBC driver, which is only available in Spark.",
     "Run the connector: its first batch connects.",
 )
-"""What is found of a database where no driver can be loaded."""
+"""The finding for a database whose JDBC driver cannot be loaded in this process."""
 
 
 class Database(ABC):
-    """A database at an address. It is pickled to executors, and holds no connection.
+    """A database at an address. Pickled to executors; holds no connection.
 
-    Every method that talks to the database raises RetriableError where it is away or busy,
-    ConfigError where it does not let one in or lacks what is named, RecordError for a value
-    that it refuses, and SinkError or SourceError for anything else; none shows a secret.
+    Every method that accesses the database raises RetriableError if the database is unavailable
+    or busy, ConfigError for denied access or a missing object, RecordError for a refused value,
+    and DatabaseError otherwise. No error contains a secret.
     """
 
     read_only: ClassVar[str] = "START TRANSACTION READ ONLY"
-    """The statement that lets a transaction change nothing."""
+    """The statement that begins a read-only transaction."""
     mark: ClassVar[str] = "%s"
-    """What stands for a bound value in SQL."""
+    """The placeholder of a bound value in SQL."""
     row_id: ClassVar[str]
     """SQL that identifies a row of a staging table within a transaction."""
     exact_text: ClassVar[str] = ""
-    """SQL behind the type of a column of texts that lets it tell cases apart."""
+    """SQL suffix of a text column's type that makes comparisons case-sensitive."""
     transactional_ddl: ClassVar[bool] = True
-    """Whether making and renaming tables is undone with a transaction."""
+    """Whether a rollback undoes CREATE TABLE and renames."""
     keeps_open: ClassVar[bool] = True
-    """Whether a transaction with a batch's rows may stay open until the batch is committed. If
-    not they are applied twice: to find what the target refuses, and to be committed."""
+    """Whether a transaction with a batch's rows may stay open until the batch commits. If not,
+    the rows are applied twice: to find refused rows, and to commit."""
     staging_is_apart: ClassVar[bool] = False
-    """Whether staging tables are in files of their own, see ``staging_session``."""
+    """Whether each staging table is in a separate file, see ``staging_session``."""
     by_spark: ClassVar[bool] = False
-    """Whether Spark's own reader and writer move rows: ``frame`` and ``load_frame`` instead of
-    ``read`` and ``load``. The writer keeps no ledger of parts, so staged rows are counted."""
+    """Whether Spark's JDBC reader and writer move rows: ``frame`` and ``load_frame`` instead of
+    ``read`` and ``load``. The writer has no ledger of parts, so staged rows are counted."""
     publishes: ClassVar[bool] = True
-    """Whether a staging table can become a target by another name."""
+    """Whether a staging table can become the target by a rename."""
     has_row_number: ClassVar[bool] = True
-    """Whether its SQL has ``row_number``."""
+    """Whether the SQL dialect has ``row_number``."""
     seeks_rows: ClassVar[bool] = True
-    """Whether its SQL compares rows of values, and finds them by an index."""
+    """Whether the SQL dialect has row value comparisons that use an index."""
     folds_columns: ClassVar[bool] = False
-    """Whether names of columns that differ in case only are of one column."""
+    """Whether column names are case-insensitive."""
     long_text: ClassVar[str] = "TEXT"
-    """The type of receipts."""
+    """The SQL type of receipts."""
     knows_writers: ClassVar[bool] = False
-    """Whether ``writers`` tells all transactions that may still add rows."""
+    """Whether ``writers`` returns all transactions that may still add rows."""
     cuts_seconds: ClassVar[bool] = False
-    """Whether a value is to be refused that has more digits of a second than its column, of
-    whose digits ``second_digits`` is sure."""
+    """Whether to refuse values with more fractional-second digits than their column, for which
+    ``second_digits`` is exact."""
     table_options: ClassVar[str] = ""
-    """SQL behind the columns of a table that is made, where tables may lack transactions."""
+    """SQL suffix of CREATE TABLE, if tables without transactions exist."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -242,7 +242,7 @@ class Database(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """Its name in the types of columns and in messages."""
+        """The name of the kind, in column types and messages."""
 
     @abstractmethod
     def session(self) -> Session:
@@ -250,28 +250,28 @@ class Database(ABC):
 
     @abstractmethod
     def quote(self, name: str) -> str:
-        """Return a name as an identifier in SQL."""
+        """Return a name as a quoted SQL identifier."""
 
     @abstractmethod
     def literal(self, value: object) -> str:
-        """Return a value as SQL, quoted by the driver: for a statement that cannot bind it."""
+        """Return a value as an SQL literal, quoted by the driver, if it cannot be bound."""
 
     def compared(self, value: object, column: Column) -> str:
-        """Return a value of a column, as offsets have it, as SQL that it is compared to."""
+        """Return an offset's value of a column as SQL, for comparisons with the column."""
         return self.literal(value)
 
     def ordered(self, column: Column) -> str:
-        """Return a column as SQL that is in the order of its values."""
+        """Return SQL of a column that sorts in the order of its values."""
         return self.quote(column.name)
 
     def page(self, query: str, rows: int, offset: int = 0) -> str:
-        """Return a query with only so many of its rows, those after the first ``offset``."""
+        """Return a query limited to ``rows`` rows after the first ``offset``."""
         return f"{query} LIMIT {rows} OFFSET {offset}"
 
     @property
     @abstractmethod
     def default_schema(self) -> str:
-        """The schema of a table that is named without one."""
+        """The schema of table names without a schema."""
 
     def path(self, name: TableName) -> str:
         """Return the name of a table as SQL."""
@@ -279,7 +279,7 @@ class Database(ABC):
         return ".".join(self.quote(part) for part in parts)
 
     def idle(self, session: Session | None) -> Session:
-        """Return a session with no transaction open: this one, or a new one if it has ended."""
+        """Return a session without an open transaction: this one, or a new one if lost."""
         if session is not None:
             try:
                 session.rollback()
@@ -292,49 +292,49 @@ class Database(ABC):
         return session
 
     def named(self, text: str) -> TableName:
-        """Return the name of a table that a person wrote, in the default schema if in none."""
+        """Parse a configured table name, with the default schema if it has none."""
         return TableName.parse(text, self.default_schema)
 
     # --- the catalog ----------------------------------------------------------------
 
     @abstractmethod
     def tables(self, session: Session) -> list[TableName]:
-        """Return the tables that may be read, but those of the system and our own, sorted."""
+        """Return the readable tables, sorted, without system tables and our own."""
 
     @abstractmethod
     def describe(
         self, session: Session, names: Sequence[TableName]
     ) -> Mapping[TableName, Table]:
-        """Return what the catalog says of tables; without those that are not there."""
+        """Return the catalog's description of tables; missing tables are omitted."""
 
     def table(self, session: Session, name: TableName) -> Table | None:
-        """Return what the catalog says of a table; None if there is none."""
+        """Return the catalog's description of a table; None if it does not exist."""
         return self.describe(session, [name]).get(name)
 
     def column_named(self, table: Table, name: str) -> str:
-        """Return the name that a table's column has which a record calls ``name``."""
+        """Return the name of the table's column for a record's field ``name``."""
         if not self.folds_columns:
             return name
         alike = (each.name for each in table.columns if each.name.lower() == name.lower())
         return next(alike, name)
 
     def folds_tables(self, session: Session) -> bool:
-        """Return whether names of tables that differ in case only are of one table."""
+        """Return whether table names are case-insensitive."""
         return False
 
     @abstractmethod
     def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:
-        """Return the columns of a query's result. The query is not run."""
+        """Return the columns of a query's result, without running the query."""
 
     @abstractmethod
     def now(self, session: Session) -> datetime:
-        """Return the time by the database's clock, without a zone if it gives none."""
+        """Return the time of the database's clock, without a zone if it returns none."""
 
     def writers(self, session: Session, table: TableName | None) -> frozenset[str]:
-        """Return names of the transactions that write a table now, or for None any table.
+        """Return the ids of transactions that currently write a table, or any table for None.
 
-        It sees more than the statements before it on the session. Empty where the database
-        does not tell, see ``knows_writers``.
+        The result is current, even within a snapshot of the session. Empty if the database does
+        not support it, see ``knows_writers``.
         """
         return frozenset()
 
@@ -346,21 +346,21 @@ class Database(ABC):
     ) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
         """Yield the rows of a select as Arrow, in the schemas of its columns. On executors.
 
-        Memory is bounded whatever the number of rows. A value that its schema has nothing for,
-        such as an infinite date, makes its row a rejected one, or with ``nulls`` becomes null
-        where the column may be null.
+        Memory is bounded for any number of rows. A row with a value that its schema cannot
+        represent, such as an infinite date, is rejected; with ``nulls`` such a value becomes
+        null if the column is nullable.
         """
 
     def second_digits(self, column: Column) -> int:
-        """Return how many digits of a second a column of times keeps; 0 if nobody knows."""
+        """Return the fractional-second digits of a time column; 0 if unknown."""
         found = _DIGITS.search(column.type)
         return int(found[1]) if found else 0
 
     def frame(self, spark: SparkSession, selects: Sequence[Select]) -> DataFrame:
-        """Return the rows of selects, which differ in their conditions only, a partition each.
+        """Return the rows of selects, one partition per select. They differ only in conditions.
 
-        Its columns are those that ``to_spark_json`` gives for the select's, but any may be
-        null. Only where Spark moves the rows. Raises what ``session`` raises.
+        The columns are those of ``to_spark_json`` for the select's, but all are nullable. Only
+        for ``by_spark``. Raises what ``session`` raises.
         """
         raise NotImplementedError
 
@@ -372,65 +372,62 @@ class Database(ABC):
 
     @contextmanager
     def snapshot(self) -> Iterator[str | None]:
-        """Give a name of the state that the database has now, for selects, while this lasts.
+        """Take a snapshot and yield its name for selects; valid within this context.
 
-        None where reads on several connections cannot see one state.
+        None if several connections cannot read the same snapshot.
         """
         yield None
 
     def physical_ranges(self, session: Session, table: Table, count: int) -> list[str]:
-        """Return conditions that divide a table by where its rows are stored.
+        """Return conditions that split a table by the physical location of its rows.
 
-        They hold within one snapshot only. Empty where it cannot be divided so.
+        They are valid within one snapshot only. Empty if the table cannot be split this way.
         """
         return []
 
     # --- writing --------------------------------------------------------------------
 
     def require_transactions(self, table: Table) -> None:
-        """Raise ConfigError if what is done to a table stays when its transaction is undone."""
+        """Raise ConfigError if a rollback does not undo changes to a table."""
         if table.untransactional:
-            # Guarantee 2: the mark and the rows would not be one transaction.
+            # Guarantee 2: the mark and the rows could not be committed in one transaction.
             raise ConfigError(
                 problem=f"The table {table.name} has the engine {table.untransactional}, which "
-                "has no transactions: a batch could be there in part, or twice.",
+                "has no transactions: a batch could be written partially or twice.",
                 fix=f"ALTER TABLE {self.path(table.name)} ENGINE=InnoDB;",
                 field="table.name.format",
             )
 
     def learn(self, session: Session, marks: TableName) -> None:  # noqa: B027 - optional
-        """Find out which statements there are, with the table of marks. When a sink starts."""
+        """Detect supported statements with the marks table. Called when a sink starts."""
 
     @abstractmethod
     def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
-        """Return the type of a column that takes the values of a schema, without NOT NULL.
+        """Return the column type for the values of a schema, without NOT NULL.
 
-        The column's own type if it was one of the same kind of database. Raises ConfigError
-        where there is none.
+        The original column type if the schema is from the same kind of database. Raises
+        ConfigError if there is no suitable type.
         """
 
     def add_column(self, table: TableName, column: str, type_: str) -> str:
-        """Return the statement that gives a table a column."""
+        """Return the statement that adds a column to a table."""
         return f"ALTER TABLE {self.path(table)} ADD COLUMN {self.quote(column)} {type_}"
 
     def kept_scale(self, column: Column) -> int | None:
-        """Return how many digits after the point a column keeps of a number; None for all.
-
-        Not of floats, which keep what they can.
-        """
+        """Return the decimal scale of a column; None for unlimited. Not for floats."""
         return stated_scale(column)
 
     def staged_type(self, column: Column, *, in_key: bool = False) -> str:
-        """Return the type as which a staging table has what is to be in a column."""
+        """Return the type of a column in staging tables."""
         return column.type
 
     @abstractmethod
     def retype(self, table: TableName, column: str, type_: str) -> list[str]:
-        """Return the statements that give a column a wider type; none where it takes any."""
+        """Return the statements that widen a column's type; empty if it accepts any value."""
 
     @abstractmethod
     def staging_columns(self) -> str:
-        """Return the column that ``row_id`` needs in a staging table, as SQL; may be empty."""
+        """Return SQL of the staging column that ``row_id`` requires; may be empty."""
 
     def staging(self, target: TableName, digest: str) -> TableName:
         """Return the name of a staging table for a target; ``digest`` makes it unique."""
@@ -438,38 +435,38 @@ class Database(ABC):
 
     @contextmanager
     def reading(self, session: Session) -> Iterator[Session]:
-        """Let a session change nothing: a condition that is given may call what writes."""
+        """Make a session read-only: a user's condition may call a function that writes."""
         session.rollback()
         session.execute(self.read_only)
         try:
             yield session
         finally:
-            with suppress(HeadraceError):  # the next statement says what is wrong
+            with suppress(HeadraceError):  # the next statement reports the error
                 session.rollback()
 
     def staging_session(self, staging: TableName) -> Session:
-        """Open a connection for making a staging table, and for loading rows into it."""
+        """Open a connection for creating and loading a staging table."""
         return self.session()
 
     def merging_session(self, staging: TableName) -> Session:
-        """Open a connection whose transaction sees the target, and the staging table too.
+        """Open a connection whose transaction can access the target and the staging table.
 
-        It gives up after a minute of waiting for a lock, and the server ends its transaction
-        when nothing has come from here for some minutes, where it can.
+        The lock timeout is a minute. If supported, the server ends the transaction after some
+        idle minutes.
         """
         return self.session()
 
     @abstractmethod
     def take_over(self, session: Session, name: str) -> None:
-        """Let a session be the only one of its name, and end the one that is so now.
+        """Make a session the only one with a name, and terminate the current one.
 
-        Of two attempts at a batch the one that comes later goes on: the other may be of an
-        owner that was suspended, with locks that nobody else would release. Raises
-        RetriableError: the other cannot be ended.
+        Of two attempts at a batch the later one continues: the other may belong to a suspended
+        owner, whose locks nobody else would release. Raises RetriableError if the other session
+        cannot be terminated.
         """
 
     def drop_staging(self, staging: TableName) -> None:
-        """Remove a staging table, if it is there."""
+        """Drop a staging table, if it exists."""
         with self.session() as session:
             session.execute(f"DROP TABLE IF EXISTS {self.path(staging)}")
             session.commit()
@@ -477,14 +474,14 @@ class Database(ABC):
     def add_key(
         self, session: Session, staging: TableName, target: TableName, columns: Sequence[str]
     ) -> None:
-        """Give a staging table that becomes a target its primary key, of quoted columns."""
+        """Add a primary key of quoted columns to a staging table that becomes the target."""
         session.execute(
             f"ALTER TABLE {self.path(staging)} ADD PRIMARY KEY ({', '.join(columns)})"
         )
 
     @abstractmethod
     def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
-        """Give tables new names, all of them or none, in the order that is given."""
+        """Rename tables atomically, in this order."""
 
     @abstractmethod
     def load(
@@ -494,16 +491,16 @@ class Database(ABC):
         columns: Mapping[str, Schema],
         rows: Iterator[pa.RecordBatch],
     ) -> int:
-        """Add rows to a table in the open transaction, as fast as it goes. On executors.
+        """Bulk load rows into a table in the open transaction. On executors.
 
         Args:
-            session: Has the transaction.
+            session: The session of the transaction.
             table: The table.
-            columns: The columns that are written, each with the schema of its values.
-            rows: The rows, with these columns in this order, as ``to_arrow`` has them.
+            columns: The columns to write, with the schema of their values.
+            rows: The rows, with these columns in this order, in the types of ``to_arrow``.
 
-        Returns how many. Raises RecordError for a value that the columns' types do not take,
-        with what the database says of it; the transaction is then to be rolled back.
+        Returns the row count. Raises RecordError with the database's message for a value that
+        the column type does not accept; the caller must then roll back.
         """
 
     def load_frame(
@@ -513,25 +510,25 @@ class Database(ABC):
         columns: Mapping[str, Schema],
         types: Mapping[str, str],
     ) -> None:
-        """Run the job that adds rows to a table, where Spark moves them.
+        """Run the Spark job that writes rows to a table, for ``by_spark``.
 
-        Parts of it may be there when it fails, and a part twice when it does not. Raises what
-        ``load`` raises, and Spark's errors for what is not the table's fault.
+        A failed job may leave some partitions' rows, and a successful one may write a partition
+        twice. Raises what ``load`` raises, and Spark's errors for other failures.
 
         Args:
             rows: The rows, with these columns.
             table: The table.
-            columns: The columns that are written, each with the schema of its values.
-            types: Their types in the table, as SQL by name.
+            columns: The columns to write, with the schema of their values.
+            types: The SQL types of the columns in the table, by name.
         """
         raise NotImplementedError
 
     def raw_load(self, columns: Sequence[Column]) -> Mapping[str, RawLoad]:
-        """Return loaders of rows as bytes into such columns, see ``ArrowWrite.raw``."""
+        """Return loaders of rows as bytes into these columns, see ``ArrowWrite.raw``."""
         return {}
 
     def upsert(self, merge: Merge) -> list[str]:
-        """Return statements that update the rows of the same key and insert the others."""
+        """Return statements that update rows with the same key and insert the others."""
         changed = [(name, f"s.{name}") for name in merge.columns if name not in merge.keys]
         names = ", ".join(merge.columns)
         insert = (
@@ -544,25 +541,25 @@ class Database(ABC):
 
     @abstractmethod
     def update(self, merge: Merge, settings: Sequence[tuple[str, str]]) -> str:
-        """Return the statement that updates the rows of the same key.
+        """Return the statement that updates rows with the same key.
 
-        ``settings`` are columns of ``t``, the target, with SQL over ``t`` and ``s``, the
+        ``settings`` are pairs of a target column and SQL over ``t``, the target, and ``s``, the
         staging table.
         """
 
     @abstractmethod
     def delete(self, merge: Merge) -> str:
-        """Return the statement that deletes the rows of the same key."""
+        """Return the statement that deletes rows with the same key."""
 
     def differs(self, one: str, other: str) -> str:
-        """Return the condition that two values differ, where nulls are equal."""
+        """Return the condition that two values differ; nulls are equal."""
         return f"{one} IS DISTINCT FROM {other}"
 
     # --- health ---------------------------------------------------------------------
 
     @abstractmethod
     def examine(self, session: Session) -> Iterator[Finding]:
-        """Yield findings about the server that hold for reading and writing alike."""
+        """Yield findings about the server that apply to both sources and sinks."""
 
     @override
     def __repr__(self) -> str:

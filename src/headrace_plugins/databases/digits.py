@@ -1,4 +1,4 @@
-"""The digits that columns keep: columns that grow, and values that would lose some."""
+"""Precision of columns: types to widen, and values that would lose digits."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.rows import RecordRows
 
 _MICROSECONDS = 6
-"""The digits of a second that values of times have."""
+"""The fractional-second digits of time values."""
 
 
 def wider_type(database: Database, column: Column, comes: Schema) -> str | None:
-    """Return the type that a column needs to take what it has and what comes.
+    """Return the column type for both the existing and the new values.
 
-    None where it takes it already, and where no type is known that takes both.
+    None if the column already accepts the new values, or if there is no such type.
     """
     larger = _wider(column.schema, comes)
     if larger is not None:
@@ -46,7 +46,7 @@ def wider_type(database: Database, column: Column, comes: Schema) -> str | None:
 
 
 def _wider(there: Schema, comes: Schema) -> Schema | None:
-    """Return the schema of a column of numbers that takes what it has and what comes."""
+    """Return the schema of a number column for both the existing and the new values."""
     if _is_decimal(there) and _is_decimal(comes):
         return _more_digits(there, comes)
     numbers = {*WHOLE_NUMBERS, *FLOATS}
@@ -60,7 +60,7 @@ def _wider(there: Schema, comes: Schema) -> Schema | None:
 def _more_digits(there: Schema, comes: Schema) -> Schema | None:
     old, new = _decimal_digits(there), _decimal_digits(comes)
     if (precision_of(comes.parameters) or MAX_PRECISION) == MAX_PRECISION:
-        new = 0, new[1]  # who does not know the precision says nothing of whole digits
+        new = 0, new[1]  # with unknown precision, the integer digits are unknown too
     whole, scale = max(old[0], new[0]), max(old[1], new[1])
     if (whole, scale) == old or whole + scale > MAX_PRECISION:
         return None
@@ -68,15 +68,15 @@ def _more_digits(there: Schema, comes: Schema) -> Schema | None:
 
 
 def _decimal_digits(schema: Schema) -> tuple[int, int]:
-    """Return how many digits a Decimal has before the point, and how many after it."""
+    """Return the integer digits and the scale of a Decimal."""
     scale = scale_of(schema.parameters) or 0
     return (precision_of(schema.parameters) or MAX_PRECISION) - scale, scale
 
 
 def lost_digits(database: Database, rows: RecordRows, columns: list[Column]) -> list[Refusal]:
-    """Return what says which records have values with more digits than their columns keep.
+    """Return refusals of records whose values have more digits than their columns.
 
-    Databases round or cut such values when they are stored, most of them without a word.
+    Databases round or truncate such values, most of them silently.
     """
     found = []
     for column in columns:
@@ -89,9 +89,9 @@ def lost_digits(database: Database, rows: RecordRows, columns: list[Column]) -> 
                 Refusal(
                     condition=f"coalesce({lost}, false)",
                     problem=f"A value has more digits than the column {column.name} of type "
-                    f"{column.type} keeps.",
-                    fix="Give the column a type with more digits, or round the values with a "
-                    "transform.",
+                    f"{column.type} can store.",
+                    fix="Change the column to a type with more digits, or round the values "
+                    "with a transform.",
                     field=column.name,
                 )
             )
@@ -99,7 +99,7 @@ def lost_digits(database: Database, rows: RecordRows, columns: list[Column]) -> 
 
 
 def _lost(database: Database, column: Column, schema: Schema, sql: str) -> str | None:
-    """Return the condition that a value loses digits in a column; None where none does."""
+    """Return the condition that a value loses digits in a column; None if none can."""
     own, stated = stated_type(schema)
     if own == database.kind and stated == column.type and not _is_decimal(schema):
         return None
@@ -124,7 +124,7 @@ def _lost_of_number(schema: Schema, sql: str, scale: int) -> str | None:
     if _is_decimal(schema) or (schema.type in WHOLE_NUMBERS and not schema.is_logical):
         if (scale_of(schema.parameters) or 0) <= scale:
             return None
-        # Spark itself rounds what it compares with a DECIMAL(38). A remainder is exact.
+        # Spark rounds in comparisons with DECIMAL(38); a remainder is exact.
         least = max(scale, 1 - MAX_PRECISION)
         unit = f"DECIMAL({abs(least) + 1}, {max(least, 0)})"
         return f"CAST({sql} % CAST('1E{-least}' AS {unit}) AS BOOLEAN)"

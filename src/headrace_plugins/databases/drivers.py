@@ -1,4 +1,4 @@
-"""Which JDBC driver a database has."""
+"""The JDBC drivers of databases."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _KNOWN: Mapping[str, str] = {
     "snowflake": "net.snowflake:snowflake-jdbc:3.24.2",
     "trino": "io.trino:trino-jdbc:476",
 }
-"""Maven coordinates by what follows jdbc: in a URL; any other version may do as well."""
+"""Maven coordinates by the subprotocol of a JDBC URL; other versions may work too."""
 _IN_A_FILE: Mapping[str, str] = dict.fromkeys(
     ("clickhouse", "ch"), "the jar clickhouse-jdbc-<version>-all.jar of ClickHouse's releases"
 )
-"""The same of those whose jar in a registry lacks what it needs."""
+"""Drivers whose jar in the registry lacks its dependencies: the jar to download instead."""
 
 
 def protocol(address: Address) -> str:
-    """Return what a URL has between jdbc: and the next colon."""
+    """Return the subprotocol of a JDBC URL: the part between ``jdbc:`` and the next colon."""
     return address.url.split(":")[1].lower()
 
 
 def driver_named(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    """Yield an error if a URL needs a driver and none is named: a rule of settings."""
+    """Yield an error if a URL requires a driver and none is set: a rule of settings."""
     try:
         address = address_of(str(props.get("connection.url")))
     except ConfigError:
-        return  # which the key's own check tells
+        return  # the key's own validator reports it
     if address.kind != JDBC or props.get("driver.coordinates") or props.get("driver.path"):
         return
     name = protocol(address)
@@ -46,7 +46,7 @@ def driver_named(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     if name in _IN_A_FILE:
         fix = f"Set driver.path to {_IN_A_FILE[name]}."
     yield ConfigError(
-        problem=f"{address.title} is reached by its JDBC driver, and none is named.",
+        problem=f"{address.title} requires a JDBC driver, but none is set.",
         fix=fix,
         field="driver.coordinates",
     )

@@ -1,4 +1,4 @@
-"""What connectors of databases raise."""
+"""The errors of database connectors."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from headrace.sdk import HeadraceError
 
 
 class DatabaseError(HeadraceError):
-    """A database refused a statement, and would refuse it again."""
+    """A database refused a statement; a retry would fail too."""
 
     code = "database.failed"
 
 
 class UnsupportedError(DatabaseError):
-    """A database cannot do what a statement asks for, as where a view has a column."""
+    """A database does not support a statement, such as a type change of a view's column."""
 
     code = "database.unsupported"
 
 
 UNREACHABLE = (
-    "Start the server, or correct the host and the port in connection.url; a firewall may be "
-    "in between."
+    "Start the server, or correct the host and the port in connection.url. A firewall may "
+    "block the connection."
 )
-"""What to do about a server that does not answer."""
+"""The fix for a server that does not answer."""

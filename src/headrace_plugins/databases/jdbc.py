@@ -1,7 +1,7 @@
 """Any other database by its JDBC driver: Spark's reader and writer move the rows.
 
-What databases have of SQL differs: what is used here is the standard's, or what Spark's dialect
-of the database says, or is tried once and then known.
+SQL dialects differ: this module uses standard SQL, Spark's dialect of the database, or probes
+the database once and stores the result.
 """
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.address import Address
 
 _FETCHED, _BATCHED = "5000", "5000"
-"""How many rows go over the network at a time, if the driver does as it is told."""
+"""The number of rows per network round trip, if the driver supports it."""
 _KEY_SIGNS = 255
-"""How long the texts of a key may be in a table that is made here: indexes have limits."""
+"""The maximum length of key strings in created tables: indexes have limits."""
 _UNUSUAL = {"BIT(1)": "BOOLEAN", "BYTE": "SMALLINT"}
-"""What Spark takes for types of any database, and what the standard has."""
+"""Spark's default types that are not standard SQL, and the standard types."""
 _IS_TEXT = re.compile(r"(?i)char|text|clob|string|long")
 _ZONED = re.compile(r"(?i)timestamptz|with (local )?time ?zone|datetimeoffset|timestamp_[tl]tz")
 _TIME = re.compile(r"(?i)time(?!stamp|.*\bzone)")
 _FULL_SELECTS = ("SELECT {}", "VALUES {}", "SELECT {} FROM DUAL")
-"""How a value is selected that is of no table, in one database or another."""
+"""The possible statements to select a value without a table."""
 
 
 class JdbcSession(Session):
-    """A session whose statements the JVM runs."""
+    """A session whose statements run in the JVM."""
 
     @contextmanager
     @override
@@ -79,14 +79,14 @@ class JdbcSession(Session):
 
 @dataclass(frozen=True)
 class _Known:
-    """What was found out about a database.
+    """The probed properties of a database.
 
     Args:
-        schema: The schema of names that are in none.
-        one: How a value is selected that is of no table.
-        has_limit: Whether it has LIMIT and OFFSET.
-        has_escapes: Whether a backslash in a text stands for something else.
-        has_savepoints: Whether a part of a transaction can be undone.
+        schema: The default schema.
+        one: The statement to select a value without a table, one of ``_FULL_SELECTS``.
+        has_limit: Whether the dialect has LIMIT and OFFSET.
+        has_escapes: Whether a backslash in a string literal is an escape.
+        has_savepoints: Whether savepoints are supported.
     """
 
     schema: str
@@ -97,15 +97,15 @@ class _Known:
 
 
 class AnyJdbc(Database):
-    """A database that is reached by its JDBC driver.
+    """A database that is accessed by its JDBC driver.
 
-    All of it runs on the driver, where Spark is: executors run Spark's own code only.
+    All code here runs on the Spark driver; executors run only Spark's own code.
 
-    A batch is applied twice, to find what the target refuses and to be committed, in a
-    transaction that is open for no longer than that. The row of the application's mark is
-    locked in it. A worker that is suspended within keeps that lock, and those of the rows that
-    it has changed, until the database gives up its connection: nothing that all databases have
-    ends it from here. Another owner of the task waits for a minute, and tries again later.
+    A batch is applied twice: to find refused rows, and to commit. Each transaction is open only
+    for that time, and locks the row of the application's mark. If the worker is suspended
+    within it, this lock and those of changed rows remain until the database closes the
+    connection: there is no portable way to terminate it. Another owner of the task waits for a
+    minute and retries later.
     """
 
     mark: ClassVar[str] = "?"
@@ -113,7 +113,7 @@ class AnyJdbc(Database):
     transactional_ddl: ClassVar[bool] = False
     keeps_open: ClassVar[bool] = False
     by_spark: ClassVar[bool] = True
-    # A part that Spark has given up could add its rows when the table is a target already.
+    # A task that Spark gave up on could still add rows after the table became the target.
     publishes: ClassVar[bool] = False
     has_row_number: ClassVar[bool] = False
     seeks_rows: ClassVar[bool] = False
@@ -168,7 +168,7 @@ class AnyJdbc(Database):
             one = next((sql for sql in _FULL_SELECTS if _runs(session, sql.format("1"))), None)
             if one is None:
                 raise DatabaseError(
-                    problem=f"{self.address.title} selects no value without a table."
+                    problem=f"{self.address.title} cannot select a value without a table."
                 )
             escaped = session.value(one.format("'\\\\'"))
             return _Known(
@@ -188,7 +188,7 @@ class AnyJdbc(Database):
 
     @cached_property
     def _quotes(self) -> tuple[str, str]:
-        # As Spark's writer has them.
+        # The quotes of Spark's writer.
         opening, closing = str(self._dialect.quoteIdentifier("x")).split("x")
         return opening, closing
 
@@ -225,7 +225,7 @@ class AnyJdbc(Database):
         if not isinstance(value, datetime):
             return f"CAST('{value.isoformat()}' AS {kind})"
         text = value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
-        if self.kind == "jdbc:oracle":  # whose casts read texts as the session's language does
+        if self.kind == "jdbc:oracle":  # its casts depend on the session's locale
             return f"{{ts '{text}'}}"
         return f"CAST('{text}{'+00:00' if _ZONED.search(kind) else ''}' AS {kind})"
 
@@ -252,7 +252,7 @@ class AnyJdbc(Database):
     def page(self, query: str, rows: int, offset: int = 0) -> str:
         if self._known.has_limit:
             return super().page(query, rows, offset)
-        # SQL:2008: Oracle, Db2, Derby, SQL Server, which has it behind an order only.
+        # SQL:2008: Oracle, Db2, Derby, and SQL Server, which requires ORDER BY.
         if self.kind == "jdbc:sqlserver" and "ORDER BY" not in query:
             query = f"{query} ORDER BY (SELECT NULL)"
         return f"{query} OFFSET {offset} ROWS FETCH NEXT {rows} ROWS ONLY"
@@ -270,7 +270,7 @@ class AnyJdbc(Database):
 
     @override
     def table(self, session: Session, name: TableName) -> Table | None:
-        # What is written without quotes is kept in capitals by one database, and not by others.
+        # Some databases store unquoted names in upper case, others in lower case.
         names = tables_there(session)
         [schema] = _alike([name.schema], {each.schema for each in names})
         [own] = _alike([name.name], {e.name for e in names if e.schema == schema})
@@ -329,7 +329,7 @@ class AnyJdbc(Database):
             for each in columns:
                 name = self.quote(each.name)
                 if each.name not in texts or _is_time(each.schema):
-                    parts.append(name)  # conditions name it
+                    parts.append(name)  # conditions refer to it
                 if each.name in texts:
                     kind = _TIME_TEXT if _is_time(each.schema) else text
                     parts.append(f"CAST({name} AS {kind}) AS {self.quote(texts[each.name])}")
@@ -372,7 +372,7 @@ class AnyJdbc(Database):
         same = "(t.application = s.application AND 1 = 0)"
         merge = f"MERGE INTO {path} t USING {path} s ON {same} WHEN MATCHED THEN"
         self._merges = _runs(session, f"{merge} UPDATE SET batch = s.batch{end}")
-        # Spark's writer gives every null the type that it has for texts, which may be a CLOB.
+        # Spark's writer uses its string type for every null, which may be a CLOB.
         text = self._jdbc_type(T.StringType())[0].jdbcNullType()
         self._takes_nulls = session.connection.takes_null(
             f"UPDATE {path} SET pending = ? WHERE 1 = 0", text
@@ -397,7 +397,7 @@ class AnyJdbc(Database):
         return _UNUSUAL.get(name, name) if is_common else name
 
     def _jdbc_type(self, kind: T.DataType) -> tuple[Any, bool]:
-        """Return Spark's type of a database for one of its own; whether it is that of any."""
+        """Return the JDBC type of a Spark type, and whether it is Spark's common default."""
         jvm: Any = self._loaded().spark.sparkContext._jvm  # noqa: SLF001 - the only way to it
         sql = jvm.org.apache.spark.sql
         own = sql.types.DataType.fromJson(kind.json())
@@ -412,7 +412,7 @@ class AnyJdbc(Database):
 
     @override
     def staged_type(self, column: Column, *, in_key: bool = False) -> str:
-        # Spark's writer knows no others; the database makes the column's own of the text.
+        # Spark's writer supports only these types; the database converts the text.
         is_known = not _is_read_as_text(column) or _is_time(column.schema)
         is_text = column.schema.type is Type.STRING and not self._takes_nulls and not in_key
         return column.type if is_known and not is_text else self.column_type(Schema.string())
@@ -431,7 +431,7 @@ class AnyJdbc(Database):
 
     @override
     def take_over(self, session: Session, name: str) -> None:
-        """Do nothing: the lock on the mark is what there is, see the class."""
+        """Do nothing: there is only the lock on the mark, see the class."""
 
     @override
     def drop_staging(self, staging: TableName) -> None:
@@ -469,7 +469,7 @@ class AnyJdbc(Database):
                 _as_written(F.col(quote(name)), schema, types.get(name, "")).alias(name)
                 for name, schema in columns.items()
             ],
-            # Unique in a job, which has all rows that are of one record.
+            # Unique within a job, which writes all rows of a record.
             F.monotonically_increasing_id().alias(self.row_id),
         )
         properties = {
@@ -495,16 +495,16 @@ class AnyJdbc(Database):
 
     @property
     def _end_of_merge(self) -> str:
-        return ";" if self.kind == "jdbc:sqlserver" else ""  # which wants it here, others never
+        return ";" if self.kind == "jdbc:sqlserver" else ""  # only SQL Server requires it
 
     @override
     def delete(self, merge: Merge) -> str:
         rows = f"FROM {merge.staging} s WHERE"
-        if len(merge.keys) == 1:  # for which every database has a fast way
+        if len(merge.keys) == 1:  # fast in every database
             [key] = merge.keys
             rows = f"{rows} {merge.where}"
             return f"DELETE FROM {merge.target} WHERE {key} IN (SELECT s.{key} {rows})"
-        # Not all take another name of the target here.
+        # Not all databases allow an alias of the target here.
         same = " AND ".join(f"{merge.target}.{key} = s.{key}" for key in merge.keys)
         exists = f"EXISTS (SELECT 1 {rows} {same} AND {merge.where})"
         return f"DELETE FROM {merge.target} WHERE {exists}"
@@ -522,10 +522,10 @@ class AnyJdbc(Database):
         yield Finding(
             "savepoints",
             Verdict.OK if session.undoes_parts else Verdict.WARNING,
-            "" if session.undoes_parts else "The database has none.",
+            "" if session.undoes_parts else "The database has no savepoints.",
             ""
             if session.undoes_parts
-            else "A batch with a record that a constraint refuses fails as a whole.",
+            else "If a constraint refuses a record, the whole batch fails.",
         )
 
 
@@ -533,7 +533,7 @@ _TIME_TEXT = "VARCHAR(30)"
 
 
 def _runs(session: Session, sql: str) -> bool:
-    """Return whether the database has a statement, and undo what it did."""
+    """Return whether the database supports a statement, and roll it back."""
     try:
         session.execute(sql)
     except (DatabaseError, RecordError, ConfigError):
@@ -544,7 +544,7 @@ def _runs(session: Session, sql: str) -> bool:
 
 
 def _alike(names: Sequence[str], there: Collection[str]) -> list[str]:
-    """Return names as they are there, if it is clear which each of them is."""
+    """Return each name as spelled in ``there``, if the case-insensitive match is unique."""
     found = []
     for name in names:
         alike = [each for each in there if each.lower() == name.lower()]
@@ -574,7 +574,7 @@ def _as_read(column: Any, schema: Schema) -> Any:
 def _as_written(column: Any, schema: Schema, type_: str) -> Any:
     if _is_time(schema) and _TIME.match(type_):
         text = F.date_format(F.timestamp_micros(column), "HH:mm:ss.SSSSSS")
-        return F.regexp_replace(text, r"\.000000$", "")  # which Derby's have not
+        return F.regexp_replace(text, r"\.000000$", "")  # Derby's TIME has no fraction
     if schema.is_logical and schema.name == TIMESTAMP and not _ZONED.search(type_):
         return column.cast("timestamp_ntz")
     return column

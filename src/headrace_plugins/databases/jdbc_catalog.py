@@ -1,4 +1,4 @@
-"""What a JDBC driver says of a database's tables, and what Spark makes of their types."""
+"""The tables of a JDBC driver's catalog, with Spark's types of their columns."""
 
 # ruff: noqa: S608 - names are quoted
 from __future__ import annotations
@@ -24,17 +24,17 @@ _COLUMN = (
     *("COLUMN_DEF", "IS_AUTOINCREMENT", "IS_GENERATEDCOLUMN"),
 )
 _SIZED = {"1", "12", "-15", "-9", "-2", "-3"}
-"""Types of java.sql.Types that have a length: CHAR, VARCHAR, their national forms, BINARY."""
+"""Numbers in java.sql.Types of types with a length: CHAR, VARCHAR, NCHAR, NVARCHAR, BINARY."""
 _EXACT, _TIME = {"2", "3"}, "92"
 _MOST_SIGNS, _MOST_DIGITS = 1 << 30, 1000
-"""Larger figures stand for none."""
+"""Larger numbers mean that there is no limit."""
 _OF_TIME = "logical_time_type"
-"""Spark's metadata of a column that the database has as a TIME."""
+"""Spark's metadata key for columns of type TIME in the database."""
 _UNIQUE, _ROUGHLY = True, True  # Java's arguments have no names here
 
 
 def tables_there(session: Session, *, own: bool = True) -> list[TableName]:
-    """Return the tables of a database, but those of its system, and ours only with ``own``."""
+    """Return a database's tables without system tables; the sink's own only with ``own``."""
     with session.errors():
         found = session.connection.catalog(
             "getTables", ["", ""], ("TABLE_SCHEM", "TABLE_NAME", "TABLE_TYPE"), None
@@ -49,7 +49,7 @@ def tables_there(session: Session, *, own: bool = True) -> list[TableName]:
 
 
 def described(database: Database, session: Session, name: TableName) -> Table | None:
-    """Return what the catalog says of a table; None if there is none."""
+    """Return the catalog's description of a table; None if it does not exist."""
     columns = _columns(database, session, name)
     if not columns:
         return None
@@ -61,7 +61,7 @@ def described(database: Database, session: Session, name: TableName) -> Table | 
     key = tuple(column for _, column in sorted(keys, key=lambda row: int(row[0])))
     unique: dict[str, list[str | None]] = {"": list(key)} if key else {}
     for index, column, condition in indexes:
-        if index is not None:  # else it is a line of statistics
+        if index is not None:  # None is a row of statistics
             unique.setdefault(index, []).append(None if condition else column)
     whole = [tuple(map(str, each)) for each in unique.values() if None not in each]
     return Table(
@@ -94,13 +94,13 @@ def _columns(database: Database, session: Session, name: TableName) -> list[Colu
 def schemas_of(
     database: Database, session: Session, source: str, names: Sequence[str]
 ) -> dict[str, Schema]:
-    """Return the schemas of columns as Spark reads them; those it does not know are texts.
+    """Return the schemas of columns as read by Spark; unknown types are strings.
 
     Args:
-        database: Where they are.
-        session: A connection to it.
-        source: What they are of, as it stands behind FROM.
-        names: The columns; with none all that there are, each of which Spark has to know.
+        database: The database.
+        session: A session of the database.
+        source: SQL of the table or subquery in the FROM clause.
+        names: The columns; empty for all columns, whose types Spark must then know.
     """
     url = database.address.url
     try:
@@ -132,13 +132,13 @@ def _read_types(text: str) -> dict[str, Schema]:
 
 
 def _type_text(code: str, name: str, size: str | None, digits: str | None) -> str:
-    """Return a column's type as SQL, by what the catalog has of it."""
+    """Return a column's SQL type, from the catalog's data."""
     name = name.removesuffix(" identity")  # SQL Server's
     figure = 0 if size is None else int(size)
     if code in _SIZED and 0 < figure < _MOST_SIGNS and name != "UUID":
         return name.replace("()", f"({size})") if "()" in name else f"{name}({size})"
     if code == _TIME and digits and digits != "0":
-        return f"{name}({digits})"  # a TIME has none else
+        return f"{name}({digits})"  # a TIME has no digits by default
     if code in _EXACT and 0 < figure <= _MOST_DIGITS:
         return f"{name}({size},{digits or 0})"
     return name

@@ -1,4 +1,4 @@
-"""Connections of JDBC drivers as those of Python's (PEP 249), for what is not rows of data."""
+"""JDBC connections with an interface like PEP 249, for statements that do not move rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_ROWS = 10_000
-"""How many rows a query may have: each value of them is a call of the JVM, some 0.2 ms."""
+"""The maximum rows of a query: each value is a JVM call of about 0.2 ms."""
 
 _NULL = 0  # java.sql.Types.NULL
 _NOT, _YES = False, True  # Java's arguments have no names here
@@ -36,7 +36,7 @@ _TIMES = {
     2013: ("OffsetTime", time, "", ""),
     2014: ("OffsetDateTime", datetime, "", ""),
 }
-"""By the numbers of java.sql.Types: the class of java.time, ours, and how old drivers do it."""
+"""By java.sql.Types: the java.time class, the Python class, and the methods of old drivers."""
 _ZONED = re.compile(r"timestamptz|with time ?zone|with local time ?zone", re.IGNORECASE)
 _OLD = {"LocalDate": "Date", "LocalTime": "Time", "LocalDateTime": "Timestamp"}
 _KINDS = (
@@ -47,18 +47,18 @@ _KINDS = (
     "SQLRecoverableException",
     "SQLNonTransientConnectionException",
 )
-"""Classes of java.sql by what is to be done about an error."""
+"""The java.sql exception classes that decide how an error is handled."""
 _FRACTION = re.compile(r"(\.\d{6})(\d+)")
 
 
 class JdbcError(Exception):
-    """What a JDBC driver has raised.
+    """An error of a JDBC driver.
 
     Args:
-        message: Its text, without passwords.
-        sqlstate: The SQLSTATE; empty where the driver gives none.
-        vendor_code: The database's own code, 0 where there is none.
-        kind: JDBC's class of such errors, one of ``_KINDS``; empty for one of no such class.
+        message: The message, without passwords.
+        sqlstate: The SQLSTATE; empty if the driver sets none.
+        vendor_code: The database's own code; 0 if there is none.
+        kind: The exception class, one of ``_KINDS``; empty for other classes.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class JdbcError(Exception):
 
 @dataclass(frozen=True)
 class _Java:
-    """The JVM, and what its errors must not show."""
+    """The JVM, and the secrets that its errors must not contain."""
 
     gateway: Any
     secrets: Sequence[str]
@@ -87,7 +87,7 @@ class _Java:
         try:
             yield
         except Py4JJavaError as error:
-            # The text of the error itself has the JVM's trace.
+            # The text of this error contains the JVM's stack trace.
             raise self._translated(error.java_exception) from None
 
     def _translated(self, thrown: Any) -> JdbcError:
@@ -97,17 +97,17 @@ class _Java:
         return self.error_of(found)
 
     def sql_exception(self, thrown: Any) -> Any:
-        """Return the driver's exception among what was thrown; None if there is none."""
+        """Return the driver's exception in a cause chain; None if there is none."""
         each = thrown
         while each is not None and not self._is(each, "SQLException"):
             each = each.getCause()
-        # One of a batch of rows says only which row it was.
+        # A BatchUpdateException only identifies the row.
         if each is not None and self._is(each, "BatchUpdateException"):
             return each.getNextException() or each
         return each
 
     def error_of(self, thrown: Any) -> JdbcError:
-        """Return the error that a driver's exception is."""
+        """Return the JdbcError for a driver's exception."""
         return JdbcError(
             self._without_secrets(str(thrown.getMessage())),
             sqlstate=str(thrown.getSQLState() or ""),
@@ -131,9 +131,9 @@ def _java(spark: SparkSession, properties: Mapping[str, str]) -> _Java:
 
 @contextmanager
 def spark_writes(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Raise JdbcError for what a driver refuses that Spark's writer writes with.
+    """Raise JdbcError for an error of the driver that Spark's writer uses.
 
-    Anything else is raised as it is, also what another driver says that the rows come from.
+    Other errors are raised unchanged, including those of a driver that the rows are read with.
     """
     java = _java(spark, properties)
     try:
@@ -148,14 +148,13 @@ def spark_writes(spark: SparkSession, properties: Mapping[str, str]) -> Iterator
 class JdbcConnection:
     """A connection of a JDBC driver, in a transaction until ``commit`` or ``rollback``.
 
-    For what Spark's reader and writer cannot do: definitions, marks, INSERT … SELECT; never
-    for rows of data, as each value is a call of the JVM. It ends with the session's JVM. One
-    thread at a time may use it. All of it raises JdbcError, and py4j's errors if the JVM is
-    gone.
+    For statements that Spark's reader and writer cannot run: DDL, marks, INSERT … SELECT. Never
+    for rows of data, as each value is a JVM call. The connection ends with the session's JVM.
+    Not thread-safe. All methods raise JdbcError, and py4j's errors if the JVM has ended.
     """
 
     query_timeout = 0
-    """After how many seconds a statement gives up; 0 for never."""
+    """The timeout of statements in seconds; 0 for no timeout."""
 
     def __init__(self, java: _Java, connection: Any) -> None:
         self._java = java
@@ -170,8 +169,8 @@ class JdbcConnection:
         Args:
             spark: The session whose JVM connects.
             url: The ``jdbc:`` URL.
-            properties: The driver's, such as ``user`` and ``password``.
-            driver: The class of the driver, which Spark has: see ``sdk.jdbc.load_driver``.
+            properties: The driver's properties, such as ``user`` and ``password``.
+            driver: The class of the driver, loaded in Spark: see ``sdk.jdbc.load_driver``.
         """
         java = _java(spark, properties)
         with java.errors():
@@ -180,10 +179,10 @@ class JdbcConnection:
                 given.setProperty(name, value)
             registry = java.jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
             registry.register(driver)
-            # Not DriverManager's: another driver may take the same URL.
+            # Not by DriverManager: another driver may accept the same URL.
             connection = registry.get(driver).connect(url, given)
             if connection is None:
-                message = f"The driver {driver} does not take URLs such as this one."
+                message = f"The driver {driver} does not accept this URL."
                 raise JdbcError(message, sqlstate="08001")
             opened = cls(java, connection)
             try:
@@ -194,12 +193,12 @@ class JdbcConnection:
             return opened
 
     def cursor(self) -> JdbcCursor:
-        """Return what runs one statement."""
+        """Return a cursor for one statement."""
         return JdbcCursor(self._java, self._connection, self.query_timeout)
 
     @property
     def schema(self) -> str:
-        """The schema of names that are in none; empty where the database has none."""
+        """The default schema; empty if the database has no schemas."""
         with self._java.errors():
             return str(self._connection.getSchema() or "")
 
@@ -212,14 +211,14 @@ class JdbcConnection:
     def catalog(
         self, question: str, names: Sequence[str], columns: Sequence[str], *more: object
     ) -> list[tuple[str | None, ...]]:
-        """Return the rows of an answer of ``java.sql.DatabaseMetaData``.
+        """Return the result rows of a method of ``java.sql.DatabaseMetaData``.
 
         Args:
-            question: Its method, such as ``getTables``.
-            names: The names that it takes behind the catalog, which is the connection's; an
-                empty one means any. Those of ``getTables`` and ``getColumns`` are patterns.
-            columns: The columns that are wanted. One that the driver does not know is None.
-            more: The arguments behind the names.
+            question: The method, such as ``getTables``.
+            names: The name arguments after the catalog, which is the connection's; an empty
+                name matches any. Wildcards are escaped for ``_WITH_PATTERNS``.
+            columns: The columns to return. A column that the driver lacks is None.
+            more: The arguments after the names.
         """
         found: list[tuple[str | None, ...]] = []
         with self._java.errors():
@@ -243,7 +242,7 @@ class JdbcConnection:
         return found
 
     def takes_null(self, sql: str, kind: int) -> bool:
-        """Return whether a statement's one parameter may be a null of a type of java.sql."""
+        """Return whether a statement's only parameter accepts null of a java.sql type."""
         try:
             statement = self._connection.prepareStatement(sql)
             statement.setNull(1, kind)
@@ -254,9 +253,10 @@ class JdbcConnection:
         return True
 
     def spark_types(self, url: str, query: str) -> str:
-        """Return what Spark makes of a query's columns, as the JSON of a StructType.
+        """Return Spark's types of a query's columns, as the JSON of a StructType.
 
-        Times without a zone are ``timestamp_ntz``. The query is run, so it should have no row.
+        Times without a zone are ``timestamp_ntz``. The query is run, so it should return no
+        rows.
         """
         sql = self._java.jvm.org.apache.spark.sql
         with self._java.errors():
@@ -276,13 +276,13 @@ class JdbcConnection:
             self._connection.commit()
 
     def rollback(self) -> None:
-        """Undo the transaction."""
+        """Roll back the transaction."""
         with self._java.errors():
             self._connection.rollback()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo what is done within, and only that, when it raises."""
+        """Undo only the statements in this context if it raises."""
         with self._java.errors():
             savepoint = self._connection.setSavepoint()
         try:
@@ -291,12 +291,12 @@ class JdbcConnection:
             with self._java.errors():
                 self._connection.rollback(savepoint)
             raise
-        with suppress(JdbcError), self._java.errors():  # Oracle and SQL Server release none
+        with suppress(JdbcError), self._java.errors():  # Oracle, SQL Server: not supported
             self._connection.releaseSavepoint(savepoint)
 
     def close(self) -> None:
-        """Undo what is not committed, and close. Never raises: the connection may be gone."""
-        # Oracle commits when a connection is closed, Derby refuses to close it.
+        """Roll back and close. Never raises, even if the connection is lost."""
+        # Without a rollback, Oracle commits on close, and Derby refuses to close.
         for end in (self._connection.rollback, self._connection.close):
             with suppress(Py4JError, OSError):
                 end()
@@ -313,10 +313,10 @@ class JdbcConnection:
 
 
 class JdbcCursor:
-    """Runs one statement; ``close`` it afterwards."""
+    """Runs one statement; must be closed afterwards."""
 
     rowcount = -1
-    """How many rows the statement has changed; -1 for a query."""
+    """The number of changed rows; -1 for a query."""
 
     def __init__(self, java: _Java, connection: Any, timeout: int = 0) -> None:
         self._java = java
@@ -326,7 +326,7 @@ class JdbcCursor:
         self._result: Any = None
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> None:
-        """Run a statement, whose ``?`` stand for the values.
+        """Run a statement with ``?`` placeholders for the values.
 
         A value is None, a bool, int, float, Decimal, str, bytes, date, time or datetime.
         """
@@ -346,11 +346,11 @@ class JdbcCursor:
             self.rowcount = -1 if is_query else self._changed()
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return the rows of the query that was run.
+        """Return the rows of the query.
 
-        Values are exact: times with digits behind microseconds, and years that Python has not,
-        are errors, as are more than ``MAX_ROWS`` rows. What JDBC has no type for is a str. A
-        driver that knows no java.time reads times through the JVM's time zone.
+        Values are exact: times with more digits than microseconds and years that Python does
+        not support are errors, as are more than ``MAX_ROWS`` rows. Values of types that JDBC
+        lacks are str. A driver without java.time reads times in the JVM's time zone.
         """
         rows: list[tuple[Any, ...]] = []
         if self._result is None:
@@ -363,13 +363,13 @@ class JdbcCursor:
             ]
             while self._result.next():
                 if len(rows) == MAX_ROWS:
-                    message = f"The query has more than {MAX_ROWS:,} rows: Spark reads such."
+                    message = f"The query has more than {MAX_ROWS:,} rows: read it with Spark."
                     raise JdbcError(message)
                 rows.append(tuple(self._value(at, *each) for at, each in enumerate(kinds, 1)))
         return rows
 
     def close(self) -> None:
-        """Let go of the statement and its rows."""
+        """Close the statement and its result."""
         if self._statement is not None:
             with suppress(Py4JError, OSError):
                 self._statement.close()
@@ -382,7 +382,7 @@ class JdbcCursor:
     def _changed(self) -> int:
         try:
             return int(self._statement.getLargeUpdateCount())
-        except Py4JJavaError:  # of JDBC 4.2: drivers may lack it
+        except Py4JJavaError:  # new in JDBC 4.2: drivers may lack it
             return int(self._statement.getUpdateCount())
 
     def _bind(self, at: int, value: object) -> None:
@@ -410,13 +410,13 @@ class JdbcCursor:
                 made = jvm.java.time.LocalDate.parse(value.isoformat())
                 self._set_time(at, made, "LocalDate")
             case _:
-                message = f"Expected a value that SQL has, got {type(value).__name__}."
+                message = f"Expected a value of an SQL type, got {type(value).__name__}."
                 raise TypeError(message)
 
     def _bind_null(self, at: int) -> None:
         try:
             self._statement.setNull(at, _NULL)
-        except Py4JJavaError:  # Derby takes a null of the parameter's own type only
+        except Py4JJavaError:  # Derby accepts null only with the parameter's type
             kind = self._statement.getParameterMetaData().getParameterType(at)
             self._statement.setNull(at, kind)
 
@@ -429,8 +429,8 @@ class JdbcCursor:
         try:
             self._statement.setObject(at, value)
         except Py4JJavaError:
-            # A driver from before java.time. Its classes are in the JVM's time zone, where
-            # that hour may not exist.
+            # A driver without java.time. The old classes are in the JVM's time zone, where
+            # this hour may not exist.
             if name not in _OLD:
                 raise
             old = getattr(self._java.jvm.java.sql, _OLD[name]).valueOf(value)
@@ -469,10 +469,10 @@ class JdbcCursor:
 
 
 def _from_iso(text: str, kind: Any) -> Any:
-    """Return what Java writes as Python's, which would drop digits behind microseconds."""
+    """Parse Java's text, without losing digits after microseconds as Python would."""
     fraction = _FRACTION.search(text)
     if fraction is None or not fraction[2].strip("0"):
         with suppress(ValueError):  # a year before 1 or after 9999
             return kind.fromisoformat(text)
-    message = f"{text} is no {kind.__name__} that Python has: cast it to a text."
+    message = f"Python's {kind.__name__} cannot represent {text}: cast it to text."
     raise JdbcError(message, sqlstate="22008")

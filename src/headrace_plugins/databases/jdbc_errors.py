@@ -1,4 +1,4 @@
-"""What the errors of JDBC drivers mean."""
+"""Translates the errors of JDBC drivers."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _REFUSES = re.compile(
     r"(?i)constraint|duplicate|unique|not null|out of range|too long|conver(?:t|sion)|overflow"
 )
 _BUSY = re.compile(r"(?i)conflict|deadlock|lock|timed? ?out|connection")
-"""What drivers say that give no SQLSTATE."""
+"""Messages of drivers that report no SQLSTATE."""
 
 
 def translated(error: JdbcError, address: Address) -> Exception:
-    """Return the error of ours that a driver's is."""
+    """Return Headrace's error for a driver's error."""
     title, state, kind = address.title, error.sqlstate, error.kind
     text = " ".join(error.message.split()).rstrip(".")
     if state.startswith("28") or kind == "SQLInvalidAuthorizationSpecException":
         return ConfigError(
-            problem=f"{title} does not let {address.user or 'this user'} in: {text}.",
+            problem=f"{title} denies access to {address.user or 'this user'}: {text}.",
             fix="Correct connection.user and connection.password.",
             field="connection.password",
         )
     if state == "42501":
         return ConfigError(
             problem=f"{title}: {text}.",
-            fix=f"Grant it to {address.user or 'the user'}.",
+            fix=f"Grant the privilege to {address.user or 'the user'}.",
             field="connection.user",
         )
     if unknown := _UNKNOWN_TYPE.search(text):
         return ConfigError(
             problem=f"{title}: Spark has no type for {unknown[1]}.",
-            fix="Read it by a query that casts the column to another type.",
+            fix="Use a query that casts the column to another type.",
             field="query",
         )
     is_refused = state[:2] in {"22", "23"} or kind in _REFUSING

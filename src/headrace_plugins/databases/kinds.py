@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _Kind = TypeVar("_Kind", bound="Database")
 _KINDS = {POSTGRESQL: "Postgresql", MYSQL: "Mysql", SQLITE: "Sqlite"}
-"""The class of each kind, in the module of its name: what is not used takes no time."""
+"""The class of each kind, in the module of the same name, which is imported on demand."""
 
 
 def database_of(settings: ConnectionSettings) -> Database:
-    """Return the database that settings lead to.
+    """Return the database of connection settings.
 
-    Raises ConfigError: they can name no driver, and no other way leads to it.
+    Raises ConfigError for a kind that requires a JDBC driver, if the settings have no driver.
     """
     address = settings.address
     if address.kind == JDBC and isinstance(settings, DriverSettings):
@@ -36,8 +36,8 @@ def database_of(settings: ConnectionSettings) -> Database:
     name = _KINDS.get(address.kind)
     if name is None:
         raise ConfigError(
-            problem=f"A database of the kind {address.kind} cannot be reached here.",
-            fix=f"Use one of: {', '.join(_KINDS)}; or the connector jdbc.",
+            problem=f"This connector does not support {address.kind} databases.",
+            fix=f"Use one of: {', '.join(_KINDS)}; or use the connector jdbc.",
             field="connection.url",
         )
     module = import_module(f"{__package__}.{name.lower()}")
@@ -46,16 +46,16 @@ def database_of(settings: ConnectionSettings) -> Database:
 
 
 def database_of_kind(settings: ConnectionSettings, kind: type[_Kind], connector: str) -> _Kind:
-    """Return the database that settings lead to, of the one kind that a connector follows.
+    """Return the database of connection settings, which must be of the connector's kind.
 
-    Raises ConfigError: they lead to one of another kind.
+    Raises ConfigError if it is of another kind.
     """
     database = database_of(settings)
     if not isinstance(database, kind):
         raise ConfigError(
             problem=f"The connector {connector} follows {kind.__name__}, not "
             f"{settings.address.kind}.",
-            fix="Write the URL of such a database, or use another connector.",
+            fix="Set the URL of such a database, or use another connector.",
             field="connection.url",
         )
     return database

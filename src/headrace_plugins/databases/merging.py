@@ -1,4 +1,4 @@
-"""Staged rows into a target, in a transaction that stays open until the batch is committed."""
+"""Applies staged rows to a target, in a transaction that is open until the batch commits."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 from __future__ import annotations
@@ -37,14 +37,15 @@ class Application:
     """How the rows of a staging table are applied to a target.
 
     Args:
-        settings: The sink's.
+        settings: The sink's settings.
         target: The table.
         columns: The names of the columns that are written.
-        keys: Those that identify a row.
-        unique: Whether the target has a unique constraint on just these.
-        has_ops: Whether the staging table says what each row does.
-        clears: SQL for the target's rows that give way to the staged ones; empty for none.
-        at: The time of the batch, for versions of rows.
+        keys: The columns that identify a row.
+        unique: Whether the target has a unique constraint on exactly the keys.
+        has_ops: Whether the staging table has the column ``OP``.
+        clears: SQL condition of the target rows to delete before the staged rows are applied;
+            empty for none.
+        at: The time of the batch, for row versions.
     """
 
     settings: TableSinkSettings
@@ -57,9 +58,9 @@ class Application:
     at: datetime
 
     def run(self, session: Session, staging: Staging, *, tolerant: bool) -> list[Refused]:
-        """Apply the rows; return those that the target refuses, which are then left out.
+        """Apply the rows; return the records that the target refuses, which are skipped.
 
-        Raises RecordError for the first that it refuses where none is tolerated.
+        Raises RecordError for the first refused record unless ``tolerant``.
         """
         refused: list[Refused] = []
         later = ""
@@ -79,7 +80,7 @@ class Application:
         return refused
 
     def _cleared(self, staging: Staging, where: str) -> str:
-        """Return the statement after which none of such rows is there, or is valid."""
+        """Return the statement that deletes the rows of a condition, or ends their validity."""
         database, settings = staging.database, self.settings
         target, quote = database.path(self.target), database.quote
         if settings.insert_mode is Mode.SCD2:
@@ -97,7 +98,7 @@ class Application:
         return f"DELETE FROM {target} WHERE {where}"
 
     def _steps(self, staging: Staging) -> list[tuple[str, Callable[[str], list[str]]]]:
-        """Return what is done, deletions first: conditions on rows, and their statements."""
+        """Return the steps, deletions first: row conditions and their statements."""
         mode = self.settings.insert_mode
         if not mode.is_keyed:
             return [("1 = 1", lambda where: [self._insert(staging, where)])]
@@ -138,7 +139,7 @@ class Application:
         return [database.delete(merge)]
 
     def _closed(self, staging: Staging, where: str) -> str:
-        """Return the statement that ends the versions of keys that are valid now."""
+        """Return the statement that ends the current versions of the staged keys."""
         database, settings = staging.database, self.settings
         current = database.quote(settings.current_column)
         merge = self._merge(
@@ -168,7 +169,7 @@ class Application:
             )
         ]
         at = database.literal(self.at)
-        # Of a type, as not all databases select a NULL of none.
+        # A typed NULL, as not all databases can select an untyped one.
         values = [at, f"NULLIF({at}, {at})", database.literal(value=True)]
         matches = self._merge(staging, where).matches
         added = (
@@ -202,14 +203,14 @@ def _settled(
     *,
     tolerant: bool,
 ) -> list[Refused]:
-    """Run statements for the rows of a condition; divide them where the target refuses any."""
+    """Run statements for the rows of a condition; bisect them if the target refuses any."""
     try:
         _run(session, statements(where))
     except RecordError:
         if not session.undoes_parts:
             raise
         if not tolerant:
-            # Another task may have added a row of the same key meanwhile: now it is seen.
+            # Another task may have inserted a row of the same key; a retry sees that row.
             _run(session, statements(where))
             return []
         record, rows = staging.own(RECORD), f"FROM {staging.path} s WHERE {where}"
@@ -231,7 +232,7 @@ def _settled(
 
 
 def _run(session: Session, statements: Sequence[str]) -> None:
-    """Run statements of which all are undone where one fails."""
+    """Run statements in a savepoint: if one fails, all are undone."""
     with session.savepoint():
         for statement in statements:
             session.execute(statement)
@@ -244,7 +245,7 @@ def _settled_one_by_one(
     statements: Callable[[str], list[str]],
     record: int,
 ) -> list[Refused]:
-    """Run statements for rows of records that are equal, and so have one number, one by one."""
+    """Run statements one by one for rows with the same record id, whose records are equal."""
     database, refused = staging.database, list[Refused]()
     row_id = database.row_id
     for (row,) in session.rows(f"SELECT s.{row_id} FROM {staging.path} s WHERE {where}"):
@@ -258,21 +259,21 @@ def _settled_one_by_one(
 
 @dataclass(kw_only=True)
 class MergedRows:
-    """Rows that are applied in a transaction which is open until ``commit``.
+    """Rows applied in a transaction that is open until ``commit``.
 
     Args:
-        session: Has the transaction, and the lock on the application's mark.
-        again: Opens such a session anew, where the transaction was undone meanwhile.
+        session: The session of the transaction, which has locked the application's mark; None
+            if the transaction was already rolled back.
+        again: Opens a new session and applies the rows again, if there is no session.
         books: The marks.
-        mark: The batch's.
+        mark: The batch's mark.
         target: The table.
         staging: The staged rows.
-        rows: How many records they stand for.
+        rows: The number of records in the staged rows.
         publishes: Whether the staging table becomes the target.
-        keys: The columns by which its rows replace those of a target that is there by then;
-            none if they are added to them.
-        begin: Stores that the connector has begun with the table.
-        insert: Adds the staged rows to a target that has come to be there meanwhile.
+        keys: The upsert key, if another task has created the target by then; empty to append.
+        begin: Records that the connector has begun with the table.
+        insert: Applies the staged rows if another task has created the target meanwhile.
         refusals: The records that the target refuses.
     """
 
@@ -303,16 +304,16 @@ class MergedRows:
                 if self.publishes:
                     if database.table(session, self.target) is None:
                         renames = [(self.staging.name, self.target)]
-                    else:  # another task has made it
+                    else:  # another task has created it
                         self.insert(session)
                 self.begin(session)
-                # Guarantee 2: the mark and the rows are one transaction.
+                # Guarantee 2: the mark and the rows are committed in one transaction.
                 if database.transactional_ddl:
                     database.rename(session, renames)
                     self.books.keep(session, self.mark, receipt)
                     session.commit()
                 else:
-                    # The mark names what is to be renamed: whoever finds it does so.
+                    # The mark stores the pending rename, which any later task can finish.
                     pending = [
                         [old.schema, old.name, new.name, *self.keys] for old, new in renames
                     ]
@@ -328,30 +329,30 @@ class MergedRows:
         try:
             return self.mark.wrote(self.books.held(session, self.mark))
         except RetriableError:
-            # Another attempt has ended this session: whose is the batch?
+            # Another attempt has ended this session: check who committed the batch.
             with self.staging.database.session() as other:
                 if self.mark.wrote(self.books.held(other, self.mark)):
                     return True
             raise
 
     def abort(self) -> None:
-        """Undo all of it."""
+        """Roll back, and drop the staging table."""
         if self.session is not None:
             self.session.close()
         try:
             with self.staging.database.session() as session:
                 self.books.discard(session, self.mark)
         except RetriableError:
-            pass  # what is left is removed after the next commit
+            pass  # the next commit removes the staging table
 
 
 def publish(books: Bookkeeping, session: Session, application: str) -> None:
-    """Finish what a committed batch has still to rename, whoever had committed it.
+    """Finish the pending renames of a committed batch, which another task may have committed.
 
-    It keeps of each table the schema, the name, the new name, and ``MergedRows.keys``.
+    Each has the schema, the name, the new name, and ``MergedRows.keys``.
     """
     database = books.database
-    # Guarantee 2: of two who find it, the second sees what the first has done.
+    # Guarantee 2: of two tasks that find it, the second one sees the first one's rename.
     books.hold(session, application)
     for schema, old, new, *keys in books.pending(session, application):
         before, after = TableName(schema, old), TableName(schema, new)
@@ -361,7 +362,7 @@ def publish(books: Bookkeeping, session: Session, application: str) -> None:
         if database.table(session, after) is None:
             database.rename(session, [(before, after)])
             continue
-        # Another task has made the table meanwhile: it gets the rows.
+        # Another task has created the table meanwhile: add the rows to it.
         merge = Merge(
             target=database.path(after),
             staging=database.path(before),

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: rows taken from the packets as Arrow, and LOAD DATA from a pipe."""
+"""MySQL and MariaDB: decodes result packets to Arrow, and loads by LOAD DATA from a pipe."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 
@@ -62,22 +62,22 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.catalog import Column
 
 _SETTINGS = (
-    # MySQL counts more errors than that by itself, and lets only administrators set it.
+    # MySQL's default is higher, and only administrators may set it.
     "SET SESSION time_zone = '+00:00', /*M! max_error_count = 64, */ "
-    # Values that do not fit are errors, and an identifier of 0 is not the next free one.
+    # Values that do not fit are errors, and an id of 0 is not replaced by auto-increment.
     "sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,"
     "NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', "
-    # Spark may take its time with what comes before or after: the server is to wait.
+    # Spark may pause between reads or writes: the server must wait.
     "net_read_timeout = 3600, net_write_timeout = 3600, "
     "lock_wait_timeout = 60, innodb_lock_wait_timeout = 60"
 )
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-"""So that each statement sees what is committed, as in other databases."""
+"""Each statement sees all committed data, as in other databases."""
 _EXPLICIT = "explicit_defaults_for_timestamp"
-"""Without it a TIMESTAMP is NOT NULL unless it says NULL, and takes a null for now."""
+"""Without it, TIMESTAMP columns are NOT NULL by default and store the current time for null."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 30
 _INSERT_BYTES = 1 << 20
-"""How long an INSERT is where LOAD DATA is not allowed."""
+"""The size of INSERT statements if LOAD DATA is not allowed."""
 
 _TYPES: Mapping[str, str] = {
     Type.BOOLEAN.value: "tinyint(1)",
@@ -101,23 +101,23 @@ _KEY_TYPES = {
     Type.STRING.value: f"varchar(255){COLLATE}utf8mb4_bin",
     Type.BYTES.value: "varbinary(255)",
 }
-"""Those of a key's columns: of longer values a server has no index."""
+"""The types of key columns: servers cannot index longer values."""
 
 
 class Mysql(Database):
-    """A database of a MySQL or MariaDB server; the others of the server can be named too.
+    """A database of a MySQL or MariaDB server; table names may refer to other databases of it.
 
-    What its types are read as, where it is not plain: TINYINT(1) and so BOOLEAN as INT8, as it
-    holds other numbers than 0 and 1; BIT(1) as BOOLEAN, longer ones as BYTES; an unsigned
-    integer as the next wider one, BIGINT UNSIGNED as a Decimal; a DECIMAL of more than 38
-    digits as STRING; DATETIME as a local timestamp; ENUM, SET and JSON as STRING; geometry as
-    BYTES, in the server's own form. A TIME of less than 0 or of 24 hours and more, and a date
-    whose month or day is zero, make their rows rejected ones.
+    Types on reading: TINYINT(1), and so BOOLEAN, as INT8, as it may store numbers other than 0
+    and 1; BIT(1) as BOOLEAN, longer BIT as BYTES; an unsigned integer as the next wider type,
+    BIGINT UNSIGNED as Decimal; DECIMAL of more than 38 digits as STRING; DATETIME as local
+    timestamp; ENUM, SET and JSON as STRING; geometry as BYTES, in the server's own format. Rows
+    with a negative TIME, a TIME of 24 hours or more, or a date with a zero month or day are
+    rejected.
 
-    What it makes for types that are not its own: DATETIME(6) for all timestamps, those with a
-    zone in UTC, as TIMESTAMP ends in 2038; JSON for what has parts, where MySQL, but not
-    MariaDB, sorts keys and makes doubles of long numbers; VARCHAR(255) for a key's texts.
-    Fractions of a second that a column has no digits for are lost without an error.
+    Types on writing: DATETIME(6) for all timestamps, those with a zone in UTC, as TIMESTAMP
+    ends in 2038; JSON for nested values, for which MySQL, but not MariaDB, sorts keys and
+    converts long numbers to doubles; VARCHAR(255) for strings in a key. Fractional seconds
+    beyond a column's precision are lost without an error.
     """
 
     kind: ClassVar[str] = "mysql"
@@ -151,7 +151,7 @@ class Mysql(Database):
                 charset="utf8mb4",
                 autocommit=False,
                 program_name="headrace",
-                client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # counts rows as others do
+                client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # count rows as others do
                 conv=_conversions(),
                 defer_connect=True,
                 read_timeout=_ANSWER_SECONDS,
@@ -160,18 +160,18 @@ class Mysql(Database):
                 ssl_disabled=tls is None,
                 **options,
             )
-            # PyMySQL takes a context for an order; as its default TLS is only preferred, and
-            # used where the server offers it. One without it refuses who claims to speak it.
+            # PyMySQL requires TLS if it gets a context, while its default is to use TLS if the
+            # server offers it. A server without TLS rejects clients that set the SSL flag.
             connection._ssl_required = tls_required  # noqa: SLF001
             if not tls_required:
                 connection.client_flag &= ~pymysql.constants.CLIENT.SSL
-            # No server gets a file unasked: only LOAD DATA of our own switches it on.
+            # No server may request a file: only our own LOAD DATA enables this.
             connection._local_infile = False  # noqa: SLF001 - PyMySQL has no other way
             connection.connect(_socket(address.host, address.port))
             try:
                 connection.query(_SETTINGS)
                 connection.query(_ISOLATION)
-                connection._read_timeout = None  # noqa: SLF001 - of the start only
+                connection._read_timeout = None  # noqa: SLF001 - only for connecting
             except BaseException:
                 connection.close()
                 raise
@@ -180,14 +180,14 @@ class Mysql(Database):
     def _require_tls(self, connection: Any) -> None:
         if not connection._secure:  # noqa: SLF001
             raise ConfigError(
-                problem=f"{self.address.title} wants the password as it is, without TLS.",
+                problem=f"{self.address.title} requests a cleartext password without TLS.",
                 fix="Set sslMode=verify-identity in the URL.",
                 field="connection.url",
             )
 
     @property
     def grants(self) -> str:
-        """The statement that gives its user the rights to read and write."""
+        """The statement that grants the user the privileges to read and write."""
         rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP"
         user = self.address.user or "user"
         return f"GRANT {rights} ON {self.quote(self.address.database)}.* TO '{user}';"
@@ -232,7 +232,7 @@ class Mysql(Database):
     def describe(
         self, session: Session, names: Sequence[TableName]
     ) -> Mapping[TableName, Table]:
-        # The catalog tells no cases apart, but names of tables may be told apart.
+        # Catalog queries are case-insensitive, but table names may be case-sensitive.
         is_folded = self.folds_tables(session)
         asked = {TableName(n.schema, n.name.lower()) if is_folded else n: n for n in names}
         found = dict[TableName, Table]()
@@ -253,7 +253,7 @@ class Mysql(Database):
     def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:
         with session.errors(), closing(session.connection.cursor()) as cursor:
             cursor.execute(f"SELECT * FROM ({query}) AS q LIMIT 0")
-            # The description of PEP 249 leaves out the sign and the character set.
+            # PEP 249's description lacks the sign and the character set.
             fields = cursor._result.fields  # noqa: SLF001
         return tuple(map(result_column, fields))
 
@@ -283,15 +283,15 @@ class Mysql(Database):
                     parsed = texts.parse(values)
                 except pa.ArrowInvalid as error:
                     raise RetriableError(
-                        problem=f"{select.source} of {self.address.title} has values of other "
-                        "types than when the batch began."
+                        problem=f"The column types of {select.source} of {self.address.title} "
+                        "have changed since the batch began."
                     ) from error
                 yield parsed
 
     def _value(self, column: Column) -> str:
         name = self.quote(column.name)
         if column.schema.type in {Type.FLOAT32, Type.FLOAT64} and column.type != "double":
-            return f"{name} * 1e0"  # a FLOAT is written with six digits, a DOUBLE with all
+            return f"{name} * 1e0"  # FLOAT is sent with six digits, DOUBLE with all
         return f"{name} + 0" if column.schema.type is Type.BOOLEAN else name
 
     # --- writing --------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Mysql(Database):
     def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
         own, kind = stated_type(schema)
         if own == self.kind and not (in_key and re.match(r"\w*(text|blob|json)", kind)):
-            # Other servers may lack the collation. What it tells apart, keys must.
+            # Other servers may lack the collation. Keys must stay as case-sensitive as before.
             own_kind, found, collation = kind.rpartition(COLLATE)
             kind, collation = (own_kind, collation) if found else (kind, "")
             is_exact = collation.endswith(("_bin", "_cs"))
@@ -328,13 +328,13 @@ class Mysql(Database):
         while session.value("SELECT GET_LOCK(%s, 0)", [lock]) != 1:
             holder = session.value("SELECT IS_USED_LOCK(%s)", [lock])
             if holder is not None:
-                with suppress(DatabaseError):  # it is gone by itself meanwhile
+                with suppress(DatabaseError):  # the connection has ended meanwhile
                     session.execute(f"KILL {holder}")
             if time.monotonic() > by:
                 raise RetriableError(
-                    problem=f"Another connection to {self.address.title} runs the same task, "
-                    "and cannot be ended.",
-                    fix="Stop the other worker, or end its connection.",
+                    problem=f"Another connection to {self.address.title} runs the same task "
+                    "and cannot be terminated.",
+                    fix="Stop the other worker, or terminate its connection.",
                 )
             time.sleep(0.05)
 
@@ -345,10 +345,10 @@ class Mysql(Database):
             old = found.column(column) if found is not None else None
             made = session.rows(f"SHOW CREATE TABLE {self.path(table)}")[0][1]
         own = old.type.partition(COLLATE)[0] if old is not None else ""
-        # What follows the type: MODIFY drops what it does not name, such as a default.
+        # Repeat the text after the type: MODIFY drops omitted attributes, such as a default.
         rest = str(made).partition(f"\n  {self.quote(column)} {own}")[2]
         kept = re.split(r",?\n", rest, maxsplit=1)[0]
-        unsigned = own[len(own.partition(" unsigned")[0]) :]  # and what may stand behind it
+        unsigned = own[len(own.partition(" unsigned")[0]) :]  # with any attributes after it
         change = f"MODIFY COLUMN {self.quote(column)} {type_}{unsigned}{kept}"
         return [f"ALTER TABLE {self.path(table)} {change}"]
 
@@ -379,7 +379,7 @@ class Mysql(Database):
         else:
             count = self._insert(session, table, columns, map(text.texts, counted()))
         if count != sent:
-            raise refused_row(self.address, f"{sent} rows were sent, and {count} are there")
+            raise refused_row(self.address, f"{sent} rows were sent, but {count} were stored")
         return count
 
     def _load_data(
@@ -393,7 +393,7 @@ class Mysql(Database):
         years = {row[0] for row in session.rows(_YEARS_OF, [table.schema, table.name])}
         for number, (name, schema) in enumerate(columns.items()):
             made = _LOADED.get(schema.type) if not schema.is_logical else None
-            made = "CAST({} AS SIGNED)" if name in years else made  # '0' is the year 2000
+            made = "CAST({} AS SIGNED)" if name in years else made  # '0' would be the year 2000
             names.append(self.quote(name) if made is None else f"@v{number}")
             if made is not None:
                 settings.append(f"{self.quote(name)} = {made.format(f'@v{number}')}")
@@ -409,7 +409,7 @@ class Mysql(Database):
                         + (f" SET {', '.join(settings)}" if settings else "")
                     )
             finally:
-                os.close(reader)  # who writes must not wait for ever
+                os.close(reader)  # or the writer would block forever
 
         with ThreadPoolExecutor(1, "load-data") as thread:
             loaded = thread.submit(statement)
@@ -423,14 +423,14 @@ class Mysql(Database):
 
     def _asks_for_file(self) -> DatabaseError:
         return DatabaseError(
-            problem=f"{self.address.title} asks for a file that is not for it.",
-            fix="Correct connection.url: this server is not to be trusted.",
+            problem=f"{self.address.title} requests a local file that it must not read.",
+            fix="Correct connection.url: this server is not trustworthy.",
             field="connection.url",
         )
 
     @contextmanager
     def _sending(self, connection: Any, file: str) -> Iterator[None]:
-        """Let the server ask for a file, and for no other one of this machine."""
+        """Allow the server to request this one local file only."""
         read = connection._read_packet  # noqa: SLF001
 
         def checked(*args: object) -> Any:
@@ -453,7 +453,7 @@ class Mysql(Database):
         columns: Mapping[str, Schema],
         data: Iterator[list[pa.Array]],
     ) -> int:
-        """Add rows by INSERT, for a server that allows no LOAD DATA LOCAL: half as fast."""
+        """Add rows by INSERT if the server does not allow LOAD DATA LOCAL; half as fast."""
         names = ", ".join(self.quote(name) for name in columns)
         head = f"INSERT INTO {self.path(table)} ({names}) VALUES "
         limit, count = int(session.value("SELECT @@max_allowed_packet")), 0
@@ -480,9 +480,9 @@ class Mysql(Database):
         return count
 
     def _check(self, session: Session) -> None:
-        """Raise an error if the last statement has left out a row or changed a value.
+        """Raise RecordError if the last statement skipped a row or changed a value.
 
-        LOAD DATA LOCAL only warns of what is an error elsewhere.
+        LOAD DATA LOCAL only warns where other statements fail.
         """
         warnings = session.rows("SHOW WARNINGS")
         if warnings:
@@ -507,7 +507,7 @@ class Mysql(Database):
 
     @override
     def differs(self, one: str, other: str) -> str:
-        # Most collations tell no cases apart.
+        # Most collations are case-insensitive.
         exactly = f"CAST({one} AS BINARY) <=> CAST({other} AS BINARY)"
         return f"NOT ({one} <=> {other} AND {exactly})"
 
@@ -543,7 +543,7 @@ class Mysql(Database):
         yield from self.examine_writing(found)
 
     def examine_writing(self, found: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield findings that hold for writing only, of a server's variables."""
+        """Yield findings about the server's variables that apply only to writing."""
         yield _advised(
             "LOAD DATA LOCAL, which is twice as fast as INSERT",
             found["local_infile"] == "ON",
@@ -559,14 +559,14 @@ class Mysql(Database):
         )
         if found["read_only"] == "ON":
             yield _advised(
-                "a server that takes writes",
+                "a writable server",
                 False,  # noqa: FBT003
-                "read_only is ON: it is a replica, or closed for a while",
+                "read_only is ON: it is a replica, or temporarily read-only",
                 "Write to its primary, or SET GLOBAL read_only = OFF;",
             )
         if found.get("log_bin") == "ON" and found.get("binlog_format") == "STATEMENT":
             yield _advised(
-                "a binary log that takes READ COMMITTED",
+                "a binary log that supports READ COMMITTED",
                 False,  # noqa: FBT003
                 "binlog_format is STATEMENT: writing fails",
                 "SET GLOBAL binlog_format = 'ROW';",
@@ -583,7 +583,7 @@ _YEARS_OF = (
 )
 _CONNECTED = "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
 _LOADED = {Type.BOOLEAN: "CAST({} AS UNSIGNED)", Type.BYTES: "UNHEX({})"}
-"""How LOAD DATA makes a value of a text that the column would take for something else."""
+"""The conversion in LOAD DATA of text that the column would misinterpret."""
 _PACKET_BYTES = 16 << 20
 _SPARE, _TAKE_OVER_SECONDS = 5, 30
 
@@ -601,14 +601,14 @@ def _pymysql() -> Any:
         import pymysql  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise SetupError(
-            problem="MySQL needs the package PyMySQL.", fix="pip install 'headrace[mysql]'"
+            problem="MySQL requires the package PyMySQL.", fix="pip install 'headrace[mysql]'"
         ) from error
     return pymysql
 
 
 @cache
 def _conversions() -> dict[Any, Any]:
-    """Return how PyMySQL writes values, times with a zone as of UTC, which it would ignore."""
+    """Return PyMySQL's conversions, but with times converted to UTC: it ignores time zones."""
     from pymysql.converters import conversions, escape_datetime  # noqa: PLC0415 - an extra
 
     def escaped(value: datetime, mapping: Any = None) -> str:
@@ -618,7 +618,7 @@ def _conversions() -> dict[Any, Any]:
 
 
 def _socket(host: str, port: int) -> socket.socket:
-    """Return a connection that notices within a minute that the other machine is gone."""
+    """Return a connected socket that detects the loss of the server within a minute."""
     made = socket.create_connection((host, port), timeout=_CONNECT_SECONDS)
     made.settimeout(None)
     for name, value in _SOCKET_OPTIONS.items():
@@ -642,7 +642,7 @@ def _is_bytes(schema: Schema) -> bool:
 
 
 def _with_doubles(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows whose floats are doubles: the shortest text of one may be out of range."""
+    """Return rows with FLOAT32 as doubles: a float's shortest text may be out of range."""
     for number, field in enumerate(batch.schema):
         if pa.types.is_float32(field.type):
             doubles = batch.column(number).cast(pa.float64())
@@ -651,7 +651,7 @@ def _with_doubles(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _written(pipe: FileIO, block: memoryview) -> bool:
-    """Write a block; return whether anyone still reads: who does not has an error to tell."""
+    """Write a block; return false if the reader has closed the pipe, as it has failed."""
     try:
         while block:
             block = block[pipe.write(block) :]
@@ -661,7 +661,7 @@ def _written(pipe: FileIO, block: memoryview) -> bool:
 
 
 def _literals(texts: pa.Array, schema: Schema) -> pa.Array:
-    """Return texts of LOAD DATA as literals of SQL, where backslashes escape too."""
+    """Return LOAD DATA texts as SQL literals, which have the same backslash escapes."""
     if schema.type in {Type.BOOLEAN, *WHOLE_NUMBERS} and not schema.is_logical:
         return texts
     if schema.type is Type.STRING:

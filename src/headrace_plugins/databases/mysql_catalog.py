@@ -1,4 +1,4 @@
-"""What the catalog of a MySQL server says, and what its types are read as."""
+"""The catalog of a MySQL server, and the schemas of its types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Session
 
 COLLATE = " COLLATE "
-"""What parts a column's type from a collation that is not its database's."""
+"""Separates a column's type from a collation that differs from the database's."""
 _SCHEMAS: Mapping[str, Schema] = {
     "tinyint": Schema.int8(),
     "smallint": Schema.int16(),
@@ -44,7 +44,7 @@ _SCHEMAS: Mapping[str, Schema] = {
         Schema.bytes(),
     ),
 }
-"""By the names of types; all others are read as the texts that the server writes."""
+"""Schemas by type name; all other types are read as the server's text."""
 _FIELD_TYPES: Mapping[int, str] = dict(
     [
         *((0, "decimal"), (246, "decimal"), (4, "float"), (5, "double"), (16, "bit")),
@@ -53,12 +53,12 @@ _FIELD_TYPES: Mapping[int, str] = dict(
         *((13, "year"), (245, "json"), (255, "geometry")),
     ]
 )
-"""The types of a result's columns by the protocol's numbers; all others are texts or bytes."""
+"""The types of result columns by protocol number; all others are text or bytes."""
 _UNSIGNED, _NOT_NULL = 32, 1
 _BINARY_CHARSET, _BYTES_OF_A_SIGN, _LONGEST_VARCHAR = 63, 4, 16_383
 
 _NOT_FIXED = 31
-"""The scale of a float with all of its digits."""
+"""The scale of a float without a fixed number of digits."""
 _TYPE = re.compile(r"(\w+)(?:\((\d+)(?:,(\d+))?\))?( unsigned)?")
 
 _NAMES_OF = """
@@ -89,17 +89,17 @@ SELECT table_name, unique_constraint_schema, referenced_table_name
 FROM information_schema.referential_constraints
 WHERE constraint_schema = %s AND table_name IN ({marks})"""
 
-# How MariaDB writes that a column is compressed: `text /*M!100301 COMPRESSED*/`.
+# MariaDB's type of a compressed column: `text /*M!100301 COMPRESSED*/`.
 _COMMENT = re.compile(r"\s*/\*M?!\d+ [^*]*\*/\Z")
 
 
 def tables_of(session: Session, database: str) -> list[TableName]:
-    """Return the tables of a database, but our own."""
+    """Return the tables of a database without the sink's own."""
     return sorted(TableName(*row) for row in session.rows(_NAMES_OF, [database]))
 
 
 def describe_tables(session: Session, database: str, names: Sequence[str]) -> list[Table]:
-    """Return what the catalog says of tables of a database, which it finds in any case."""
+    """Return the catalog's description of tables; names match case-insensitively."""
 
     def rows(query: str) -> list[tuple[Any, ...]]:
         marks = ", ".join(["%s"] * len(names))
@@ -109,7 +109,7 @@ def describe_tables(session: Session, database: str, names: Sequence[str]) -> li
     for table, name, text, is_optional, default, extra, made_by, collation, usual in rows(
         _COLUMNS_OF
     ):
-        # For a sign of an ENUM that the catalog's character set has not it writes this one.
+        # The catalog writes ? for a character of an ENUM that its character set lacks.
         type_ = "longtext" if "?" in text else _COMMENT.sub("", text)
         # A join with a table of another collation fails, or uses no index.
         suffix = "" if collation in {None, usual} else f"{COLLATE}{collation}"
@@ -118,7 +118,7 @@ def describe_tables(session: Session, database: str, names: Sequence[str]) -> li
                 name,
                 f"{type_}{suffix}",
                 is_optional=bool(is_optional),
-                # MariaDB writes the default of a column that has none as NULL.
+                # MariaDB writes NULL as the default of a column without a default.
                 has_default=default not in {None, "NULL"} or "auto_increment" in extra,
                 generated=bool(made_by),
             )
@@ -153,13 +153,13 @@ def describe_tables(session: Session, database: str, names: Sequence[str]) -> li
 
 
 def column_of(name: str, type_: str, *, is_optional: bool, **flags: bool) -> Column:
-    """Return a column by its type as the catalog writes it; ``flags`` are those of Column."""
+    """Return a column from the catalog's text of its type; ``flags`` are those of Column."""
     schema = _schema(type_).replaced(optional=is_optional)
     return Column(name=name, type=type_, schema=schema, **flags)
 
 
 def result_column(field: Any) -> Column:
-    """Return a column of a result by PyMySQL's packet that describes it."""
+    """Return a result column from PyMySQL's field descriptor packet."""
     is_optional = not field.flags & _NOT_NULL
     return column_of(field.name, _field_type(field), is_optional=is_optional)
 
@@ -180,7 +180,7 @@ def _schema(type_: str) -> Schema:
 
 
 def _field_type(field: Any) -> str:
-    """Return the type of a result's column, as the catalog writes types."""
+    """Return the type of a result column in the catalog's format."""
     name, size, scale = _FIELD_TYPES.get(field.type_code), field.length, field.scale
     unsigned = " unsigned" if field.flags & _UNSIGNED else ""
     if name is None:

@@ -1,4 +1,4 @@
-"""Errors of MySQL and MariaDB, by their numbers, as ours."""
+"""Translates the errors of MySQL and MariaDB by their numbers."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _REFUSED_ROW = {
 
 
 def translated(address: Address, number: object, text: str, grants: str = "") -> Exception:
-    """Return our error for one of a server or of PyMySQL; 0 is the number of one without.
+    """Return Headrace's error for a server's or PyMySQL's error; 0 means no error number.
 
-    ``grants`` are the statements that give a user the rights that it needs.
+    ``grants`` are the statements that grant the required privileges.
     """
     title, text = address.title, text.rstrip(".")
     if number in _NOT_USABLE or "CERTIFICATE_VERIFY_FAILED" in text:
         return _not_usable(address, number, f"{title}: {text}.", grants)
     if number in _NO_SPACE or "error 28" in text or "No space left" in text:
         return StorageUnavailableError(
-            problem=f"{title} has no space: {text}.", fix="Make space on its disk."
+            problem=f"{title} is out of disk space: {text}.", fix="Free space on its disk."
         )
     if number in _REFUSED_ROW:
         return refused_row(address, text)
@@ -51,7 +51,7 @@ def translated(address: Address, number: object, text: str, grants: str = "") ->
             problem=f"{title} refuses a row: {text}.",
             fix="SET GLOBAL max_allowed_packet = 1073741824;",
         )
-    # A deadlock has undone the transaction with its savepoints.
+    # A deadlock has rolled back the transaction and its savepoints.
     if number in _AWAY_OR_BUSY or (number == _NOT_THERE and "SAVEPOINT" in text):
         return RetriableError(
             problem=f"{title}: {text or 'The connection is closed'}.",
@@ -61,7 +61,7 @@ def translated(address: Address, number: object, text: str, grants: str = "") ->
 
 
 def refused_row(address: Address, text: str) -> RecordError:
-    """Return the error for a row that the server refuses, changes or leaves out."""
+    """Return the error for a row that the server refuses, changes or skips."""
     column = re.search(r"[Cc]olumn '([^']+)'", text)
     return RecordError(
         problem=f"{address.title} refuses a row: {text.rstrip('.')}.",
@@ -76,13 +76,13 @@ def _not_usable(address: Address, number: object, problem: str, grants: str) -> 
         return ConfigError(
             problem=problem,
             fix="Correct connection.user and connection.password"
-            + (f", or grant it: {grants}" if grants else "."),
+            + (f", or grant the privileges: {grants}" if grants else "."),
             field="connection.password",
         )
     if number in _NOT_GRANTED:
         return ConfigError(problem=problem, fix=grants, field="connection.user")
     if number == _NO_TABLE:
-        fix = "Create the table, or name one that is there."
+        fix = "Create the table, or correct its name."
         return ConfigError(problem=problem, fix=fix)
     fix = (
         f"CREATE DATABASE {database};"

@@ -1,9 +1,9 @@
-"""The rows that a MySQL server sends, as columns of bytes, without a look at each value.
+"""Reads the rows that a MySQL server sends as columns of bytes, vectorized.
 
-PyMySQL makes Python's values of each row, which takes ten times as long as all that is done
-here; connectorx, which makes Arrow's, keeps in memory whatever its reader has not taken, panics
-at a date of zero, and has no options for TLS. So PyMySQL connects and sends the query, and the
-packets that follow are taken apart here, a block at a time.
+PyMySQL converts each value to Python, which takes ten times as long as this module.
+connectorx converts to Arrow, but buffers unread rows in memory without a limit, panics at zero
+dates and has no TLS options. So PyMySQL connects and sends the query, and this module decodes
+the result packets block by block.
 The protocol: https://dev.mysql.com/doc/dev/mysql-server/latest/PAGE_PROTOCOL.html
 """
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _BLOCK_BYTES = 4 << 20
-"""How much is taken apart at a time; a row that is larger is a block of its own."""
+"""The size of a block to decode; a larger row is a block by itself."""
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
 _FULL = 0xFFFFFF
 """The length of a packet that is continued by the next one."""
 _ERROR, _END = 0xFF, 0xFE
-"""What a packet begins with that is not a row."""
+"""The first byte of a packet that is not a row."""
 _NULL = 0xFB
 _LONGER = ((0xFC, 2), (0xFD, 3), (0xFE, 8))
-"""First bytes of a value's length, with how many bytes follow that have it."""
+"""First bytes of a value's length, and the number of length bytes that follow."""
 
 
 def column_blocks(connection: Any, query: str) -> Iterator[list[pa.Array]]:
-    """Yield the rows of a query as columns of bytes, some megabytes of rows at a time.
+    """Yield the rows of a query as columns of bytes, in blocks of some megabytes.
 
     Args:
-        connection: One of PyMySQL. It can only be closed afterwards, at the end or before.
-        query: One that has rows.
+        connection: A PyMySQL connection. Afterwards it can only be closed.
+        query: A query that returns rows.
 
     Raises the errors of PyMySQL.
     """
     connection.query(query, unbuffered=True)
-    result = connection._result  # noqa: SLF001 - PyMySQL has no other way to the bytes
-    result.unbuffered_active = False  # or PyMySQL reads what is left when it is collected
+    result = connection._result  # noqa: SLF001 - PyMySQL has no public way to the bytes
+    result.unbuffered_active = False  # or PyMySQL reads all rows when it is collected
     data, is_open = bytearray(), True
     while is_open:
         starts, end, is_open = _fill(data, connection)
@@ -54,7 +54,7 @@ def column_blocks(connection: Any, query: str) -> Iterator[list[pa.Array]]:
 
 
 def _fill(data: bytearray, connection: Any) -> tuple[npt.NDArray[np.int64], int, bool]:
-    """Read a block; return where its rows start, where they end, and whether more follow."""
+    """Read a block; return the rows' start offsets, their end, and whether more follow."""
     from pymysql.err import OperationalError, raise_mysql_exception  # noqa: PLC0415 - an extra
 
     starts, end = list[int](), 0
@@ -64,7 +64,7 @@ def _fill(data: bytearray, connection: Any) -> tuple[npt.NDArray[np.int64], int,
             raise OperationalError(2013, "Lost connection to MySQL server during query")
         data += more
         end = _walk(data, starts, end)
-        if starts and end == len(data):  # what ends the rows is the last that is sent
+        if starts and end == len(data):  # the end packet is the last one that is sent
             last = starts[-1]
             size, kind = _size(data, last), data[last + _HEAD_BYTES]
             if kind == _ERROR:
@@ -79,7 +79,7 @@ def _size(data: bytearray, place: int) -> int:
 
 
 def _walk(data: bytearray, starts: list[int], place: int) -> int:
-    """Add where the rows start that are there as a whole; return where the last one ends."""
+    """Append the start offsets of complete rows; return the end of the last one."""
     length = len(data)
     while place + _HEAD_BYTES <= length:
         size = int.from_bytes(data[place : place + 3], "little")
@@ -95,7 +95,7 @@ def _walk(data: bytearray, starts: list[int], place: int) -> int:
 
 
 def _join(data: bytearray, end: int) -> int:
-    """Make one of a packet and those that continue it, if all are there; return its end."""
+    """Join a packet with its continuations, if all have arrived; return the end."""
     heads, size = [], _FULL
     while size == _FULL:
         if end + _HEAD_BYTES > len(data):
@@ -111,7 +111,7 @@ def _join(data: bytearray, end: int) -> int:
 
 
 def _columns(block: bytes, starts: npt.NDArray[np.int64], count: int) -> list[pa.Array]:
-    """Take rows apart: all values of a column at once, one column after the other."""
+    """Decode rows column by column, with all values of a column at once."""
     data = np.frombuffer(block, np.uint8)
     rows = len(starts)
     place = starts + _HEAD_BYTES
@@ -135,8 +135,8 @@ def _columns(block: bytes, starts: npt.NDArray[np.int64], count: int) -> list[pa
         place += size
         bounds[:, column, 1] = place
         nulls.append(is_null)
-    # Of the whole block as values, one after the other, each second one is a row's value, and
-    # those between are the lengths. So Arrow copies the values, and nothing else does.
+    # View the whole block as an array of values: every second one is a row's value, the others
+    # are the lengths between them. So the values are copied only once, by Arrow.
     offsets = np.append(bounds.ravel(), bounds[-1, -1, 1]).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block)]
     everything = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)

@@ -1,4 +1,4 @@
-"""TLS to MySQL and MariaDB, by the options of a URL."""
+"""TLS for MySQL and MariaDB, from the options of a URL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MODES = {
 
 
 def tls_of(options: Mapping[str, str]) -> tuple[ssl.SSLContext | None, bool]:
-    """Return how a connection is encrypted, or None, and whether it has to be."""
+    """Return the TLS context of a connection, or None, and whether TLS is required."""
     names = {_NAMES.get(name.lower().replace("-", "_"), name): name for name in options}
     given = {name: options[own] for name, own in names.items()}
     ca, cert = given.get("ca"), given.get("cert")
@@ -51,8 +51,8 @@ def tls_of(options: Mapping[str, str]) -> tuple[ssl.SSLContext | None, bool]:
             context = ssl.create_default_context(cafile=ca)
             context.check_hostname = mode == "verify-identity"
         else:
-            # Without the system's certificates, which take 30 ms of CPU to load: each batch
-            # of a sink has connections of its own, and nothing is verified.
+            # Nothing is verified, so do not load the system's certificates: that takes 30 ms
+            # of CPU, and each batch of a sink opens new connections.
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -60,8 +60,8 @@ def tls_of(options: Mapping[str, str]) -> tuple[ssl.SSLContext | None, bool]:
             context.load_cert_chain(cert, given.get("key"))
     except OSError as error:
         raise ConfigError(
-            problem=f"A file of the URL's TLS options cannot be used: {error}.",
-            fix="Name files of PEM certificates that the worker can read.",
+            problem=f"A file in the URL's TLS options cannot be used: {error}.",
+            fix="Set paths of PEM files that the worker can read.",
             field="connection.url",
         ) from error
     return context, mode != "preferred"

@@ -1,4 +1,4 @@
-"""Rows of a database in parts, each of which one Spark partition reads."""
+"""Splits reads of a database into parts, one per Spark partition."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Database, Rejected, Session
 
 PLUGIN = "headrace_plugins.connectors.jdbc.source.JdbcSource"
-"""What dead letters call the source of databases."""
+"""The name of the database source in dead letters."""
 
 
 _SMALL = 100_000
-"""Up to how many rows a range is read by one query."""
+"""The maximum number of rows that one query reads without a split."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one Spark partition reads: selects, one after the other. It is pickled.
+    """The selects that one Spark partition reads, one after the other. Pickled.
 
     Args:
-        database: Where.
-        selects: What.
+        database: The database.
+        selects: The selects.
         nulls: See ``Database.read``.
-        rate: The most rows in a second; None for no limit.
+        rate: The maximum rows per second; None for no limit.
     """
 
     database: Database
@@ -55,7 +55,7 @@ class Part:
     rate: float | None = None
 
     def read(self) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
-        """Yield the rows, on an executor, no faster than the rate."""
+        """Yield the rows, on an executor, limited by the rate."""
         began, read = time.monotonic(), 0
         for select in self.selects:
             with _reading(select):
@@ -69,7 +69,7 @@ class Part:
 
 
 def _read_raw(name: str, part: Part) -> Iterator[bytes]:
-    # Each select is a whole file of the format, which is why parts of several have none.
+    # Each select is a whole file of the format, so a raw part can have only one.
     [select] = part.selects
     with _reading(select):
         yield from part.database.raw(select.columns)[name](select)
@@ -77,17 +77,17 @@ def _read_raw(name: str, part: Part) -> Iterator[bytes]:
 
 @contextmanager
 def _reading(select: Select) -> Iterator[None]:
-    """Make an error of the source's of what the database says of a statement.
+    """Raise a database's error about a statement as SourceError.
 
-    A batch that fails for it is planned anew, where no target holds any of it.
+    A batch that fails with SourceError is planned again, unless a target has some of it.
     """
     try:
         yield
     except (ConfigError, DatabaseError) as error:
         raise SourceError(
             problem=f"Reading {select.source}: {error.problem}",
-            fix=f"{error.fix} If the table, or a column of it, was dropped or renamed: put it "
-            "back, or leave the table out by table.exclude.list.".strip(),
+            fix=f"{error.fix} If the table or a column was dropped or renamed: restore it, or "
+            "exclude the table with table.exclude.list.".strip(),
         ) from error
 
 
@@ -99,7 +99,7 @@ def parts_of(
     nulls: bool = False,
     rows_per_second: int | None = None,
 ) -> list[Part]:
-    """Return parts that read selects by so many connections at the most."""
+    """Return parts that read selects with at most ``connections`` connections."""
     groups = [tuple(selects[number::connections]) for number in range(connections)]
     groups = [group for group in groups if group]
     rate = None if rows_per_second is None else rows_per_second / len(groups)
@@ -115,7 +115,7 @@ def arrow_parts(
     nulls: bool = False,
     rows_per_second: int | None = None,
 ) -> ArrowParts:
-    """Return what selects of the same columns give, by so many connections at the most."""
+    """Return the parts of selects of the same columns, with at most ``connections``."""
     parts = parts_of(
         database, selects, connections, nulls=nulls, rows_per_second=rows_per_second
     )
@@ -142,17 +142,17 @@ def divided(
     connections: int,
     parallel: int,
 ) -> list[str]:
-    """Return conditions that divide a range of rows into parts that are read side by side.
+    """Return conditions that split a range of rows into parts for parallel reads.
 
     Args:
-        session: A session, for looking.
+        session: A session for queries about the range.
         rows: The table, or the rows of a query.
         span: The range.
-        table: What the catalog says of the table; None for a query.
-        has_snapshot: Whether all parts see one state of the database.
-        split_rows: About how many rows a part has.
-        connections: How many read at a time.
-        parallel: How many parts are wanted at least.
+        table: The catalog's description of the table; None for a query.
+        has_snapshot: Whether all parts see the same snapshot of the database.
+        split_rows: The approximate number of rows in a part.
+        connections: The number of concurrent connections.
+        parallel: The minimum number of parts.
     """
     is_whole = span.after is None and span.upto is None
     count = rows.count if is_whole and not span.more else None
@@ -172,7 +172,7 @@ def divided(
 
 
 def spark_records(rows: DataFrame, schema: Schema, most: int | None = None) -> DataFrame:
-    """Return rows that Spark reads as records of a schema, ``most`` of them in a second."""
+    """Return rows that Spark reads as records of a schema, at most ``most`` per second."""
     if most is not None:
         rate = most / max(1, rows.rdd.getNumPartitions())
         rows = rows.mapInArrow(partial(_paced, rate), rows.schema)
@@ -192,7 +192,7 @@ def _paced(rate: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def table_rows(database: Database, table: Table, stream: str, connections: int) -> TableRows:
-    """Return what a table holds now, for ``verify``."""
+    """Return the current rows of a table, for ``verify``."""
     return TableRows(
         stream=stream,
         title=str(table.name),
@@ -209,9 +209,9 @@ def all_rows(
     connections: int,
     names: Mapping[str, str] | None = None,
 ) -> Callable[[SparkSession], ArrowParts | DataFrame]:
-    """Return what reads all rows of a table, as they are then.
+    """Return a function that reads all current rows of a table.
 
-    ``names`` are those that columns are given, where they are not their own.
+    ``names`` maps columns to other names.
     """
     source, named = database.path(table.name), names or {}
     columns = tuple(replace(c, name=named.get(c.name, c.name)) for c in table.columns)

@@ -1,4 +1,4 @@
-"""What a batch does to its table, as it was decided before anything is staged."""
+"""The plan of a batch for its table, made before anything is staged."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a batch does to its table.
+    """The plan of a batch for its table.
 
     Args:
         target: The table's name.
-        table: The table as it is; None for one that is to be made.
-        rows: How the records become rows.
-        types: The types of the columns that are written, in the target.
-        is_first: Whether it is the application's first batch there.
-        publishes: Whether its staging table becomes the target.
-        recreates: Whether a table that is there gives way to the one that is to be made. It
-            stays until the rows are staged.
+        table: The existing table; None if it must be created.
+        rows: How records are converted to rows.
+        types: The target's types of the columns to write.
+        is_first: Whether this is the connector's first batch for the table.
+        publishes: Whether the staging table becomes the target.
+        recreates: Whether to drop the existing table, once the rows are staged.
     """
 
     target: TableName
@@ -51,19 +50,19 @@ class Plan:
 
     @property
     def columns(self) -> list[Column]:
-        """The columns of the table that are written; none of one that is to be made."""
+        """The table's columns to write; empty if the table must be created."""
         found = () if self.table is None else self.table.columns
         return [column for column in found if column.name in self.types]
 
     @property
     def unique(self) -> bool:
-        """Whether the target has a unique constraint on just the columns of the key."""
+        """Whether the target has a unique constraint on exactly the key columns."""
         if self.table is None:
             return True
         return any(set(each) == set(self.rows.keys) for each in self.table.unique)
 
     def creation(self, database: Database, settings: TableSinkSettings) -> str:
-        """Return the statement that makes the target."""
+        """Return the statement that creates the target."""
         keys, quote = self.rows.keys, database.quote
         columns = {
             name: f"{kind}{' NOT NULL' if name in keys else ''}"
@@ -93,16 +92,14 @@ def column_changes(
     types: Mapping[str, str],
     policy: EvolutionPolicy,
 ) -> tuple[list[str], list[str]]:
-    """Return the statements that let a table take rows, as far as a policy allows them.
-
-    The first add columns, the second widen some.
+    """Return the statements that add columns and that widen columns, as the policy allows.
 
     Args:
-        database: Where the table is.
+        database: The database of the table.
         table: The table.
-        schema: Of the rows, by the names of the columns.
-        types: The types of the columns that are to be written, were they new.
-        policy: The target's.
+        schema: The schema of the rows, by column name.
+        types: The types that the columns would have in a new table.
+        policy: The target's policy.
     """
     follows = {Handling.EVOLVE, Handling.LENIENT}
     adds, widens = (policy.of(kind) in follows for kind in (ChangeKind.ADD, ChangeKind.WIDEN))
@@ -123,8 +120,8 @@ def change_columns(
 ) -> None:
     """Run the statements of ``column_changes``, and commit.
 
-    Where the database cannot widen a column, as a view has it, each value has to fit it as it
-    is. The statement is added to ``not_widened``, and not tried again.
+    If the database cannot widen a column, for example one used by a view, each value must fit
+    the current type. The statement is added to ``not_widened`` and not tried again.
     """
     for statement in added:
         session.execute(statement)
@@ -138,18 +135,18 @@ def change_columns(
         except UnsupportedError as error:
             session.rollback()
             not_widened.add(statement)
-            log.warning("column is not widened", statement=statement, problem=error.problem)
+            log.warning("column cannot be widened", statement=statement, problem=error.problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
-    """What of a batch goes into one table.
+    """The part of a batch for one table.
 
     Args:
         target: The table's name.
-        keys: The columns that identify a row, as they are configured.
-        batch: With the schema, and the mark, that the table gets.
-        selection: What a rule makes of the records; None where it gets them as they are.
+        keys: The configured key columns.
+        batch: The batch, with the schema and mark for this table.
+        selection: The columns and records that a rule selects; None for unchanged records.
     """
 
     target: TableName
@@ -159,5 +156,5 @@ class TablePart:
 
     @property
     def condition(self) -> str | None:
-        """SQL for the records that go into it; None for all."""
+        """SQL condition of the records for the table; None for all."""
         return None if self.selection is None else self.selection.condition

@@ -1,4 +1,4 @@
-"""PostgreSQL: COPY both ways, one snapshot over many connections, physical ranges."""
+"""PostgreSQL: COPY for reading and writing, snapshots shared by connections, ctid ranges."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BLOCK_BYTES = 4 << 20
-"""How much text is parsed at a time."""
+"""The size of the text blocks to parse."""
 _WRITE_BYTES = 128 << 10
-"""How much is handed to the server at a time where rows come one by one."""
+"""The size of the blocks to write when rows arrive one by one."""
 SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
@@ -66,7 +66,7 @@ SETTINGS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "0",
     "statement_timeout": "0",
 }
-"""How values are written as texts, whatever the server's own settings are."""
+"""Session settings that fix the text format of values, independent of the server's settings."""
 
 _TYPES: Mapping[str, str] = {
     Type.BOOLEAN.value: "boolean",
@@ -88,7 +88,7 @@ _TYPES: Mapping[str, str] = {
 
 
 class Postgresql(Database):
-    """A PostgreSQL server's database."""
+    """A database of a PostgreSQL server."""
 
     kind: ClassVar[str] = "postgresql"
     row_id: ClassVar[str] = "ctid"
@@ -112,8 +112,8 @@ class Postgresql(Database):
             "port": ",".join(str(port or "") for _, port in address.servers) or None,
             "dbname": address.database,
             "user": address.user,
-            # libpq's own variables have a password for their own host only: an empty text
-            # keeps it from one that a URL names.
+            # A password in libpq's own variables is for their host: an empty string prevents
+            # its use for the URL's host.
             "password": address.password or ("" if address.host else None),
             "connect_timeout": "10",
             "application_name": "headrace",
@@ -140,7 +140,7 @@ class Postgresql(Database):
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise our errors for those of psycopg."""
+        """Translate the errors of psycopg."""
         psycopg = _psycopg()
         try:
             yield
@@ -156,12 +156,12 @@ class Postgresql(Database):
             return self._not_connected(text)
         if state in {"53100", "58030"}:
             return StorageUnavailableError(
-                problem=f"{title} has no space: {text}.", fix="Make space on its disk."
+                problem=f"{title} is out of disk space: {text}.", fix="Free space on its disk."
             )
         if (
             state[:2] in {"08", "40", "53", "57"}
             or state in {"55P03", "25006", "25P03"}
-            # Another has just made what is made here: a table, a type or a schema.
+            # Another session has just created the same table, type or schema.
             or error.diag.schema_name == "pg_catalog"
         ):
             return RetriableError(problem=f"{title}: {text}.")
@@ -175,7 +175,7 @@ class Postgresql(Database):
             )
         if state == "42501" and "row-level security" in text:
             return ConfigError(
-                problem=f"{title} would leave rows out: {text}.",
+                problem=f"{title} would omit rows: {text}.",
                 fix=f"ALTER ROLE {self.quote(self.address.user or 'user')} BYPASSRLS;",
                 field="connection.user",
             )
@@ -185,7 +185,7 @@ class Postgresql(Database):
                 fix=f"GRANT {_missing(text)} TO {self.quote(self.address.user or 'user')};",
                 field="connection.user",
             )
-        fix = "Create it, or name one that is there." if state == "42P01" else ""
+        fix = "Create the table, or correct its name." if state == "42P01" else ""
         kind = UnsupportedError if state == "0A000" else DatabaseError
         return kind(problem=f"{title}: {text} (SQLSTATE {state}).", fix=fix)
 
@@ -194,7 +194,7 @@ class Postgresql(Database):
         text = " ".join(text.split())
         if "authentication failed" in text or "no password supplied" in text:
             return ConfigError(
-                problem=f"{title} does not let {user or 'this user'} in: {text}",
+                problem=f"{title} denies access to {user or 'this user'}: {text}",
                 fix="Correct connection.user and connection.password.",
                 field="connection.password",
             )
@@ -212,7 +212,7 @@ class Postgresql(Database):
             )
         if "invalid connection option" in text or "invalid sslmode" in text:
             return ConfigError(
-                problem=f"The URL has an option that is not libpq's: {text}",
+                problem=f"The URL has an invalid libpq option: {text}",
                 fix="Use options such as sslmode=require.",
                 field="connection.url",
             )
@@ -267,7 +267,7 @@ class Postgresql(Database):
             begin_snapshot(session.connection)
             try:
                 name = session.value("SELECT pg_catalog.pg_export_snapshot()")
-            except DatabaseError:  # a standby exports none
+            except DatabaseError:  # a standby cannot export a snapshot
                 name = None
             yield name
 
@@ -279,7 +279,7 @@ class Postgresql(Database):
             return []
         size = session.value(f"SELECT pg_relation_size({path}::regclass)")
         block = int(session.value("SHOW block_size"))
-        # Rows that come later are not in the snapshot: the last range has no end.
+        # Leave the last range open; rows that are added later are not in the snapshot.
         pages = max(1, int(size) // block)
         count = min(count, pages)
         places = [pages * number // count for number in range(count)]
@@ -324,7 +324,7 @@ class Postgresql(Database):
                 self._check_rewritten(connection)
 
     def _see(self, connection: Any, snapshot: str) -> None:
-        """Begin a transaction that sees what an exported snapshot has."""
+        """Begin a transaction with an exported snapshot."""
         errors = _psycopg().errors
         begin_snapshot(connection)
         try:
@@ -334,19 +334,19 @@ class Postgresql(Database):
             errors.UndefinedObject,
             errors.ObjectNotInPrerequisiteState,
         ) as error:
-            # It goes with the connection that has exported it; the batch exports another.
+            # A snapshot ends with the connection that exported it; a retry exports another.
             raise RetriableError(
-                problem=f"{self.address.title} has lost the snapshot that is read: {error}"
+                problem=f"{self.address.title} has lost the exported snapshot: {error}"
             ) from error
 
     def _check_rewritten(self, connection: Any) -> None:
-        # Who has an older snapshot finds a table empty that ALTER TABLE has written anew:
-        # postgresql.org/docs/current/mvcc-caveats.html. What was read is locked until the end.
+        # A table that ALTER TABLE has rewritten is empty in an older snapshot:
+        # postgresql.org/docs/current/mvcc-caveats.html. The table is locked until the end.
         if found := connection.execute(_REWRITTEN).fetchone():
-            # Guarantee 1: nothing counts as read that was not there to be read.
+            # Guarantee 1: rows that were not visible must not count as read.
             raise RetriableError(
-                problem=f"{found[0]} was written anew while it was read, as ALTER TABLE, "
-                "TRUNCATE and VACUUM FULL do."
+                problem=f"{found[0]} was rewritten while it was read, for example by ALTER "
+                "TABLE, TRUNCATE or VACUUM FULL."
             )
 
     @override
@@ -403,9 +403,9 @@ class Postgresql(Database):
                     copy.write(to_csv(batch, schemas))
                     count += batch.num_rows
             if cursor.rowcount != count:
-                # Guarantee 4: what counts is what is there.
+                # Guarantee 4: counts must match the stored rows.
                 raise RecordError(
-                    problem=f"{self.address.title} has {cursor.rowcount} of {count} rows."
+                    problem=f"{self.address.title} stored {cursor.rowcount} of {count} rows."
                 )
         return count
 
@@ -462,7 +462,7 @@ class Postgresql(Database):
 
     @override
     def staging_columns(self) -> str:
-        return ""  # its rows have a ctid
+        return ""  # rows have a ctid
 
     @override
     def merging_session(self, staging: TableName) -> Session:
@@ -478,7 +478,7 @@ class Postgresql(Database):
     def add_key(
         self, session: Session, staging: TableName, target: TableName, columns: Sequence[str]
     ) -> None:
-        # The name that PostgreSQL itself would give, unless something has it already.
+        # PostgreSQL's default name, unless it is taken.
         name = self.path(TableName(target.schema, f"{target.name}_pkey"))
         taken = session.value(f"SELECT to_regclass({self.literal(name)})")
         named = "" if taken else f"CONSTRAINT {self.quote(f'{target.name}_pkey')} "
@@ -502,9 +502,9 @@ class Postgresql(Database):
             session.commit()
             if time.monotonic() > by:
                 raise RetriableError(
-                    problem=f"Another connection to {self.address.title} runs the same task, "
-                    "and cannot be ended.",
-                    fix="Stop the other worker, or end its connection.",
+                    problem=f"Another connection to {self.address.title} runs the same task "
+                    "and cannot be terminated.",
+                    fix="Stop the other worker, or terminate its connection.",
                 )
             time.sleep(0.05)
         session.commit()
@@ -524,7 +524,7 @@ class Postgresql(Database):
             encoding,
             ""
             if encoding == "UTF8"
-            else "Texts of other signs than the encoding's are refused.",
+            else "Strings with characters outside the encoding are refused.",
         )
         free = session.value(
             "SELECT current_setting('max_connections')::int "
@@ -536,11 +536,11 @@ class Postgresql(Database):
             f"{free} free",
             ""
             if free >= _SPARE
-            else "ALTER SYSTEM SET max_connections = 200; then restart it.",
+            else "ALTER SYSTEM SET max_connections = 200; then restart the server.",
         )
         if read_only == "on":
             yield Finding(
-                "a server that takes writes",
+                "a writable server",
                 Verdict.WARNING,
                 "The server is a standby, or read-only.",
                 "Write to its primary.",
@@ -560,10 +560,10 @@ LEFT JOIN pg_catalog.pg_class c ON c.oid = l.relation
 WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND (c.oid IS NULL
   OR (c.relkind IN ('r', 'm') AND c.relfilenode <> 0
     AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid))) LIMIT 1"""
-"""The catalog is as of the snapshot, and what the function says is as of now: a table that the
-catalog does not have came after it, in place of the one that was planned."""
+"""The catalog is as of the snapshot, while the function returns the current file: a table that
+is missing in the catalog was created later and has replaced the planned one."""
 _SECOND_DIGITS = 6
-"""Of times whose type does not say how many."""
+"""The digits of time types without a precision."""
 _OLDEST = 12
 _SPARE = 5
 
@@ -581,17 +581,17 @@ def _psycopg() -> Any:
         import psycopg  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise SetupError(
-            problem="PostgreSQL needs the package psycopg.",
+            problem="PostgreSQL requires the package psycopg.",
             fix="pip install 'headrace[postgresql]'",
         ) from error
     return psycopg
 
 
 def _copied_rows(connection: Any, statement: str) -> Iterator[memoryview]:
-    """Yield what COPY sends, a row at a time.
+    """Yield the data of COPY row by row.
 
-    psycopg's own loop over a copy runs a generator for each row, which takes longer than the
-    row itself; what begins and ends the copy is psycopg's. Raises the errors of psycopg.
+    psycopg's own loop runs a generator per row, which takes longer than reading the row.
+    psycopg still begins and ends the copy. Raises the errors of psycopg.
     """
     from psycopg.errors import error_from_result  # noqa: PLC0415 - an extra
     from psycopg.pq import ExecStatus  # noqa: PLC0415 - an extra
@@ -608,19 +608,19 @@ def _copied_rows(connection: Any, statement: str) -> Iterator[memoryview]:
                 server.consume_input()
             else:
                 break
-        results = list(iter(server.get_result, None))  # or the statement does not end
+        results = list(iter(server.get_result, None))  # required to end the statement
         if results[0].status != ExecStatus.COMMAND_OK:
             raise error_from_result(results[0])
 
 
 def begin_snapshot(connection: Any) -> None:
-    """Let the next transaction see one state, and change nothing."""
+    """Make the next transaction read-only and REPEATABLE READ."""
     connection.isolation_level = _psycopg().IsolationLevel.REPEATABLE_READ
     connection.read_only = True
 
 
 def _missing(text: str) -> str:
-    """Return the rights that a message of PostgreSQL says are missing, as GRANT has them."""
+    """Return the missing privileges in a PostgreSQL message, in GRANT syntax."""
     found = re.search(r"permission denied for (table|schema|database|sequence) (.+)", text)
     kind, name = found.groups() if found else ("table", "…")
     rights = {"table": "SELECT, INSERT, UPDATE, DELETE, TRUNCATE", "schema": "USAGE, CREATE"}

@@ -1,6 +1,6 @@
-"""What is in a PostgreSQL database: tables, their columns, and the types of these."""
+"""The catalog of a PostgreSQL database: tables, columns and types."""
 
-# ruff: noqa: S608 - a query is what the user configures, and runs as it is
+# ruff: noqa: S608 - the user configures the query, which runs unchanged
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SCHEMAS: Mapping[str, Schema] = {
     "timestamptz": Schema.timestamp(),
     "money": Schema.decimal(2, precision=19),
 }
-"""By the names of types in pg_type; all others are read as the texts that the server writes."""
+"""Schemas by type name in pg_type; all other types are read as the server's text."""
 _SAME_IN_BINARY = {
     *("boolean", "smallint", "integer", "bigint", "oid", "real", "double precision"),
     *("numeric", "money", "text", "character varying", "character", "bytea", "date"),
@@ -38,7 +38,7 @@ _SAME_IN_BINARY = {
     *("timestamp with time zone", "interval", "uuid", "json", "jsonb", "inet", "cidr"),
     *("macaddr", "bit", "bit varying", "point", "box", "circle"),
 }
-"""Types, as format_type writes them, whose binary form means the same in every database."""
+"""Types, in the format of format_type, whose binary format is the same in every database."""
 
 _MODIFIER = re.compile(r"\([0-9,-]+\)")
 
@@ -110,7 +110,7 @@ SELECT DISTINCT l.virtualtransaction
 FROM pg_catalog.pg_locks l JOIN parts p ON p.relation = l.relation
 JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = current_database()
 WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted"""
-"""Who adds a row has locked its table before the row's number is drawn, and keeps the lock."""
+"""A transaction locks the table before it draws a row's number, and keeps the lock."""
 _ALL_WRITERS = "SELECT txid_snapshot_xip(txid_current_snapshot())::text"
 
 
@@ -120,7 +120,7 @@ def all_tables(session: Session) -> list[TableName]:
 
 
 def describe_tables(session: Session, names: Sequence[TableName]) -> dict[TableName, Table]:
-    """Return those of the tables that there are."""
+    """Return the catalog's description of tables; missing tables are omitted."""
     wanted = ([each.schema for each in names], [each.name for each in names])
     columns: dict[TableName, list[Column]] = {}
     sizes: dict[TableName, tuple[int | None, int]] = {}
@@ -161,7 +161,7 @@ def writers_of(session: Session, path: str | None) -> frozenset[str]:
 def columns_of_query(session: Session, query: str) -> tuple[Column, ...]:
     """Return the columns of a query's rows."""
     with session.errors():
-        # Prepared, it can be one statement only.
+        # A prepared query can only be a single statement.
         cursor = session.connection.execute(
             f"SELECT * FROM ({query}) AS q LIMIT 0", prepare=True
         )
@@ -185,15 +185,15 @@ def columns_of_query(session: Session, query: str) -> tuple[Column, ...]:
 def relation_columns(
     session: Session, oid: int, names: Sequence[str], types: Sequence[tuple[int, int]]
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """Return the columns of a relation of the log, and the key that the table has now.
+    """Return the columns of a relation in the log, and the current key of the table.
 
-    Each may be null, whatever the table says now.
+    All columns are nullable, regardless of the current table.
 
     Args:
         session: A session.
-        oid: The relation's.
-        names: The names of its columns, as the log has them.
-        types: The oid and the modifier of each one's type.
+        oid: The oid of the relation.
+        names: The column names in the log.
+        types: The oid and modifier of each column's type.
     """
     key = next(
         (tuple(parts) for [parts] in session.rows(_KEY_OF, [oid]) if set(parts) <= set(names)),
@@ -206,14 +206,14 @@ def relation_columns(
     }
     columns = []
     for name, type_ in zip(names, types, strict=True):
-        # A type that was dropped since is read as texts, as any that is not known.
+        # A type that was dropped since is read as text, like any unknown type.
         title, base, modifier = found.get(type_, ("text", "text", -1))
         columns.append(_column(name, title, base, modifier, False, False, False))  # noqa: FBT003
     return tuple(columns), key
 
 
 def binary_form(columns: Sequence[Column]) -> str | None:
-    """Return the name of the binary form of such rows; None where it has no fixed meaning."""
+    """Return the name of the binary format of these columns; None if it is not portable."""
     types = [column.type for column in columns]
     names = [_MODIFIER.sub("", type_).removesuffix("[]") for type_ in types]
     if not all(name in _SAME_IN_BINARY for name in names):
@@ -222,7 +222,7 @@ def binary_form(columns: Sequence[Column]) -> str | None:
 
 
 def _column(name: str, type_: str, base: str, modifier: int, *flags: bool) -> Column:
-    """Return a column; ``flags``: whether it is required, has a default and is generated."""
+    """Return a column. ``flags``: required, has a default, generated."""
     required, has_default, generated = flags or (False, False, False)
     schema = _numeric(modifier) if base == "numeric" else _SCHEMAS.get(base, Schema.string())
     return Column(
@@ -235,11 +235,11 @@ def _column(name: str, type_: str, base: str, modifier: int, *flags: bool) -> Co
 
 
 def _numeric(modifier: int) -> Schema:
-    """Return the schema of a numeric; a text if no Decimal takes all of its values."""
+    """Return the schema of a numeric; a string if Decimal cannot represent all values."""
     precision = ((modifier - 4) >> 16) & 0xFFFF
     scale = (((modifier - 4) & 0x7FF) ^ 1024) - 1024
     if modifier < 0 or max(precision, scale, precision - min(scale, 0)) > MAX_PRECISION:
         return Schema.string()
-    if scale < 0:  # whole numbers that end in zeros
+    if scale < 0:  # integers that end in zeros
         return Schema.decimal(0, precision=precision - scale)
     return Schema.decimal(scale, precision=max(precision, scale))

@@ -1,4 +1,4 @@
-"""The records of a batch as rows of a table: columns, keys, and what each row does."""
+"""Converts the records of a batch to rows of a table: columns, keys and operations."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _LAST = "__last"
 
 @dataclass(frozen=True, kw_only=True)
 class RecordRows:
-    """How the records of a batch become rows.
+    """The conversion of a batch's records to rows.
 
     Args:
-        schema: Of a row.
-        fields: SQL of each column, over the frame of ``write``; for a change over ``row``.
+        schema: The schema of a row.
+        fields: SQL of each column over the frame of ``write``; over ``row`` for changes.
         keys: The columns that identify a row.
-        key_fields: SQL of these where a record is a tombstone, by their names.
+        key_fields: SQL of the keys for a tombstone, by name.
         is_change: Whether the records are changes.
-        is_renamed: Whether columns are called otherwise than the fields.
+        is_renamed: Whether column names differ from field names.
     """
 
     schema: Schema
@@ -46,16 +46,16 @@ class RecordRows:
     is_renamed: bool = False
 
     def renamed(self, names: Mapping[str, str]) -> RecordRows:
-        """Return the same for columns that are called otherwise than the fields.
+        """Return the conversion with renamed columns.
 
-        Raises ConfigError: two fields would be one column.
+        Raises ConfigError if two fields map to the same column.
         """
         if all(old == new for old, new in names.items()):
             return self
         twice = [old for old, new in names.items() if list(names.values()).count(new) > 1]
         if twice:
             raise ConfigError(
-                problem=f"The fields {' and '.join(twice)} are one column of the table.",
+                problem=f"The fields {' and '.join(twice)} map to the same table column.",
                 fix="Drop or rename one of them with a transform.",
                 field=twice[0],
             )
@@ -71,7 +71,7 @@ class RecordRows:
         )
 
     def only(self, names: Iterable[str]) -> RecordRows:
-        """Return the same with some of the columns."""
+        """Return the conversion with only some columns."""
         chosen = set(names)
         schemas = {f.name: f.schema for f in self.schema.fields if f.name in chosen}
         fields = {name: sql for name, sql in self.fields.items() if name in chosen}
@@ -79,31 +79,31 @@ class RecordRows:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the columns of Arrow's rows are the table's, as they are."""
+        """Whether the columns of Arrow rows can be loaded unchanged."""
         plain = all(not _is_json(f.schema) for f in self.schema.fields)
         return plain and not self.is_change and not self.is_renamed
 
     def staged_schema(self) -> dict[str, Schema]:
-        """Return the schemas of the columns as they are loaded: values with parts are JSON."""
+        """Return the schemas of the columns for loading; nested values are JSON."""
         return {
             f.name: _json_text(f.schema) if _is_json(f.schema) else f.schema
             for f in self.schema.fields
         }
 
     def value_sql(self, name: str) -> str:
-        """Return the SQL of a column's value over the frame of ``write``; null if none is."""
+        """Return the SQL of a column's value over the frame of ``write``; may be null."""
         sql = self.fields[name]
         return f"value.after{sql.removeprefix('row')}" if self.is_change else sql
 
     def plain(self, frame: DataFrame) -> DataFrame:
-        """Return a row for each record that has one."""
+        """Return one row per record."""
         columns = [f"{self._sql(name)} AS {quote(name)}" for name in self.fields]
         return selected(frame, [*columns, *_record(frame)])
 
     def merged(self, frame: DataFrame) -> DataFrame:
-        """Return the last row of each key, with the column that says what it does.
+        """Return the last row of each key, with the operation column ``OP``.
 
-        A change of a key deletes the old one, and a truncation is a row without a key.
+        A change of a key deletes the row of the old key; a truncation is a row without a key.
         """
         rows = self._changes(frame) if self.is_change else self._rows(frame)
         keys = [quote(key) for key in self.keys]
@@ -127,7 +127,7 @@ class RecordRows:
         )
         gone = "value.before IS NOT NULL AND (value.op = 'd' OR value.after IS NULL"
         gone = f"{gone} OR {moved})"
-        none = "IF(true, NULL, value.after)"  # of its type: rows may have fewer columns
+        none = "IF(true, NULL, value.after)"  # a typed null: rows may have fewer columns
         steps = (
             f"IF(value.op = '{TRUNCATE}', struct('{TRUNCATE}' AS op, {none} AS row), NULL)",
             f"IF({gone}, struct('{DELETE}' AS op, value.before AS row), NULL)",
@@ -161,9 +161,9 @@ class RecordRows:
 def record_rows(
     batch: SinkBatch, configured: Sequence[str], contract: Contract, table: Table | None
 ) -> RecordRows:
-    """Return how a batch's records become rows.
+    """Return the conversion of a batch's records to rows.
 
-    Raises ConfigError: a field of the key is in neither the key nor the value of the records.
+    Raises ConfigError if a key field is in neither the key nor the value of the records.
     """
     value = batch.schema
     fields = {field.name for field in value.fields}
@@ -217,7 +217,7 @@ def _change_rows(
     after = batch.schema.field("after")
     if after is None or after.schema.type is not Type.STRUCT:
         raise ConfigError(
-            problem="The records are no changes: they have no struct in the field after.",
+            problem="The records are not changes: the field after is not a struct.",
             fix="Set contract=row, or send changes with before, after and op.",
             field="contract",
         )
@@ -231,7 +231,7 @@ def _change_rows(
         raise ConfigError(
             problem=f"The changed rows have no field {missing[0]}."
             if missing
-            else "Nothing says which columns identify a changed row.",
+            else "The key columns of the changed rows are not known.",
             fix="Set key.fields to columns of the rows.",
             field="key.fields",
         )

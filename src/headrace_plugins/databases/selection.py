@@ -1,4 +1,4 @@
-"""Which tables of a database are read, and what their topics are called."""
+"""The selection of the tables to read, and the names of their topics."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.source_settings import TableSourceSettings
 
 
-NO_TABLES = "The user may read no table that is chosen."
-NO_TABLES_FIX = "Grant SELECT on them, or correct table.include.list."
+NO_TABLES = "There are no selected tables that the user may read."
+NO_TABLES_FIX = "Grant SELECT on the tables, or correct table.include.list."
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Chooses tables by name.
+    """Selects tables by name.
 
     Args:
-        included: Names and patterns of those that are read; all if empty.
-        excluded: The same for those that are not.
-        default_schema: The schema of a pattern that names none.
-        prefix: What topics begin with.
-        field: The key that names those that are included.
+        included: Names and patterns of the tables to read; all tables if empty.
+        excluded: Names and patterns of the tables not to read.
+        default_schema: The schema of a pattern without a schema.
+        prefix: The prefix of the topics.
+        field: The key of the included tables, for errors.
     """
 
     included: Sequence[str]
@@ -43,12 +43,12 @@ class Selection:
 
     @classmethod
     def of(cls, settings: TableSourceSettings, database: Database) -> Selection:
-        """Return which tables of a database the settings of a source choose."""
+        """Return the table selection of a source's settings."""
         prefix, schema = settings.topic_prefix, database.default_schema
         return cls(settings.included, settings.excluded, schema, prefix)
 
     def tables(self, database: Database, session: Session) -> list[Table]:
-        """Return the tables that are read, parents before their children.
+        """Return the selected tables, parents before their children.
 
         Raises ConfigError as ``chosen`` does.
         """
@@ -56,20 +56,20 @@ class Selection:
         return parents_first(list(database.describe(session, chosen).values()))
 
     def required_tables(self, database: Database, session: Session) -> list[Table]:
-        """Return the tables that are read. Raises ConfigError where there is none, too."""
+        """Return the selected tables. Raises ConfigError also if there is none."""
         if not (found := self.tables(database, session)):
             raise ConfigError(problem=NO_TABLES, fix=NO_TABLES_FIX, field="table.include.list")
         return found
 
     @property
     def is_fixed(self) -> bool:
-        """Whether no table can come that would be read too."""
+        """Whether the selection has no patterns, so new tables cannot match."""
         return bool(self.included) and not any(_WILD.search(each) for each in self.included)
 
     def chosen(self, tables: Iterable[TableName]) -> list[TableName]:
-        """Return those of a database's tables that are read, in their order.
+        """Return the selected ones of a database's tables, in their order.
 
-        Raises ConfigError: a name without * or ? is of no table.
+        Raises ConfigError if a name without * or ? does not exist.
         """
         there = list(tables)
         missing = [
@@ -79,28 +79,28 @@ class Selection:
         ]
         if missing:
             raise ConfigError(
-                problem=f"There is no table {', '.join(missing)}, or the user may not read it.",
-                fix=f"{_meant(missing[0], there)}Create it, put it back or grant SELECT on it, "
-                f"or take it out of {self.field}.",
+                problem=f"No such table, or no permission to read it: {', '.join(missing)}.",
+                fix=f"{_meant(missing[0], there)}Create or restore it, grant SELECT on it, or "
+                f"correct {self.field}.",
                 field=self.field,
             )
         return [table for table in there if self.takes(table)]
 
     def names(self, table: TableName) -> bool:
-        """Return whether a table is chosen by its own name, and not by a pattern only."""
+        """Return whether a table is selected by its exact name, not only by a pattern."""
         return any(not _WILD.search(each) and self._is(each, table) for each in self.included)
 
     def takes(self, table: TableName) -> bool:
-        """Return whether a table is read, if there is one of that name; never one of ours."""
+        """Return whether a table name is selected; never for the sink's own tables."""
         if table.name.startswith("headrace_"):
             return False
         is_in = not self.included or any(self._is(each, table) for each in self.included)
         return is_in and not any(self._is(each, table) for each in self.excluded)
 
     def stream(self, table: TableName) -> str:
-        """Return the topic of a table's records, with its schema if not the default.
+        """Return the topic of a table, with the schema unless it is the default.
 
-        A part with a dot in it is in quotes: else a sink would take it for two.
+        A part with a dot is quoted, or a sink would split it.
         """
         parts = [table.name]
         if table.schema not in {self.default_schema, ""}:
@@ -115,13 +115,13 @@ class Selection:
 
 _WILD = re.compile(r"[*?]")
 _EXPRESSION = re.compile(r"[\\()|\[\]^$+]")
-"""What names seldom have, and Debezium's lists often."""
+"""Characters that are rare in names but common in Debezium's lists of regular expressions."""
 
 
 def _meant(pattern: str, tables: Sequence[TableName]) -> str:
-    """Return what somebody may have meant who has named no table, as a sentence."""
+    """Return a hint for a pattern that matches no table, as a sentence."""
     if _EXPRESSION.search(pattern):
-        return "Patterns have * and ?, as in sales.*, and are not regular expressions. "
+        return "Patterns use * and ?, as in sales.*, and are not regular expressions. "
     names = {table.name.lower(): str(table) for table in reversed(tables)}
     near = get_close_matches(pattern.lower().split(".")[-1], names, n=1)
     return f"Did you mean {names[near[0]]}? " if near else ""

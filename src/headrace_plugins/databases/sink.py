@@ -1,4 +1,4 @@
-"""The sinks of databases, as connectors."""
+"""The connector class of the database sinks."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 class TableSink(SinkConnector):
     """Writes records to tables of a database, exactly once.
 
-    Each batch is one transaction that holds the rows, the batch's mark and its receipt, so a
-    batch that runs again changes nothing. Tables are made and get new columns as the records
-    need them. Records that a table's types or constraints refuse are found one by one, and
-    dead-lettered where errors are tolerated.
+    Each batch is one transaction with the rows, the batch's mark and its receipt, so a retried
+    batch changes nothing. Tables and new columns are created as needed. With error tolerance,
+    records that violate a table's types or constraints are found one by one and dead-lettered.
 
-    With `replace.window.column` the first rows of an offline job's run take the place of those
-    that a table has of the run's window, in one transaction.
+    With `replace.window.column` the first write of an offline job's run also deletes the
+    table's rows in the run's window, in one transaction.
 
-    In modes with a key the last record of each key in a batch counts; deletions come first.
+    In modes with a key the last record of each key in a batch wins; deletions come first.
     """
 
     version = "1.0"
@@ -58,8 +57,8 @@ class TableSink(SinkConnector):
     @classmethod
     def target(cls, config: Config) -> str:
         settings = cls._settings(config)
-        # Guarantee 2: a batch in doubt has the same mark when the URL or the placeholders are
-        # written otherwise; the table's own name is in the mark.
+        # Guarantee 2: a batch in doubt keeps its mark if the URL or the placeholders are
+        # spelled differently; the mark also contains the table's name.
         fixed = settings.table_name_format.partition("${")[0]
         return f"{settings.address.marked} {fixed}"
 
@@ -78,7 +77,7 @@ class TableSink(SinkConnector):
     @override
     @classmethod
     def takes_overlaps(cls, config: Config) -> bool:
-        # A retry would add what another run, which has replaced the whole part, has written.
+        # A retry would append to the rows of another run that has replaced the window.
         return not config.find_str("replace.window.column") and cls.repeatable(config)
 
     @override
@@ -114,7 +113,7 @@ class TableSink(SinkConnector):
         targets = TableRules.of(settings).targets(topic)
         names = None if len(targets) != 1 else targets[0].select(schema).whole(schema)
         if names is None:
-            return None  # what rules have left out or made cannot be told from what is lost
+            return None  # with filters or computed columns, lost rows cannot be detected
         database = database_of(settings)
         name = database.named(targets[0].name)
         with database.session() as session:
@@ -161,8 +160,8 @@ class TableSink(SinkConnector):
         if titles := dict.fromkeys(title for title, to in keyless if to not in keyed):
             mode = settings.insert_mode.value
             yield ConfigError(
-                problem=f"Nothing says which columns identify a row in {', '.join(titles)}: "
-                f"they have no primary key, and insert.mode is {mode}.",
+                problem=f"insert.mode {mode} requires a key, but there is no primary key in: "
+                f"{', '.join(titles)}.",
                 fix=NO_KEY,
                 field="insert.mode",
             )
@@ -183,9 +182,9 @@ class TableSink(SinkConnector):
 def _untransactional(
     database: Database, session: Session, settings: TableSinkSettings
 ) -> Iterable[Finding]:
-    """Yield the tables that cannot be written, as they have no transactions.
+    """Yield a finding for each table without transactions, which cannot be written.
 
-    Which of them are targets is not known where names are made of those of streams.
+    A table whose name comes from a stream is only a warning, as it may not be a target.
     """
     session.rollback()
     names = {database.named(settings.table_name_format), *database.tables(session)}
@@ -199,7 +198,7 @@ def _untransactional(
 
 
 def _may_create(database: Database, session: Session) -> Finding:
-    """Return whether tables may be made: staging tables and those of marks at the least."""
+    """Return whether the user may create tables, at least for staging and marks."""
     name = TableName(database.default_schema, "headrace_doctor")
     requirement = "right to create tables"
     try:

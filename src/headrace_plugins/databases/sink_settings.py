@@ -1,4 +1,4 @@
-"""The settings of sinks of databases."""
+"""The settings of database sinks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 NO_KEY = (
-    "Give the table key.fields in a rule of table.mapping, leave it out by table.exclude.list "
-    "of the source, or set insert.mode to insert. To all tables alike: key.fields."
+    "Set key.fields for the table in a rule of table.mapping, exclude it with the source's "
+    "table.exclude.list, or set insert.mode to insert. For all tables: set key.fields."
 )
-"""What to do about a table that nothing says the key of."""
+"""The fix for a table without a known key."""
 
 
 class Mode(Enum):
-    """What a record does in its table."""
+    """How records are written to their table."""
 
     INSERT = "insert"
     UPSERT = "upsert"
@@ -32,12 +32,12 @@ class Mode(Enum):
 
     @property
     def is_keyed(self) -> bool:
-        """Whether rows are found by their key, so that there is one record for each at most."""
+        """Whether rows are matched by key, so a batch has at most one record per key."""
         return self in {Mode.UPSERT, Mode.UPDATE, Mode.SCD2}
 
 
 class Contract(Enum):
-    """What the values of records are."""
+    """The kind of the records' values."""
 
     AUTO = "auto"
     ROW = "row"
@@ -45,14 +45,14 @@ class Contract(Enum):
 
 
 class Deletes(Enum):
-    """What becomes of a row that is deleted."""
+    """How rows are deleted."""
 
     HARD = "hard"
     SOFT = "soft"
 
 
 class SchemaSaveMode(Enum):
-    """What is done about the table before its first rows."""
+    """The handling of the table before the first write."""
 
     CREATE = "create_when_not_exist"
     RECREATE = "recreate"
@@ -60,7 +60,7 @@ class SchemaSaveMode(Enum):
 
 
 class DataSaveMode(Enum):
-    """What is done about the rows that are there before the first."""
+    """The handling of existing rows before the first write."""
 
     APPEND = "append"
     DROP = "drop"
@@ -72,20 +72,20 @@ def _keyed_only(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     deletes = str(props.get("delete.enabled")).lower() == "true"
     if deletes and mode not in {each.value for each in Mode if each.is_keyed}:
         yield ConfigError(
-            problem=f"In mode {mode} no row is deleted.",
-            fix="Set insert.mode to upsert, or leave delete.enabled out.",
+            problem=f"insert.mode {mode} does not support deletes.",
+            fix="Set insert.mode to upsert, or remove delete.enabled.",
             field="delete.enabled",
         )
     if props.get("key.fields") and props.get("pk.fields"):
         yield ConfigError(
-            problem="key.fields and pk.fields are both set, and mean the same.",
+            problem="key.fields and pk.fields are both set, but are aliases.",
             fix="Set key.fields only.",
             field="pk.fields",
         )
 
 
 class TableSinkSettings(ConnectionSettings, TableSettings, ReplacementSettings, group="Tables"):
-    """What a sink writes to, and how."""
+    """The tables of a sink, and how they are written."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *TableSettings.rules,
@@ -96,71 +96,70 @@ class TableSinkSettings(ConnectionSettings, TableSettings, ReplacementSettings, 
     )
 
     insert_mode: Mode = setting(
-        "insert adds each record as a row; upsert replaces the row of the same key or adds "
-        "one; "
-        "update only replaces; replace puts the records of each batch, or of each reading of a "
-        "table, in the place of all rows; scd2 keeps each version of a row with the times "
-        "between which it was valid. Changes, as change capture gives them, need upsert, "
-        "update or scd2.",
+        "insert appends each record as a row; upsert updates the row with the same key or "
+        "inserts one; "
+        "update only updates; replace overwrites all rows with the records of each batch, or "
+        "of each full read of a table; scd2 keeps every version of a row with its validity "
+        "period. Change records, as from change data capture, require upsert, update or scd2.",
         default=Mode.INSERT,
         importance=Importance.HIGH,
     )
     key_fields: tuple[str, ...] = setting(
         "The columns that identify a row, taken from the record's key, or from its value if "
         "the "
-        "key has none of that name. If empty, the fields of the record's key, else the primary "
-        "key that the source's table has, else that of the target.",
+        "key has no such field. If empty: the fields of the record's key, else the primary key "
+        "of the source's table, else that of the target.",
         default=(),
         importance=Importance.HIGH,
     )
     pk_fields: tuple[str, ...] = setting(
-        "Kafka Connect's name of key.fields.", default=(), importance=Importance.LOW
+        "Kafka Connect's name for key.fields.", default=(), importance=Importance.LOW
     )
     contract: Contract = setting(
-        "What records are: row, or change with before, after and op, as change capture gives "
-        "them. auto tells by their fields.",
+        "The format of records: row, or change with before, after and op, as from change data "
+        "capture. auto detects it from the fields.",
         default=Contract.AUTO,
     )
     delete_enabled: bool = setting(
-        "Whether a tombstone deletes the row of its key. Changes delete rows in any case.",
+        "Whether a tombstone deletes the row of its key. Change records always delete rows.",
         default=False,
         importance=Importance.HIGH,
     )
     delete_mode: Deletes = setting(
-        "Whether a row that is deleted is removed (hard), or only marked (soft) in the column "
-        "soft.delete.column.",
+        "Whether a deleted row is removed (hard) or only marked (soft) in soft.delete.column.",
         default=Deletes.HARD,
     )
     soft_delete_column: str = setting(
-        "The BOOLEAN column that is true for rows that were deleted, in delete.mode soft.",
+        "For delete.mode soft: the BOOLEAN column that is true for deleted rows.",
         default="deleted",
     )
     valid_from_column: str = setting(
-        "For scd2: the column of the time from which on a version is valid.",
+        "For scd2: the column with the start of a version's validity.",
         default="valid_from",
     )
     valid_to_column: str = setting(
-        "For scd2: the column of the time until which it is valid; null while it is.",
+        "For scd2: the column with the end of a version's validity; null for the current one.",
         default="valid_to",
     )
     current_column: str = setting(
-        "For scd2: the BOOLEAN column that is true for the version that is valid.",
+        "For scd2: the BOOLEAN column that is true for the current version.",
         default="is_current",
     )
     schema_save_mode: SchemaSaveMode = setting(
-        "What is done about a table before the connector's first rows: create it where it is "
-        "missing, drop and create it (recreate), or fail where it is missing.",
+        "Handling of a table before the connector's first write: create it if missing "
+        "(create_when_not_exist), drop and create it (recreate), or fail if missing "
+        "(error_when_not_exist).",
         default=SchemaSaveMode.CREATE,
         group="Save modes",
     )
     data_save_mode: DataSaveMode = setting(
-        "What is done about the rows that a table has before the connector's first: keep them "
-        "(append), delete them (drop), or fail if there are any.",
+        "Handling of existing rows before the connector's first write: keep them (append), "
+        "delete them (drop), or fail if there are any (error_when_exists).",
         default=DataSaveMode.APPEND,
         group="Save modes",
     )
     connections_max: int = setting(
-        "The most connections that write at a time.",
+        "Maximum number of concurrent connections that write.",
         default=8,
         validator=Range(at_least=1),
         group="Writing",
@@ -168,5 +167,5 @@ class TableSinkSettings(ConnectionSettings, TableSettings, ReplacementSettings, 
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The configured columns of the key."""
+        """The configured key columns."""
         return self.key_fields or self.pk_fields

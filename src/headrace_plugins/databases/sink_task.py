@@ -1,4 +1,4 @@
-"""A task of a sink of databases: staged by executors, applied and marked in one transaction."""
+"""The task of a database sink: executors stage rows, one transaction applies them."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ _PART = "result string, refused string"
 class TableSinkTask(FrameSink):
     """Writes the records of one task; see TableSink.
 
-    A batch is staged in a table of its own, by COPY or LOAD DATA from executors. Then one
-    transaction on the driver applies it, which finds what the target's constraints refuse, and
-    stays open until the batch is to be committed: the mark is stored in it.
+    Executors load a batch into a new staging table, by COPY or LOAD DATA. Then one transaction
+    on the driver applies the rows and finds those that the target's constraints refuse. The
+    transaction stays open until the batch commits, and also stores the mark.
     """
 
     counting = Counting.CLAIMED
@@ -91,13 +91,13 @@ class TableSinkTask(FrameSink):
         self._prepared: set[str] = set()
         self._targets: set[TableName] = set()
         self._not_widened: set[str] = set()
-        # Rows of one key are put in order, so that the last of them counts.
+        # Rows of one key must be ordered, as the last one wins.
         self.ordered = self.settings.insert_mode.is_keyed  # type: ignore[misc]
 
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        # Made again under its name, a connector begins with its tables anew.
+        # A deleted and re-created connector has a new application id, so its tables are new.
         self._connector = context.application.removesuffix(f"-{context.task}")
         self._task = context.task
         self._window = self.settings.replaced_window(self._connector)
@@ -105,7 +105,7 @@ class TableSinkTask(FrameSink):
 
     @override
     def priority(self, topic: str) -> int:
-        # Every name is looked at before the first table of a batch is written.
+        # Also checks every table name before the first table of a batch is written.
         return min((table.priority for table, _ in self._tables(topic)), default=0)
 
     @override
@@ -119,13 +119,13 @@ class TableSinkTask(FrameSink):
         return {**super().__getstate__(), "_session": None}
 
     def session(self) -> Session:
-        """Return the connection for looking and for making tables, in no transaction."""
+        """Return the connection for catalog queries and DDL, with no open transaction."""
         self._session = self.database.idle(self._session)
         return self._session
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
-        # Guarantee 2: each table has a mark, and a batch is held when all of them hold it.
+        # Guarantee 2: each table has its own mark; a batch is committed if all tables have it.
         receipts = [self._receipt(target, own) for target, own in self._marks(mark, topic)]
         return next(iter(receipts), None) if None not in receipts else None
 
@@ -135,7 +135,7 @@ class TableSinkTask(FrameSink):
             publish(books, session, mark.application)
         receipt = books.held(session, mark)
         session.rollback()
-        if receipt is not None:  # who committed it may have died before it cleaned up
+        if receipt is not None:  # the committer may have crashed before its cleanup
             books.discard(session, mark)
         return receipt
 
@@ -144,7 +144,7 @@ class TableSinkTask(FrameSink):
         parts = self._parts(frame, batch)
         if len(parts) == 1 and parts[0].condition is None:
             return self._written(frame, parts[0])
-        # Which records one of several tables refuses cannot be told apart from the others'.
+        # With several tables, refused records cannot be attributed to one table.
         plain = frame.drop(RECORD_ID)
         tables = [
             TableWrite(
@@ -198,7 +198,7 @@ class TableSinkTask(FrameSink):
         batch = part.batch
         plan = self._plan(part, tolerant=False)
         keys, mode = plan.rows.keys, self.settings.insert_mode
-        # A key that came with a table's rows is of one row each.
+        # The primary key of a source table is unique in the batch.
         is_unique = bool(keys) and keys == primary_key(batch.schema)
         if not plan.rows.is_flat or not (is_unique or not mode.is_keyed):
             return None
@@ -299,7 +299,7 @@ class TableSinkTask(FrameSink):
             own = self._refusals(self._plan(part, tolerant=True), part.batch)
             own += part.selection.refusals if part.selection is not None else ()
             if part.condition is not None:
-                # What a table does not get it cannot refuse.
+                # A table can only refuse records that it receives.
                 own = [
                     replace(r, condition=f"({part.condition} AND {r.condition})") for r in own
                 ]
@@ -309,36 +309,37 @@ class TableSinkTask(FrameSink):
     # --- planning -------------------------------------------------------------------
 
     def _tables(self, topic: str) -> list[tuple[TargetTable, TableName]]:
-        """Return the tables of a topic's records, each with its name in the database.
+        """Return the target tables of a topic, each with its name in the database.
 
-        Raises ConfigError: it is one of the sink's own, or two of the tables have one name.
+        Raises ConfigError for a name with the sink's own prefix, or if two tables have the same
+        name.
         """
         tables = [(each, self.database.named(each.name)) for each in self._rules.targets(topic)]
         names = [name for _, name in tables]
         for target, name in tables:
             problem = None
             if name.name.lower().startswith(OWN):
-                problem = f"what begins with {OWN} keeps the sink's marks"
+                problem = f"names that begin with {OWN} are reserved for the sink's own tables"
             elif names.count(name) > 1:
-                problem = f"two rules send {topic} there"
+                problem = f"two rules map {topic} to it"
             if problem is not None:
                 raise ConfigError(
-                    problem=f"No records can be written to {target.name}: {problem}.",
-                    fix="Give the table another name by table.name.format or table.mapping.",
+                    problem=f"Records cannot be written to {target.name}: {problem}.",
+                    fix="Set another table name in table.name.format or table.mapping.",
                     field="table.mapping" if self._rules.titles else "table.name.format",
                 )
         return tables
 
     def _marks(self, mark: Mark, topic: str) -> list[tuple[TableName, Mark]]:
-        """Return the tables of a topic's records, each with the mark that is kept for it."""
-        # Guarantee 2: of a batch in doubt, tables that rules add or take away change no other.
+        """Return the target tables of a topic, each with its own mark."""
+        # Guarantee 2: for a batch in doubt, a changed rule must not affect other tables.
         return [
             (name, replace(mark, application=f"{mark.application}#{name}"))
             for _, name in self._tables(topic)
         ]
 
     def _parts(self, frame: DataFrame, batch: SinkBatch) -> list[TablePart]:
-        """Return what goes into which table. No job runs."""
+        """Return the parts of a batch by table. Starts no Spark job."""
         found = []
         tables, marks = self._tables(batch.topic), self._marks(batch.mark, batch.topic)
         for (target, name), (_, mark) in zip(tables, marks, strict=True):
@@ -368,7 +369,7 @@ class TableSinkTask(FrameSink):
         table = self.database.table(session, target)
         if table is not None:
             self.database.require_transactions(table)
-            target = table.name  # which a person may have written otherwise
+            target = table.name  # the configured name may be spelled differently
         books = self._books(target)
         if settings.insert_mode is Mode.REPLACE:
             owner = f"{batch.topic} of task {self._task}"
@@ -386,16 +387,16 @@ class TableSinkTask(FrameSink):
             table = None
         if table is None and settings.schema_save_mode is SchemaSaveMode.REQUIRE:
             raise ConfigError(
-                problem=f"There is no table {target}.",
+                problem=f"The table {target} does not exist.",
                 fix="Create it, or set schema.save.mode to create_when_not_exist.",
                 field="schema.save.mode",
             )
         rows = record_rows(batch, part.keys, settings.contract, table)
         if rows.is_change and not settings.insert_mode.is_keyed:
             raise ConfigError(
-                problem=f"The records of {batch.topic} are changes, which are not applied to "
-                f"{target} by insert.mode {settings.insert_mode.value}.",
-                fix="Set insert.mode=upsert, or make rows of them by the transform Unwrap.",
+                problem=f"The records of {batch.topic} are changes, which insert.mode "
+                f"{settings.insert_mode.value} cannot apply to {target}.",
+                fix="Set insert.mode=upsert, or convert them to rows by the transform Unwrap.",
                 field="insert.mode",
             )
         if self.database.folds_columns:
@@ -406,7 +407,7 @@ class TableSinkTask(FrameSink):
             rows = rows.renamed({name: named(table, name) for name in rows.fields})
         if settings.insert_mode.is_keyed and not rows.keys:
             raise ConfigError(
-                problem=f"Nothing says which columns of {target} identify a row.",
+                problem=f"The key columns of {target} are not known.",
                 fix=NO_KEY,
                 field="key.fields",
             )
@@ -446,10 +447,10 @@ class TableSinkTask(FrameSink):
         types: Mapping[str, str],
         batch: SinkBatch,
     ) -> Table:
-        """Add columns that the table lacks, and widen those that are too narrow, by the policy.
+        """Add missing columns and widen narrow ones, as far as the schema policy allows.
 
-        It is not part of the batch's transaction: a column without values does no harm, and is
-        there when the batch runs again.
+        This is not part of the batch's transaction: a column without values does no harm, and a
+        retry of the batch finds it.
         """
         added, widened = column_changes(
             self.database, table, rows.schema, types, batch.evolution
@@ -464,9 +465,9 @@ class TableSinkTask(FrameSink):
         ]
         if missing and self.settings.insert_mode is not Mode.UPDATE:
             raise ConfigError(
-                problem=f"The column {missing[0]} of {table.name} is NOT NULL, and the records "
-                "have no such field.",
-                fix="Add the field with a transform, or give the column a default.",
+                problem=f"The column {missing[0]} of {table.name} is NOT NULL, but the records "
+                "do not have this field.",
+                fix="Add the field with a transform, or set a default for the column.",
                 field=missing[0],
             )
         if not added and not widened:
@@ -477,7 +478,7 @@ class TableSinkTask(FrameSink):
     def _refusals(
         self, plan: Plan, batch: SinkBatch, *, straight: bool = False
     ) -> list[Refusal]:
-        """Return what the table cannot take, as far as Spark can tell, or has to."""
+        """Return the refusals that Spark evaluates on the records."""
         found = lost_digits(self.database, plan.rows, plan.columns)
         if self._window is not None and not straight:
             found.append(windowed_records(self._window, plan).refusal)
@@ -490,8 +491,8 @@ class TableSinkTask(FrameSink):
                 found.append(
                     Refusal(
                         condition=f"({missing})",
-                        problem="A record has a null in its key, which identifies no row.",
-                        fix="Filter them out with a transform, or name other key.fields.",
+                        problem="A record has a null in its key.",
+                        fix="Filter such records with a transform, or set other key.fields.",
                         field=", ".join(plan.rows.keys),
                     )
                 )
@@ -499,8 +500,8 @@ class TableSinkTask(FrameSink):
             found.append(
                 Refusal(
                     condition="value IS NULL",
-                    problem="A record is a tombstone, and this sink deletes no rows.",
-                    fix="Filter them out with a transform, or set insert.mode=upsert and "
+                    problem="A record is a tombstone, but deletes are disabled in this sink.",
+                    fix="Filter tombstones with a transform, or set insert.mode=upsert and "
                     "delete.enabled=true.",
                     field="value",
                 )
@@ -516,7 +517,7 @@ class TableSinkTask(FrameSink):
     def _staged(
         self, plan: Plan, batch: SinkBatch, *, has_ops: bool, tolerant: bool
     ) -> Staging:
-        """Make the staging table of a batch."""
+        """Create the staging table of a batch."""
         books = self._books(plan.target)
         schemas = {n: s for n, s in plan.rows.staged_schema().items() if n in plan.types}
         types = dict(plan.types)
@@ -536,7 +537,7 @@ class TableSinkTask(FrameSink):
     def _load(
         self, rows: DataFrame, plan: Plan, staging: Staging, *, tolerant: bool
     ) -> tuple[Staging, list[Refused]]:
-        """Run the job that fills the staging table; return the records that it refuses."""
+        """Run the job that loads the staging table; return it and the refused records."""
         most = self.settings.connections_max
         rows = rows.select(*[F.col(quote(name)) for name in staging.columns])
         rows = rows.coalesce(most)
@@ -578,7 +579,7 @@ class TableSinkTask(FrameSink):
         records: int,
         tolerant: bool,
     ) -> MergedRows:
-        """Apply the staged rows in a transaction, and leave it open."""
+        """Apply the staged rows in a transaction, and leave the transaction open."""
         books, settings = self._books(plan.target), self.settings
         if plan.table is None:
             self._create(plan)
@@ -609,7 +610,7 @@ class TableSinkTask(FrameSink):
                 held = books.held(session, batch.mark)
                 if not judged:
                     _require_new(held, plan.target)
-                # Guarantee 2: where another attempt has committed, nothing is staged any more.
+                # Guarantee 2: after another attempt's commit the staging table may be gone.
                 if not batch.mark.wrote(held):
                     if not plan.publishes:
                         insert(session)
@@ -640,7 +641,7 @@ class TableSinkTask(FrameSink):
         )
 
     def _locked(self, staging: TableName, books: Bookkeeping, mark: Mark) -> Session:
-        """Open a transaction that no other attempt of the application can commit beside."""
+        """Open a transaction that holds the application's lock against other attempts."""
         session = self.database.merging_session(staging)
         try:
             self.database.take_over(session, mark.application)
@@ -651,7 +652,7 @@ class TableSinkTask(FrameSink):
         return session
 
     def _finish(self, plan: Plan, staging: Staging) -> None:
-        """Give a table that is to be published what it needs beside its rows."""
+        """Add the primary key to a staging table that becomes the target."""
         if not plan.rows.keys:
             return
         keys = [self.database.quote(key) for key in plan.rows.keys]
@@ -660,14 +661,14 @@ class TableSinkTask(FrameSink):
             session.commit()
 
     def _create(self, plan: Plan) -> None:
-        """Make the target, without rows, where its staging table does not become it."""
+        """Create the empty target, unless the staging table becomes the target."""
         books, session = self._books(plan.target), self.session()
         if plan.recreates:
             books.recreate(session, self._connector, plan.target)
         if plan.publishes:
             return
         if self.database.table(session, plan.target) is not None:
-            raise RetriableError(problem=f"Another task has made the table {plan.target}.")
+            raise RetriableError(problem=f"Another task has created the table {plan.target}.")
         session.execute(plan.creation(self.database, self.settings))
         session.commit()
 
@@ -676,12 +677,12 @@ class TableSinkTask(FrameSink):
 
 
 def _require_same(judged: Sequence[Sequence[int]], target: TableName) -> None:
-    # Guarantee 4: the letters and the counts are of what was judged first.
+    # Guarantee 4: the dead letters and counts are from the first application of the rows.
     if judged[0] != judged[-1]:
-        raise RetriableError(problem=f"{target} refuses other rows than it did before.")
+        raise RetriableError(problem=f"{target} refuses other rows than before.")
 
 
 def _require_new(receipt: str | None, target: TableName) -> None:
-    # Guarantee 4: beside its own rows the target would refuse the batch's as doubled.
+    # Guarantee 4: the batch's rows are already there, so all would be refused as duplicates.
     if receipt is not None:
         raise RetriableError(problem=f"Another attempt has just committed to {target}.")

@@ -1,4 +1,4 @@
-"""The settings that all sources of databases have."""
+"""The settings of all database sources."""
 
 from __future__ import annotations
 
@@ -9,44 +9,43 @@ from headrace_plugins.databases.address import ConnectionSettings
 
 
 class InvalidValues(Enum):
-    """What becomes of a value that its schema has nothing for."""
+    """The handling of a value that its schema cannot represent."""
 
     REJECT = "reject"
     NULL = "null"
 
 
 class TableSourceSettings(ConnectionSettings, group="Tables"):
-    """Which tables are read, and how."""
+    """The tables to read, and how to read them."""
 
     table_include_list: tuple[str, ...] = setting(
-        "The tables that are read, as table or schema.table; * stands for any signs and ? for "
-        'one, and a part with a dot in it is in quotes, as in "a.b". All tables that the user '
-        "may read if empty.",
+        "The tables to read, as table or schema.table. * matches any characters, ? matches "
+        'one; quote a part with a dot, as in "a.b". All tables that the user may read if '
+        "empty.",
         default=(),
         importance=Importance.HIGH,
     )
     table_exclude_list: tuple[str, ...] = setting(
-        "The tables that are not read, of those that would be; written like "
-        "table.include.list.",
+        "The tables to exclude from those of table.include.list, in the same format.",
         default=(),
         importance=Importance.HIGH,
     )
     topic_prefix: str = setting(
-        "What stands before the name of a table in the name of its topic, as it is written: "
-        "`crm.` makes `crm.customers`, and `crm` makes `crmcustomers`. Between them is the "
-        "table's schema only where it is not the default one, as in `crm.sales.orders`; "
-        "Debezium has a dot and the schema, or MySQL's database, in each name.",
+        "Prefix of topic names, followed directly by the table name: `crm.` results in "
+        "`crm.customers`, and `crm` in `crmcustomers`. The table's schema is included only if "
+        "it is not the default schema, as in `crm.sales.orders`. Debezium's topic names always "
+        "have a dot and the schema, or MySQL's database.",
         default="",
     )
     invalid_values: InvalidValues = setting(
-        "What becomes of a value that its type in Headrace has nothing for, such as an "
-        "infinite date or the day 0000-00-00: reject makes the row a bad record, null makes it "
-        "null where the column may be null.",
+        "Handling of a value that its type in Headrace cannot represent, such as an infinite "
+        "date or the day 0000-00-00: reject makes the row a bad record, null replaces the "
+        "value with null if the column is nullable.",
         default=InvalidValues.REJECT,
         group="Reading",
     )
     split_rows: int = setting(
-        "About how many rows are read by one query of those that read a table side by side.",
+        "Approximate number of rows per query when a table is read by parallel queries.",
         default=500_000,
         validator=Range(at_least=1000),
         group="Reading",
@@ -54,15 +53,15 @@ class TableSourceSettings(ConnectionSettings, group="Tables"):
 
     @property
     def nulls(self) -> bool:
-        """Whether a value that its schema has nothing for becomes null where it may."""
+        """Whether values that their schema cannot represent become null if nullable."""
         return self.invalid_values is InvalidValues.NULL
 
     @property
     def included(self) -> tuple[str, ...]:
-        """The tables that are read."""
+        """The tables to read."""
         return self.table_include_list
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """The tables that are not."""
+        """The tables to exclude."""
         return self.table_exclude_list

@@ -1,4 +1,4 @@
-"""Staging tables that Spark's own writer fills, and the records that it cannot put there."""
+"""Loads staging tables with Spark's JDBC writer, and finds the records that it cannot write."""
 
 # ruff: noqa: S608 - names are quoted, and the numbers of records are numbers
 from __future__ import annotations
@@ -23,15 +23,15 @@ _ERROR = class_name(RecordError)
 def load_by_spark(
     rows: DataFrame, staging: Staging, types: Mapping[str, str], *, tolerant: bool
 ) -> tuple[Staging, list[Refused]]:
-    """Fill a staging table; return it with the number of its rows, and what it does not take.
+    """Load a staging table; return it with its row count, and the refused records.
 
     Args:
         rows: The rows, with the columns of the table.
         staging: The table, which is empty.
-        types: The types of those columns that are of the target, as SQL by name.
-        tolerant: Whether records may be left out that the table does not take.
+        types: The SQL types of the target's columns, by name.
+        tolerant: Whether to skip records that the table refuses.
 
-    Raises RecordError: it does not take all, and none may be left out.
+    Raises RecordError if the table refuses a record and ``tolerant`` is false.
     """
     if not tolerant:
         seen = Observation()
@@ -50,7 +50,7 @@ def load_by_spark(
 
 @dataclass
 class _Tolerant:
-    """Loads rows in pieces, where a record among them is refused."""
+    """Loads rows, and bisects them by record id if a record is refused."""
 
     staging: Staging
     types: Mapping[str, str]
@@ -66,7 +66,7 @@ class _Tolerant:
             ).collect()[0]
             self._remove(least, most)
             if least == most:
-                # They are equal: the table takes none of them.
+                # Rows of one record id are equal: the table refuses all of them.
                 self.refused += [Refused(least, _ERROR, error.problem)] * count
                 return
             middle = (least + most) // 2
@@ -74,7 +74,7 @@ class _Tolerant:
             self.run(rows.where(F.col(RECORD) > middle))
 
     def _remove(self, least: int, most: int) -> None:
-        """Remove what parts of a job that has failed have added."""
+        """Delete the rows that partitions of a failed job have written."""
         staging = self.staging
         record = staging.database.quote(RECORD)
         with staging.database.session() as session:

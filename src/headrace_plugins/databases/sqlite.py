@@ -1,4 +1,4 @@
-"""SQLite: values with types of their own, one writer, staging in files beside the target."""
+"""SQLite: dynamically typed values, a single writer, staging files beside the target."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted here
 
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STAGING = "headrace_staging"
-"""The schema of staging tables: each is in a file of its own, attached by this name."""
+"""The schema of staging tables: each is in a separate file, attached by this name."""
 
 _WAIT_SECONDS = 60
-"""How long one waits for a lock."""
+"""The lock timeout."""
 _LOADING_SECONDS = 3600
-"""How long one waits until another part is added to a staging table."""
+"""The lock timeout for a staging table, while other parts are added to it."""
 _ROWS = 2048
-"""How many rows are fetched at a time; more make Python's garbage collector slow."""
+"""The number of rows to fetch at a time; more slow down Python's garbage collector."""
 _BLOCK_BYTES = 4 << 20
-"""About how much is fetched at a time where rows are large."""
+"""The approximate size to fetch at a time if rows are large."""
 _OLDEST = (3, 37)
 _SMALL_BYTES = 64 << 20
-"""How large a file may be that is checked as a whole."""
+"""The maximum size of a file for an integrity check."""
 _ROW_IDS = ("rowid", "_rowid_", "oid")
 
 _NAMES_OF = """
@@ -71,13 +71,13 @@ SELECT name, origin FROM pragma_index_list(?, ?) WHERE "unique" AND NOT partial 
 
 
 class SqliteSession(Session):
-    """A connection that is made when it is first used; only what writes makes the file.
+    """A connection that is opened on first use; only a write creates the file.
 
-    What reads outside of a transaction sees the state of its own moment. A transaction begins
-    with the first ``execute``, which waits for other writers.
+    A read outside a transaction sees the current state. A transaction begins with the first
+    ``execute``, which waits for other writers.
 
     Args:
-        connect: Opens a connection; takes whether it may make the file.
+        connect: Opens a connection; the argument is whether it may create the file.
         errors: See ``Session``.
     """
 
@@ -122,9 +122,9 @@ class SqliteSession(Session):
             if cause is None or cause is error:
                 raise
             # Some errors, and constraints with ON CONFLICT ROLLBACK, end the transaction, so
-            # that there is nothing to go back to.
+            # the savepoint no longer exists.
             if isinstance(cause, RecordError):
-                problem = f"All of the transaction was undone. {cause.problem}"
+                problem = f"The whole transaction was rolled back. {cause.problem}"
                 raise DatabaseError(problem, fix=cause.fix) from cause
             raise cause from None
 
@@ -140,18 +140,18 @@ class SqliteSession(Session):
 
 
 class Sqlite(Database):
-    """A file of SQLite's.
+    """A SQLite database file.
 
-    Its columns have types in name only. A declared type says what values are read as, and a
-    value of another storage class is a rejected one. Where the type says too little, as
-    NUMERIC or none at all, numbers and texts are read as texts.
+    SQLite does not enforce column types. The declared type decides how values are read, and
+    rows with a value of another storage class are rejected. If the type is not specific, such
+    as NUMERIC or none, numbers and texts are read as strings.
     """
 
     kind: ClassVar[str] = "sqlite"
     mark: ClassVar[str] = "?"
     row_id: ClassVar[str] = "_rowid_"
     keeps_open: ClassVar[bool] = False
-    knows_writers: ClassVar[bool] = True  # there is one at a time
+    knows_writers: ClassVar[bool] = True  # there is only one writer at a time
     staging_is_apart: ClassVar[bool] = True
     folds_columns: ClassVar[bool] = True
 
@@ -165,10 +165,10 @@ class Sqlite(Database):
     def session(self) -> Session:
         session = SqliteSession(self._connect, self._errors)
         if self._file.exists():
-            session.rows("SELECT 1 FROM sqlite_schema LIMIT 1")  # is it a database?
+            session.rows("SELECT 1 FROM sqlite_schema LIMIT 1")  # fails if it is not a database
         elif not self._file.parent.is_dir():
             raise ConfigError(
-                problem=f"There is no folder {self._file.parent}.",
+                problem=f"The folder {self._file.parent} does not exist.",
                 fix="Create it, or correct the path.",
                 field="connection.url",
             )
@@ -178,8 +178,8 @@ class Sqlite(Database):
         uri = f"{self._file.as_uri()}?mode={'rwc' if makes else mode}"
         connection = _open(uri, _WAIT_SECONDS)
         try:
-            # With FULL the folder is not synchronized when the journal is removed, and a lost
-            # power may undo a commit: sqlite.org/pragma.html#pragma_synchronous.
+            # With FULL the folder is not synced when the journal is removed, so a power loss
+            # may undo a commit: sqlite.org/pragma.html#pragma_synchronous.
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA foreign_keys = ON")
         except BaseException:
@@ -199,13 +199,14 @@ class Sqlite(Database):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}:
             return RetriableError(
-                problem=f"{title}: {text}.", fix="End what holds it, if it is for long."
+                problem=f"{title}: {text}.",
+                fix="If this persists, end the process with the lock.",
             )
         if code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY}:
             return StorageUnavailableError(
                 problem=f"{title}: {text}.",
-                fix="Make space on its disk, and see that the file and its folder can be "
-                "written.",
+                fix="Free space on its disk, and make sure that the file and its folder are "
+                "writable.",
             )
         if code in {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG}:
             found = _COLUMN_AT_FAULT.search(text)
@@ -217,16 +218,18 @@ class Sqlite(Database):
         if code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOTADB}:
             is_there = self._file.exists()
             return ConfigError(
-                problem=f"{title}: {text}." if is_there else f"There is no file {title}.",
-                fix="Correct the path to a file of SQLite 3, and the rights to it and its "
-                "folder.",
+                problem=f"{title}: {text}."
+                if is_there
+                else f"The file {title} does not exist.",
+                fix="Correct the path to a SQLite 3 file, and the permissions of the file and "
+                "its folder.",
                 field="connection.url",
             )
         return DatabaseError(problem=f"{title}: {text}.")
 
     @override
     def quote(self, name: str) -> str:
-        # SQLite makes a text of a name in double quotes that no column has (any more):
+        # SQLite reads a name in double quotes as a string if no such column exists:
         # sqlite.org/quirks.html#double_quoted_string_literals_are_accepted.
         return "`" + name.replace("`", "``") + "`"
 
@@ -245,7 +248,7 @@ class Sqlite(Database):
         elif isinstance(value, date | time):
             text = value.isoformat()
         else:
-            # A column with numbers takes the text of a decimal as one.
+            # A numeric column converts the text of a decimal to a number.
             text = format(value, "f") if isinstance(value, Decimal) else str(value)
         if "\0" in text:
             return f"CAST(X'{text.encode().hex()}' AS TEXT)"
@@ -254,13 +257,13 @@ class Sqlite(Database):
     @override
     def ordered(self, column: Column) -> str:
         name = super().ordered(column)
-        # Times are texts, with a blank or a T between date and time.
+        # Times are text, with a space or a T between date and time.
         return f"replace({name}, 'T', ' ')" if column.schema.name == TIMESTAMP else name
 
     @override
     def compared(self, value: object, column: Column) -> str:
         if isinstance(value, datetime):
-            # Texts are compared: all forms of a time begin with the one without its zone.
+            # Text comparison: every format of a time begins with the time without its zone.
             value = value.replace(tzinfo=None).isoformat(sep=" ")
         return super().compared(value, column)
 
@@ -299,7 +302,7 @@ class Sqlite(Database):
                 unique.append(tuple(part for (part,) in parts))
             is_row_id = is_row_id and origin != "pk"
         key = tuple(c[0] for c in sorted(columns, key=lambda c: c[4]) if c[4])
-        is_row_id = is_row_id and bool(key)  # else the key would have an index
+        is_row_id = is_row_id and bool(key)  # any other primary key has an index
         parents = session.rows(
             'SELECT DISTINCT "table" FROM pragma_foreign_key_list(?, ?) ORDER BY 1', place
         )
@@ -322,7 +325,7 @@ class Sqlite(Database):
         )
 
     def _counts(self, session: Session) -> dict[str, int]:
-        """Return the numbers of rows that ANALYZE has found."""
+        """Return the row counts from ANALYZE."""
         if not session.rows("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat1'"):
             return {}
         found = session.rows("SELECT tbl, stat FROM sqlite_stat1 WHERE stat IS NOT NULL")
@@ -335,7 +338,7 @@ class Sqlite(Database):
     @override
     def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:
         named = "SELECT name, type FROM pragma_table_xinfo(?, 'temp') ORDER BY cid"
-        # A view keeps the declared types of columns; a table has those of expressions too.
+        # A view has the declared types of columns; a table also has types for expressions.
         session.rows(f"CREATE TEMP VIEW headrace_view AS SELECT * FROM ({query}) AS q")
         try:
             session.rows(f"CREATE TEMP TABLE headrace_table AS SELECT * FROM ({query}) LIMIT 0")
@@ -402,7 +405,7 @@ class Sqlite(Database):
     def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
         own, kind = stated_type(schema)
         if own == self.kind:
-            return "" if kind.upper() == "ANY" else kind  # in a table that is not STRICT
+            return "" if kind.upper() == "ANY" else kind  # only STRICT tables have ANY
         return type_of(schema)
 
     @override
@@ -420,13 +423,14 @@ class Sqlite(Database):
         is_staging = table.schema == STAGING
         with self._errors():
             if is_staging:
-                # One at a time writes a file: rows are collected in one that nobody else has.
+                # A file has only one writer at a time: collect rows in a private file first.
                 into = '"main"."headrace_part"'
                 connection.execute(
                     f"CREATE TABLE IF NOT EXISTS {into} AS SELECT {names} FROM {path} LIMIT 0"
                 )
             if not connection.in_transaction:
-                # Nothing is read of the staging file in it: who reads first cannot wait later.
+                # Do not read the staging file in this transaction: after a read, SQLite does
+                # not wait for the write lock.
                 connection.execute("BEGIN")
             insert = f"INSERT INTO {into} ({names}) VALUES ({', '.join('?' * len(columns))})"
             for batch in rows:
@@ -448,7 +452,7 @@ class Sqlite(Database):
             action = f"DO UPDATE SET {settings}" if changed else "DO NOTHING"
             conflict = f"ON CONFLICT ({', '.join(merge.keys)}) {action}"
             return [f"{insert} WHERE {merge.where} {conflict}"]
-        # Not NOT EXISTS: without an index it looks at each row of the target for each staged.
+        # Not NOT EXISTS: without an index it scans the target for each staged row.
         present = " AND ".join(f"{key} IS NOT NULL" for key in merge.keys)
         keys = f"SELECT {', '.join(merge.keys)} FROM {merge.target} WHERE {present}"
         insert = f"{insert} WHERE {merge.where} AND {_tuple(merge, 's')} NOT IN ({keys})"
@@ -482,22 +486,22 @@ class Sqlite(Database):
 
     @override
     def kept_scale(self, column: Column) -> int | None:
-        return None  # what a number would lose is seen when it is loaded
+        return None  # loading detects lost digits
 
     @override
     def retype(self, table: TableName, column: str, type_: str) -> list[str]:
-        return []  # a column takes any value, and keeps its declared type
+        return []  # a column accepts any value
 
     @override
     def take_over(self, session: Session, name: str) -> None:
-        # One transaction at a time writes the file, and nothing ends another's.
+        # Only one transaction at a time writes the file, and another cannot be terminated.
         session.execute("SELECT 1")
 
     # --- staging --------------------------------------------------------------------
 
     @override
     def staging_columns(self) -> str:
-        return ""  # its rows have a rowid
+        return ""  # rows have a rowid
 
     @override
     def staging(self, target: TableName, digest: str) -> TableName:
@@ -508,10 +512,10 @@ class Sqlite(Database):
         return SqliteSession(partial(self._staging, staging), self._errors)
 
     def _staging(self, staging: TableName, makes: bool) -> sqlite3.Connection:  # noqa: FBT001
-        connection = _open("", _LOADING_SECONDS)  # its own file has no name, and goes with it
+        connection = _open("", _LOADING_SECONDS)  # a private temporary database
         try:
             _attach(connection, self._staging_file(staging), "rwc" if makes else "rw")
-            # What is staged is done again after a lost power.
+            # After a power loss the batch is staged again.
             connection.execute(f"PRAGMA {STAGING}.synchronous = OFF")
         except BaseException:
             connection.close()
@@ -525,7 +529,7 @@ class Sqlite(Database):
     def _merging(self, staging: TableName, makes: bool) -> sqlite3.Connection:  # noqa: FBT001
         connection, file = self._connect(makes), self._staging_file(staging)
         try:
-            if file.exists():  # a batch without rows stages none
+            if file.exists():  # a batch without rows has no staging file
                 _attach(connection, file, "ro")
         except BaseException:
             connection.close()
@@ -565,25 +569,25 @@ class Sqlite(Database):
             yield Finding(
                 "a file",
                 Verdict.WARNING,
-                f"There is no file {file}. A sink makes it.",
+                f"The file {file} does not exist. A sink creates it.",
                 "To read from it, correct the path.",
             )
             return
         may_write = os.access(file, os.W_OK)
         yield Finding(
-            "a file that can be written",
+            "a writable file",
             _verdict(may_write, Verdict.WARNING),
             str(file),
             "" if may_write else f"To write to it: chmod u+w '{file}'",
         )
         journal = session.value("PRAGMA journal_mode")
         yield Finding(
-            "readers beside a writer",
+            "concurrent readers and a writer",
             _verdict(journal == "wal", Verdict.WARNING),
             f"journal_mode={journal}",
             ""
             if journal == "wal"
-            else "If both are to work at the same time: PRAGMA journal_mode = WAL;",
+            else "To allow both at the same time: PRAGMA journal_mode = WAL;",
         )
         if file.stat().st_size <= _SMALL_BYTES:
             found = session.value("PRAGMA quick_check(1)")
@@ -599,10 +603,10 @@ _COLUMN_AT_FAULT = re.compile(r"(?:constraint failed: |column )[^,]+\.([^,.]+)$"
 
 
 class _Fetched:
-    """The rows of a query, a few at a time.
+    """Fetches the rows of a query in blocks.
 
-    A text that is not in UTF-8 stops the driver. From there on texts are decoded with
-    surrogates for what is wrong, which is slow.
+    The driver fails at text that is not valid UTF-8. From there on text is decoded with
+    surrogate escapes, which is slow.
     """
 
     def __init__(self, connection: sqlite3.Connection, query: str) -> None:
@@ -620,7 +624,7 @@ class _Fetched:
             self._connection.text_factory = partial(
                 str, encoding="utf-8", errors="surrogateescape"
             )
-            # The same transaction gives the same rows in the same order.
+            # The same transaction returns the same rows in the same order.
             self._cursor = self._connection.execute(self._query)
             for _ in islice(self._cursor, self._seen):
                 pass
@@ -630,7 +634,7 @@ class _Fetched:
 
 
 def _open(uri: str, wait_seconds: int) -> sqlite3.Connection:
-    # A session may go from thread to thread, as long as one at a time uses it.
+    # A session may move between threads, but only one uses it at a time.
     return sqlite3.connect(
         uri, uri=True, timeout=wait_seconds, isolation_level=None, check_same_thread=False
     )

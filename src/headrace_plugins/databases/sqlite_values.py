@@ -1,4 +1,4 @@
-"""Values as SQLite stores them, and as Arrow has them: exact, or rejected with the reason."""
+"""Converts values between SQLite and Arrow: exact, or rejected with the reason."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Rejected
 
 REAL_DIGITS = 15
-"""Decimals of so many digits are kept by a REAL: sqlite.org/floatingpoint.html."""
+"""The decimal digits that a REAL stores exactly: sqlite.org/floatingpoint.html."""
 INTEGER_DIGITS = 18
-"""A whole number of so many digits is an INTEGER."""
+"""The decimal digits that always fit in an INTEGER."""
 _UTC = "+00:00"
 _CLASSES = {int: "integer", float: "real", str: "text", bytes: "blob"}
 _TAKES: Mapping[str, set[type]] = {
@@ -47,9 +47,9 @@ _TAKES: Mapping[str, set[type]] = {
     TIME: {str},
     TIMESTAMP: {str},
 }
-"""Which of SQLite's storage classes the values of a schema may have."""
+"""The SQLite storage classes that the values of a schema may have."""
 _UNFIT = (pa.ArrowException, ValueError, OverflowError)
-"""What a value raises that no value of a schema is; undecodable texts are ValueErrors too."""
+"""Errors for a value that the schema cannot represent; undecodable text is a ValueError."""
 _SHOWN = 200
 _LENGTH = re.compile(r" ?\( ?[0-9]+ ?\)")
 _SCHEMAS: Mapping[str, Schema] = {
@@ -65,7 +65,7 @@ _SCHEMAS: Mapping[str, Schema] = {
     "TIMESTAMPTZ": Schema.timestamp(),
     "TIMESTAMP WITH TIME ZONE": Schema.timestamp(),
 }
-"""By the names of declared types; others are read by their affinity."""
+"""Schemas by declared type; other types are read by their affinity."""
 _OF_AFFINITY: Mapping[str, Schema] = {
     "INTEGER": Schema.int64(),
     "REAL": Schema.float64(),
@@ -93,28 +93,27 @@ _TYPES: Mapping[str, str] = {
     TIME: "TIME",
     VARIANT: "JSON_TEXT",
 }
-"""JSON_TEXT and DECIMAL_TEXT have the affinity TEXT: others would make numbers of texts."""
+"""JSON_TEXT and DECIMAL_TEXT have TEXT affinity: otherwise text would become a number."""
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Turns rows, as Python's sqlite3 gives them, into Arrow's rows of a select's columns.
+    """Converts rows of Python's sqlite3 to Arrow rows of a select's columns.
 
-    What has no type of its own in SQLite is taken from texts in ISO form, as its functions of
-    date and time take them; a time in UTC is the same as one without a zone. A number is
-    never taken as a time, as nothing says since when it counts, nor a decimal that has more
-    digits than its type.
+    Types that SQLite lacks are parsed from ISO text, as in SQLite's date and time functions; a
+    time in UTC equals one without a zone. A number is never read as a time, as its epoch is
+    unknown. A decimal with more digits than its type is rejected.
 
     Args:
-        columns: What the rows have, in their order.
-        nulls: Whether a value that the schema has nothing for becomes null where it may.
+        columns: The columns of the rows, in order.
+        nulls: Whether values that the schema cannot represent become null if nullable.
     """
 
     columns: Sequence[Column]
     nulls: bool = False
 
     def parse(self, rows: Sequence[tuple[Any, ...]]) -> tuple[pa.RecordBatch, Rejected]:
-        """Return the rows, at least one, and those that no values of the schemas stand for."""
+        """Return the valid rows and the rejected rows; ``rows`` must not be empty."""
         arrays, reasons = list[pa.Array](), dict[int, str]()
         for column, values in zip(self.columns, zip(*rows, strict=True), strict=True):
             try:
@@ -141,16 +140,16 @@ class StoredRows:
                 if not (self.nulls and column.schema.optional):
                     reasons.setdefault(
                         row,
-                        f"The column {column.name} of type {column.type or 'none'} holds the "
-                        f"{_CLASSES[type(value)]} {_shown(repr(value))}, which a value of its "
-                        "schema cannot be.",
+                        f"The column {column.name} of type {column.type or 'none'} contains "
+                        f"the {_CLASSES[type(value)]} {_shown(repr(value))}, which its schema "
+                        "cannot represent.",
                     )
         return _array(kept, column.schema)
 
 
 def _array(values: Sequence[Any], schema: Schema) -> pa.Array:
     kind = str(schema.name) if schema.is_logical else schema.type.value
-    # Arrow would make 2 of 2.5, a text of bytes and bytes of a text.
+    # Arrow would convert 2.5 to 2, bytes to strings and strings to bytes.
     classes = set(map(type, values)) - {type(None)}
     if classes - _TAKES[kind]:
         raise ValueError(classes)
@@ -170,7 +169,7 @@ def _array(values: Sequence[Any], schema: Schema) -> pa.Array:
 
 
 def _decimal_text(value: float | str | None) -> str | None:
-    # So many digits SQLite shows of it too, and it is the number that they were stored as.
+    # SQLite prints as many digits, and the number stored from them is the same.
     if type(value) is float:
         return f"{value:.{REAL_DIGITS}g}"
     return None if value is None else str(value)
@@ -197,21 +196,21 @@ def _shown(text: str) -> str:
 
 def _row_text(row: Sequence[Any]) -> str:
     text = ",".join("" if value is None else _shown(str(value)) for value in row)
-    # Texts that are not in UTF-8 have surrogates, which nothing else takes.
+    # Invalid UTF-8 was decoded to surrogates, which other code does not accept.
     return _shown(text.encode(errors="backslashreplace").decode())
 
 
 def stored_columns(
     rows: pa.RecordBatch, columns: Mapping[str, Schema], types: Mapping[str, str]
 ) -> list[list[Any]]:
-    """Return the values of columns as Python's sqlite3 takes them.
+    """Return the values of columns for Python's sqlite3.
 
     Args:
-        rows: As ``to_arrow`` has them.
-        columns: The columns, in their order, with their schemas.
-        types: The types that they are declared with.
+        rows: The rows, in the types of ``to_arrow``.
+        columns: The columns, in order, with their schemas.
+        types: The declared types of the columns.
 
-    Raises RecordError: SQLite would make another value of one.
+    Raises RecordError if SQLite would store a different value.
     """
     return [
         _stored(name, array, schema, types[name]).to_pylist()
@@ -224,8 +223,8 @@ def _stored(name: str, array: pa.Array, schema: Schema, type_: str) -> pa.Array:
         return array.cast(pa.int8())
     if schema.type in FLOATS and pc.any(pc.is_nan(array)).as_py():
         raise RecordError(
-            problem=f"The column {name} cannot be NaN in SQLite, which has null for it.",
-            fix="Change it with a transform.",
+            problem=f"SQLite cannot store NaN in the column {name}; it would store null.",
+            fix="Replace NaN with a transform.",
             field=name,
         )
     if not schema.is_logical:
@@ -247,23 +246,23 @@ def _check_digits(name: str, array: pa.Array, schema: Schema, type_: str) -> Non
     digits = pc.utf8_trim(pc.replace_substring(array.cast(pa.string()), ".", ""), "-0")
     if pc.any(pc.greater(pc.utf8_length(digits), REAL_DIGITS)).as_py():
         raise RecordError(
-            problem=f"The column {name} of type {type_} keeps {REAL_DIGITS} digits of a "
-            "number, and this one has more.",
-            fix=f"Give the column the type DECIMAL_TEXT({precision_of(schema.parameters)},"
-            f"{scale_of(schema.parameters)}).",
+            problem=f"The column {name} of type {type_} can store {REAL_DIGITS} digits, but "
+            "the value has more.",
+            fix="Change the type of the column to "
+            f"DECIMAL_TEXT({precision_of(schema.parameters)},{scale_of(schema.parameters)}).",
             field=name,
         )
 
 
 def decimals_are_numbers(schema: Schema) -> bool:
-    """Return whether all decimals of a schema are exact as SQLite's numbers."""
+    """Return whether SQLite numbers represent all decimals of a schema exactly."""
     precision = precision_of(schema.parameters)
     most = REAL_DIGITS if scale_of(schema.parameters) else INTEGER_DIGITS
     return precision is not None and precision <= most
 
 
 def affinity(type_: str) -> str:
-    """Return the affinity of a column by its declared type: sqlite.org/datatype3.html, 3.1."""
+    """Return the affinity of a declared type: sqlite.org/datatype3.html, 3.1."""
     name = type_.upper()
     for part, found in _AFFINITIES:
         if part in name:
@@ -284,7 +283,7 @@ _AFFINITIES = (
 
 
 def schema_of(type_: str, *, optional: bool = True) -> Schema:
-    """Return the schema of values by the declared type of their column."""
+    """Return the schema of a column's values by its declared type."""
     name = _LENGTH.sub("", type_).upper()
     schema = _SCHEMAS.get(name) or _decimal(type_) or _OF_AFFINITY[affinity(type_)]
     return schema.replaced(optional=optional)
@@ -301,9 +300,9 @@ def _decimal(type_: str) -> Schema | None:
 
 
 def type_of(schema: Schema) -> str:
-    """Return the declared type of a column that takes the values of a schema exactly."""
+    """Return the declared type of a column that stores the values of a schema exactly."""
     if schema.name == DECIMAL and schema.is_logical:
-        # SQLite makes numbers of decimals, which is a loss where these have fewer digits.
+        # SQLite converts decimals to numbers, which may lose digits.
         name = "DECIMAL" if decimals_are_numbers(schema) else "DECIMAL_TEXT"
         precision = precision_of(schema.parameters) or MAX_PRECISION
         return f"{name}({precision},{scale_of(schema.parameters)})"

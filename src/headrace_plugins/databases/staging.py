@@ -1,4 +1,4 @@
-"""Staging tables: made, filled in parts by executors, and removed whatever happens."""
+"""Staging tables: created, loaded in parts by executors, and always removed."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from headrace_plugins.replaced_window import RunWindow
 
 OWN = "headrace_"
-"""What the names of the sink's own tables begin with."""
+"""The prefix of the sink's own tables."""
 MARKS = "headrace_marks"
 STAGED = "headrace_staged"
 PARTS = "headrace_parts"
 OP = "headrace_op"
-"""The column of staging tables that says what a row does: u for upsert, d for delete, and t for
-a truncation of the table."""
+"""The staging column of a row's operation: u for upsert, d for delete, and t for a truncation
+of the table."""
 UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 PLACE = "headrace_place"
-"""The column of staging tables that has the place of a change among those of its batch, as a
-text; only changes have one, as a truncation is of what came before it."""
+"""The staging column of a change's position in its batch, as text. Only change records have
+one: a truncation affects only the changes before it."""
 RECORD = "headrace_record"
-"""The column of staging tables that says which record a row is of."""
+"""The staging column of the record id."""
 _PART_COLUMNS = (
     "staging VARCHAR(200) NOT NULL, part INTEGER NOT NULL, loaded BIGINT, "
     "PRIMARY KEY (staging, part)"
@@ -48,19 +48,18 @@ _PART_COLUMNS = (
 _LOCK_SECONDS = 60
 _BLOCK = 65_536
 _APPLICATION = 700
-"""The most signs of a name in marks: an index of MySQL has 3,072 bytes."""
+"""The maximum length of an application id in marks: an index key of MySQL has 3,072 bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """A staging table of one attempt at a batch. It is pickled to executors.
+    """A staging table of one attempt at a batch. Pickled to executors.
 
     Args:
-        database: Where it is.
+        database: The database of the table.
         name: The table.
-        columns: What rows are loaded with, by the names of its columns.
-        rows: How many rows were loaded; None where a ledger keeps each part from being there
-            twice.
+        columns: The loaded columns and their schemas, by name.
+        rows: The number of loaded rows; None if the ledger of parts prevents duplicates.
     """
 
     database: Database
@@ -70,37 +69,38 @@ class Staging:
 
     @property
     def path(self) -> str:
-        """Its name as SQL."""
+        """The table's name as SQL."""
         return self.database.path(self.name)
 
     def own(self, name: str) -> str:
-        """Return one of the columns that are ours as SQL, such as ``OP``."""
+        """Return one of the sink's own columns, such as ``OP``, as SQL."""
         return f"s.{self.database.quote(name)}"
 
     def require_rows(self, session: Session) -> None:
-        """Look whether the rows that are there are those that were loaded.
+        """Check that the table has exactly the loaded rows.
 
-        Rows come and do not go: if they are as many after a statement, it has seen just them.
-        Raises RetriableError: a task that Spark has given up has added its rows too.
+        Rows are only added, never removed: if the count is right after a statement, then the
+        statement has seen exactly these rows. Raises RetriableError if a task that Spark has
+        given up on has added rows too.
         """
         if self.rows is None:
             return
         found = int(session.value(f"SELECT count(*) FROM {self.path}"))
         if found != self.rows:
             raise RetriableError(
-                problem=f"{found:,} rows are in the staging table, and {self.rows:,} were "
+                problem=f"The staging table has {found:,} rows, but {self.rows:,} were "
                 "loaded: Spark has run a task twice."
             )
 
     def create(
         self, types: Mapping[str, str], keys: Sequence[str] = (), *, plain: bool = False
     ) -> None:
-        """Make the table.
+        """Create the table.
 
         Args:
-            types: The columns and their types, as SQL by name.
+            types: The SQL types of the columns, by name.
             keys: The columns that are NOT NULL.
-            plain: Whether it has these columns only, as it is to become a target.
+            plain: Whether to omit the staging columns, as the table becomes the target.
         """
         quote = self.database.quote
         own = "" if plain else self.database.staging_columns()
@@ -119,17 +119,17 @@ class Staging:
                 make_table(self.database, session, parts, _PART_COLUMNS)
 
     def load(self, number: int, rows: Iterator[pa.RecordBatch]) -> str | None:
-        """Add the rows of a part, once, whichever attempt at the part it is. On executors.
+        """Load the rows of a part exactly once over all attempts at the part. On executors.
 
-        Returns how many there are, as ``ArrowWrite.write`` has it; None for none. Raises
-        RecordError for the first row that the table does not take.
+        Returns the row count as JSON, see ``ArrowWrite.write``; None for no rows. Raises
+        RecordError for the first row that the table refuses.
         """
         with self.database.staging_session(self.name) as session:
             count = self.database.load(session, self.name, self.columns, rows)
             return self._done(session, number, count)
 
     def load_keyed(self, number: int, rows: Iterator[pa.RecordBatch]) -> str | None:
-        """Add rows that say by ``DELETED`` what each does; see ``load``."""
+        """Load rows whose ``DELETED`` field marks deletions; see ``load``."""
         schema = to_arrow(Schema.struct(dict(self.columns)))
 
         def with_ops() -> Iterator[pa.RecordBatch]:
@@ -142,13 +142,13 @@ class Staging:
     def load_renamed(
         self, renames: Mapping[str, str], number: int, rows: Iterator[pa.RecordBatch]
     ) -> str | None:
-        """Add rows whose columns have other names; see ``load``."""
+        """Load rows and rename their columns; see ``load``."""
         return self.load(number, renamed(rows, renames))
 
     def load_raw(
         self, load: RawLoad, number: int, data: Iterator[bytes]
     ) -> tuple[str | None, int]:
-        """Add the rows of a part as bytes; see ``load`` and ``ArrowWrite.raw``."""
+        """Load the rows of a part as bytes; see ``load`` and ``ArrowWrite.raw``."""
         with self.database.staging_session(self.name) as session:
             count = load(session, self.name, list(self.columns), data)
             result = self._done(session, number, count)
@@ -157,10 +157,10 @@ class Staging:
     def load_tolerant(
         self, number: int, rows: Iterator[pa.RecordBatch]
     ) -> tuple[str | None, list[tuple[int, str, str]]]:
-        """Add those rows of a part that the table takes.
+        """Load the rows of a part that the table accepts.
 
-        Returns what ``load`` returns, and for each of the others its record, the problem and
-        the column.
+        Returns the result of ``load``, and the record id, problem and column of each refused
+        row.
         """
         refused: list[tuple[int, str, str]] = []
         with self.database.staging_session(self.name) as session:
@@ -187,13 +187,13 @@ class Staging:
         )
 
     def _done(self, session: Session, number: int, count: int) -> str | None:
-        """Commit a part, unless another attempt at it has; return what there is of it."""
+        """Commit a part unless another attempt has; return the committed row count."""
         mark, key = self.database.mark, (str(self.name), number)
         parts = self.database.path(TableName(self.name.schema, PARTS))
         if not count:
             return None
         try:
-            # Guarantee 2: an attempt that Spark has given up may end after the one that counts.
+            # Guarantee 2: an attempt that Spark gave up on may end after the successful one.
             session.execute(
                 f"INSERT INTO {parts} VALUES ({mark}, {mark}, {mark})", (*key, count)
             )
@@ -212,12 +212,12 @@ def _count(result: str | None) -> int:
 
 
 def rows_of(results: Sequence[str]) -> int:
-    """Return how many rows parts have, by what ``Staging.load`` returned of each."""
+    """Return the total row count from the results of ``Staging.load``."""
     return sum(_count(result) for result in results)
 
 
 def make_table(database: Database, session: Session, path: str, columns: str) -> None:
-    """Make a table if it is not there, whoever does so at the same time."""
+    """Create a table if it does not exist; safe if others do so at the same time."""
     with suppress(DatabaseError, ConfigError):  # not all databases have IF NOT EXISTS
         session.rows(f"SELECT 1 FROM {path} WHERE 1 = 0")
         session.rollback()
@@ -227,14 +227,14 @@ def make_table(database: Database, session: Session, path: str, columns: str) ->
         session.execute(f"CREATE TABLE {path} ({columns}){database.table_options}")
         session.commit()
     except (DatabaseError, RecordError):
-        # Two may find it missing; then one of them is refused by the catalog.
+        # Two tasks may find it missing; the database then refuses one of them.
         session.rollback()
         session.rows(f"SELECT 1 FROM {path} WHERE 1 = 0")
         session.rollback()
 
 
 class Step(Enum):
-    """What the tasks of a connector do once with a table, and keep a mark of."""
+    """A step that the tasks of a connector do once per table, recorded by a mark."""
 
     BEGUN = "begun"
     RECREATED = "recreated"
@@ -248,7 +248,7 @@ class Bookkeeping:
     schema: str
 
     def prepare(self, session: Session) -> None:
-        """Make the tables."""
+        """Create the sink's own tables."""
         number, text = self.database.column_type(Schema.int64()), self.database.long_text
         application = f"application VARCHAR({_APPLICATION}){self.database.exact_text} NOT NULL"
         make_table(
@@ -270,9 +270,9 @@ class Bookkeeping:
             make_table(self.database, session, self._path(PARTS), _PART_COLUMNS)
 
     def held(self, session: Session, mark: Mark) -> str | None:
-        """Return the receipt of a batch that the target holds, None for another.
+        """Return the receipt if the batch is the last committed one, else None.
 
-        Raises StaleEpochError: it holds a newer one.
+        Raises StaleEpochError if a newer batch is committed.
         """
         sign = self.database.mark
         found = session.rows(
@@ -283,16 +283,16 @@ class Bookkeeping:
         if batch > mark.batch:
             raise StaleEpochError(
                 problem=f"The target already holds batch {batch} of {mark.application}, "
-                f"and was asked for batch {mark.batch}.",
-                fix="Another worker runs this task, or the state folder was set back; "
-                "restore it.",
+                f"which is newer than batch {mark.batch}.",
+                fix="Another worker runs this task, or the state folder was reset to an older "
+                "state; restore it.",
             )
         return str(receipt) if batch == mark.batch else None
 
     def is_new(
         self, session: Session, connector: str, target: TableName, step: Step = Step.BEGUN
     ) -> bool:
-        """Return whether no task of a connector has come to a step with a table yet."""
+        """Return whether no task of the connector has done a step with a table yet."""
         sign = self.database.mark
         return not session.value(
             f"SELECT batch FROM {self._path(MARKS)} WHERE application = {sign}",
@@ -302,13 +302,15 @@ class Bookkeeping:
     def check_cases(
         self, session: Session, connector: str, target: TableName, written: Iterable[TableName]
     ) -> None:
-        """Raise SinkError if the database takes two tables that a connector writes for one.
+        """Raise SinkError if two tables of a connector are the same table in the database.
+
+        Table names may be case-insensitive.
 
         Args:
-            session: In no transaction of a batch.
+            session: A session outside the transaction of a batch.
             connector: The connector, which has committed nothing to the target yet.
             target: The table.
-            written: Those that the task has begun with.
+            written: The tables that the task has begun to write.
         """
         if not self.database.folds_tables(session):
             return
@@ -323,16 +325,16 @@ class Bookkeeping:
             "tables",
             [*begun, *map(str, written), str(target)],
             self.database.address.title,
-            "Give one of them another name by table.mapping.",
+            "Set another name for one of them in table.mapping.",
         )
 
     def begin(
         self, session: Session, connector: str, target: TableName, step: Step = Step.BEGUN
     ) -> bool:
-        """Store in the open transaction that a connector has come to a step with a table.
+        """Record in the open transaction that the connector has done a step with a table.
 
-        Returns whether it is the first to do so. Another task waits here for the transaction's
-        end, as the name is unique.
+        Returns whether this task is the first. Other tasks block here until the transaction
+        ends, as the application id is unique.
         """
         if not self.is_new(session, connector, target, step):
             return False
@@ -349,11 +351,11 @@ class Bookkeeping:
     def replace_window(
         self, session: Session, window: RunWindow, target: TableName, *, holds: bool
     ) -> bool:
-        """Store in the open transaction that a run has replaced its window's rows in a table.
+        """Record in the open transaction that a run has replaced its window in a table.
 
-        Returns whether nobody of this generation of the run had done so; another task waits
-        here for the transaction's end. With ``holds`` no later generation begins before the
-        transaction has ended. Raises StaleEpochError: one has begun.
+        Returns whether this task is the first of the run's generation; other tasks block here
+        until the transaction ends. With ``holds`` no newer generation can begin before then.
+        Raises StaleEpochError if a newer generation has begun.
         """
         name, sign = f"window:{window.run}:{target}", self.database.mark
         marks = self._path(MARKS)
@@ -382,13 +384,13 @@ class Bookkeeping:
     def require_owner(
         self, session: Session, connector: str, target: TableName, owner: str
     ) -> None:
-        """Let only one stream of one task replace the rows of a table.
+        """Ensure that only one stream of one task replaces the rows of a table.
 
-        The first one that asks is it. Raises ConfigError: another one is.
+        The first caller becomes the owner. Raises ConfigError if there is another owner.
         """
         name, sign = f"replaced:{connector}:{target}", self.database.mark
         query = f"SELECT receipt FROM {self._path(MARKS)} WHERE application = {sign}"
-        with suppress(RecordError), session.savepoint():  # another may store it just now
+        with suppress(RecordError), session.savepoint():  # another task may have stored it
             if not session.rows(query, (name,)):
                 session.execute(
                     f"INSERT INTO {self._path(MARKS)} (application, batch, receipt) "
@@ -400,22 +402,22 @@ class Bookkeeping:
         if found != owner:
             raise ConfigError(
                 problem=f"{owner} would replace the rows of {found} in {target}.",
-                fix="Give each stream its own table, set tasks.max to 1, or set insert.mode "
-                f"to upsert. If {found} is no longer written: DELETE FROM {self._path(MARKS)} "
+                fix="Use a table for each stream, set tasks.max to 1, or set insert.mode to "
+                f"upsert. If {found} is no longer written: DELETE FROM {self._path(MARKS)} "
                 f"WHERE application = {self.database.literal(name)};",
                 field="insert.mode",
             )
 
     def recreate(self, session: Session, connector: str, target: TableName) -> None:
-        """Drop a table once for a connector, whichever of its tasks comes first.
+        """Drop a table once per connector; the first of its tasks does so.
 
-        An attempt that dies in between leaves no table; the next one makes it.
+        A crash after the drop leaves no table; the next attempt creates it.
         """
         with self.database.session() as marks:
-            # Guarantee 1: no task drops what another has made of the table since.
+            # Guarantee 1: no task may drop the table that another has created since.
             if not self.begin(marks, connector, target, Step.RECREATED):
                 return
-            # Where DROP commits what is open the mark must come after it.
+            # If DROP commits the open transaction, the mark must be stored after the drop.
             by = marks if self.database.transactional_ddl else session
             if self.database.table(by, target) is not None:
                 by.execute(f"DROP TABLE {self.database.path(target)}")
@@ -423,11 +425,11 @@ class Bookkeeping:
             marks.commit()
 
     def lock(self, session: Session, mark: Mark) -> None:
-        """Let no other attempt of the application commit before this transaction ends."""
+        """Lock the application's mark, so no other attempt commits before this transaction."""
         if len(mark.application) > _APPLICATION:
             raise StateError(
-                problem=f"The name {mark.application} is longer than {_APPLICATION} signs.",
-                fix="Give the connector a shorter name.",
+                problem=f"The name {mark.application} has over {_APPLICATION} characters.",
+                fix="Use a shorter connector name.",
             )
         sign, marks = self.database.mark, self._path(MARKS)
         if not session.value(
@@ -440,7 +442,7 @@ class Bookkeeping:
         self.hold(session, mark.application)
 
     def hold(self, session: Session, application: str) -> None:
-        """Lock the mark of an application, if there is one, until the transaction ends."""
+        """Lock the mark of an application, if it exists, until the transaction ends."""
         where = f"WHERE application = {self.database.mark}"
         with session.waiting(_LOCK_SECONDS):
             session.execute(
@@ -450,7 +452,7 @@ class Bookkeeping:
     def keep(
         self, session: Session, mark: Mark, receipt: str, renames: Sequence[Sequence[str]] = ()
     ) -> None:
-        """Store the mark in the open transaction, with tables that are yet to be renamed."""
+        """Store the mark in the open transaction, with the renames that are still pending."""
         sign = self.database.mark
         session.execute(
             f"UPDATE {self._path(MARKS)} SET batch = {sign}, receipt = {sign}, "
@@ -464,7 +466,7 @@ class Bookkeeping:
         )
 
     def pending(self, session: Session, application: str) -> list[list[str]]:
-        """Return the tables of a mark that are yet to be renamed; see ``publish``."""
+        """Return the pending renames of a mark; see ``publish``."""
         sign = self.database.mark
         found = session.value(
             f"SELECT pending FROM {self._path(MARKS)} WHERE application = {sign}",
@@ -473,7 +475,7 @@ class Bookkeeping:
         return list(json.loads(found)) if found else []
 
     def settled(self, session: Session, application: str) -> None:
-        """Forget what was pending, and commit."""
+        """Clear the pending renames, and commit."""
         sign = self.database.mark
         session.execute(
             f"UPDATE {self._path(MARKS)} SET pending = NULL WHERE application = {sign}",
@@ -482,8 +484,8 @@ class Bookkeeping:
         session.commit()
 
     def stage(self, session: Session, mark: Mark, target: TableName) -> TableName:
-        """Return the name of a new staging table, once it is stored where it can be found."""
-        # Guarantee 2: never the name of an earlier try, whose parts the ledger has as done.
+        """Register a new staging table for later cleanup, and return its name."""
+        # Guarantee 2: never reuse a name, as the ledger has its parts as done.
         name = self.database.staging(target, secrets.token_hex(12))
         sign, staged = self.database.mark, self._path(STAGED)
         session.execute(
@@ -494,7 +496,7 @@ class Bookkeeping:
         return name
 
     def discard(self, session: Session, mark: Mark) -> None:
-        """Remove the staging tables of this attempt and of those before it."""
+        """Drop the staging tables of this attempt and of earlier ones."""
         sign, staged = self.database.mark, self._path(STAGED)
         which = f"WHERE application = {sign} AND batch <= {sign} AND epoch <= {sign}"
         values = (mark.application, mark.batch, mark.epoch)

@@ -1,4 +1,4 @@
-"""Texts, as databases write values, as columns of Arrow's types: exact, or rejected."""
+"""Parses a database's text values to typed Arrow columns: exact, or rejected."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _PATTERNS = {
     TIMESTAMP: rf"^{_DAY} {_CLOCK}(\+00)?$",
     DECIMAL: r"^-?[0-9]+(\.[0-9]+)?$",
 }
-"""What texts of these types look like that Arrow, Python and Spark have a value for."""
+"""The text formats of values of these types that Arrow, Python and Spark can represent."""
 _INSTANT = pa.timestamp("us", "UTC")
 _SHOWN = 200
 
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Parses columns of texts; those of bytes are bytes already.
+    """Parses text columns; bytes columns are already bytes.
 
     Args:
-        columns: What the texts are of.
-        nulls: Whether a value that the schema has nothing for becomes null where it may.
-        zone: What follows a time that has a zone; all are of UTC.
+        columns: The columns.
+        nulls: Whether values that the schema cannot represent become null if nullable.
+        zone: The suffix of times with a zone, which are all in UTC.
     """
 
     columns: Sequence[Column]
@@ -57,14 +57,14 @@ class TextColumns:
     zone: str = ""
 
     def parse(self, texts: Sequence[pa.Array]) -> tuple[pa.RecordBatch, Rejected]:
-        """Return the rows as Arrow, and those that no values of the schemas stand for."""
+        """Return the rows as Arrow, and the rejected rows."""
         try:
             return self._batch(texts), ()
         except pa.ArrowInvalid:
             return self._parse_one_by_one(list(texts))
 
     def _parse_one_by_one(self, texts: list[pa.Array]) -> tuple[pa.RecordBatch, Rejected]:
-        """Find the values that are none of their types, and parse the others."""
+        """Find invalid values, and parse the valid rows."""
         good, reasons = pa.array([True] * len(texts[0])), dict[int, str]()
         given = list(texts)
         for number, column in enumerate(self.columns):
@@ -82,8 +82,8 @@ class TextColumns:
             for row in pc.indices_nonzero(pc.invert(fits)).to_pylist():
                 reasons.setdefault(
                     row,
-                    f"The column {column.name} of type {column.type} holds "
-                    f"{texts[number][row].as_py()!r}, which a value of its schema cannot be.",
+                    f"The column {column.name} of type {column.type} contains "
+                    f"{texts[number][row].as_py()!r}, which its schema cannot represent.",
                 )
             good = pc.and_(good, fits)
         rejected = [(_shown(given, row), why) for row, why in sorted(reasons.items())]
@@ -100,7 +100,7 @@ class TextColumns:
         if schema.type is Type.BOOLEAN:
             return pc.match_substring_regex(texts, "^[t1]")
         if schema.name == TIME:
-            # Arrow casts no texts to times.
+            # Arrow cannot cast strings to times.
             moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
             return moments.cast(pa.timestamp("us")).cast(pa.time64("us"))
         if schema.name == TIMESTAMP:
@@ -113,7 +113,7 @@ class TextColumns:
 
 
 def _since(values: pa.Array, first: pa.Scalar) -> pa.Array:
-    """Return the values; Arrow would take the year 0, which Python's dates have not."""
+    """Return the values. Raises ArrowInvalid for the year 0, which Python does not support."""
     least = pc.min(values)
     if least.is_valid and pc.less(least, first).as_py():
         message = "a day before the year 1"

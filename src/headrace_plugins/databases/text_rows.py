@@ -1,4 +1,4 @@
-"""Arrow's rows as the tab-separated text that LOAD DATA reads."""
+"""Serializes Arrow rows as the tab-separated text that LOAD DATA reads."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 @dataclass(frozen=True)
 class TextRows:
-    """Writes rows as lines: values between tabs, nulls as backslash N, escapes by backslashes.
+    r"""Serializes rows as tab-separated lines, with \N for null and backslash escapes.
 
-    That is what MySQL's LOAD DATA reads by default. True is 1, bytes are hexadecimal digits,
-    and times are of UTC.
+    This is the default format of MySQL's LOAD DATA. True is 1, bytes are hexadecimal, times are
+    in UTC.
 
     Args:
-        schemas: Those of the columns, in their order.
+        schemas: The schemas of the columns, in order.
     """
 
     schemas: Sequence[Schema]
 
     def lines(self, rows: pa.RecordBatch) -> memoryview:
-        """Return the lines of the rows, in UTF-8, as one buffer of Arrow's."""
+        """Return the lines of the rows, in UTF-8, as one Arrow buffer."""
         if not rows.num_rows:
             return memoryview(b"")
         joined = pc.binary_join_element_wise(
@@ -41,7 +41,7 @@ class TextRows:
         return memoryview(data)[:end]
 
     def texts(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """Return the values of each column as such texts; nulls stay nulls."""
+        """Return the escaped text values of each column; nulls stay null."""
         return [
             self._texts(column, schema)
             for column, schema in zip(rows.columns, self.schemas, strict=True)

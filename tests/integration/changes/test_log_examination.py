@@ -193,7 +193,7 @@ def test_a_table_that_others_make_is_left_out_where_it_cannot_be_followed(
         assert len(following.new()) == 1
         following.new()
     name = "v.u" if made == "a schema of another" else "public.u"
-    [warning] = [each for each in logs if each["event"] == "table is left out"]
+    [warning] = [each for each in logs if each["event"] == "table is skipped"]
     assert (warning["table"], warning["log_level"]) == (name, "warning")
     found = examined(user)
     assert found[f"changes of {name} in the log"].verdict is Verdict.WARNING

@@ -117,7 +117,7 @@ def test_the_offset_of_another_log_is_refused(url: str, binlog_url: str) -> None
         alter(MysqlSource, binlog_url, {"server": "other"}, place),
     ):
         assert found is not None
-        assert "'other' is not the one that is followed" in found.problem
+        assert "does not follow the log 'other'" in found.problem
 
 
 def test_what_a_source_has_stored_itself_is_taken(

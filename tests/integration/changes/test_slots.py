@@ -446,7 +446,7 @@ def test_rows_that_a_policy_hides_are_not_left_out_in_silence(url: str, follow: 
     )
     try:
         user = {"connection_user": "hidden", "publication_name": "p"}
-        with pytest.raises(ConfigError, match="leave rows out") as raised:
+        with pytest.raises(ConfigError, match="omit rows") as raised:
             follow(url, **user).new()
         assert raised.value.fix == 'ALTER ROLE "hidden" BYPASSRLS;'
         run(url, raised.value.fix)

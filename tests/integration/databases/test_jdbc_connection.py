@@ -81,7 +81,7 @@ def test_a_whole_number_of_any_size_is_bound(connection: JdbcConnection) -> None
 def test_what_python_cannot_hold_exactly_is_an_error(
     connection: JdbcConnection, sql: str
 ) -> None:
-    with pytest.raises(JdbcError, match="cast it to a text"):
+    with pytest.raises(JdbcError, match="cast it to text"):
         run(connection, f"SELECT {sql}")
 
 

@@ -274,7 +274,7 @@ def test_rows_that_a_task_adds_twice_are_not_taken(
     [staging] = staging_tables(database)
     # As a run of a Spark task does that was given up, and ends late.
     database.run(f'INSERT INTO "{staging}" SELECT * FROM "{staging}" WHERE "id" = 1')  # noqa: S608
-    with pytest.raises(RetriableError, match="3 rows are in the staging table, and 2"):
+    with pytest.raises(RetriableError, match="The staging table has 3 rows, but 2"):
         staged.commit(batch.mark.receipt({}))
     write(task, frame, 1, epoch=2)
     assert rows(database) == [(1, "a"), (2, "b")]

@@ -85,7 +85,7 @@ def test_days_that_no_calendar_has_are_rejected(database: Mysql, url: str) -> No
     assert [row["id"] for row in found] == [3]
     assert [text.partition(",")[0] for text, _ in rejected] == ["1", "2", "4", "5", "6"]
     assert rejected[0][1] == (
-        "The column d of type date holds '2020-02-30', which a value of its schema cannot be."
+        "The column d of type date contains '2020-02-30', which its schema cannot represent."
     )
     found, rejected = read(database, "t", nulls=True)
     assert [(row["id"], row["s"]) for row in found] == [

@@ -164,7 +164,7 @@ def test_a_batch_whose_snapshot_went_with_the_server_runs_again(url: str) -> Non
     with database.snapshot() as snapshot:
         select = Select(columns=table.columns, source="t", snapshot=snapshot)
         assert list(database.read(select)) == []
-    with pytest.raises(RetriableError, match="lost the snapshot"):
+    with pytest.raises(RetriableError, match="lost the exported snapshot"):
         list(database.read(select))
 
 

@@ -144,7 +144,7 @@ def test_a_text_that_is_not_in_utf_8_is_rejected_and_those_after_it_are_read(
     assert [row["id"] for row in rows] == [i for i in range(1, 9001) if i not in {5000, 8999}]
     assert {row["text"] for row in rows} == {f"ä{row['id']}" for row in rows}
     assert [text for text, _ in rejected] == ["5000,a\\udcffb", "8999,a\\udcffb"]
-    assert "holds the text 'a\\udcffb'" in rejected[0][1]
+    assert "contains the text 'a\\udcffb'" in rejected[0][1]
     assert read(database, "t", "id = 5000", nulls=True)[0] == [{"id": 5000, "text": None}]
 
 
@@ -193,7 +193,7 @@ def test_a_value_is_never_bent(
     rows, rejected = read(database, "t")
     if expected is None:
         assert rows == []
-        assert f"The column v of type {type_} holds the" in rejected[0][1]
+        assert f"The column v of type {type_} contains the" in rejected[0][1]
     else:
         assert [_naive(row["v"]) for row in rows] == [expected]
 

@@ -129,7 +129,7 @@ def test_what_an_earlier_generation_has_left_to_move_is_not_moved_any_more(
         "committed": partial(asleep.sink.committed, batch.mark, "t"),
         "commit": partial(staged.commit, batch.mark.receipt({"batch": 1})),
     }
-    with pytest.raises(StaleEpochError, match="begun again"):
+    with pytest.raises(StaleEpochError, match="restarted from the beginning"):
         late[ask]()
     assert folder.ids() == [2]
 
@@ -243,7 +243,7 @@ def test_what_a_folder_cannot_replace_is_refused_before_a_run(folder: Target) ->
         folder.run(live, "job@1.1")
     windows = {"replace_partitions": "false", "replace_window": "true"}
     folder.moved(live, "job@1.1", rows(0, 1), **windows)
-    with pytest.raises(ConfigError, match="no window, and so no rows to replace"):
+    with pytest.raises(ConfigError, match="no window to replace"):
         folder.run(Boundaries(BoundaryKind.TIME), "job@1.1", 0, **windows)
     config = FileSink.config_def().parse(folder.props)
     assert FileSink.repeatable(config)

@@ -75,7 +75,7 @@ def test_an_entry_is_as_large_as_its_runs(writer: SpoolWriter, tmp_path: Path) -
 
 
 def test_a_folder_that_takes_nothing_is_told_of(tmp_path: Path) -> None:
-    with pytest.raises(StorageUnavailableError, match="takes no changes"):
+    with pytest.raises(StorageUnavailableError, match="Cannot write changes"):
         SpoolWriter(tmp_path / "gone").write(run("a"))
 
 

@@ -132,10 +132,10 @@ def test_tables_without_a_key_are_one_error_of_validate_before_anything_is_writt
     text = KEYLESS.format(folder=tmp_path)
     code, found = _findings(tmp_path, text, capsys)
     [failed] = [each for each in found if each["verdict"] == "failed"]
-    assert "row in c, e: they have" in failed["found"]
+    assert "no primary key in: c, e." in failed["found"]
     assert "table.mapping" in failed["fix"]
     assert code == main(["validate", str(tmp_path / "copy.yaml")]) == 2
-    assert "row in c, e: they have" in capsys.readouterr().err
+    assert "no primary key in: c, e." in capsys.readouterr().err
     (tmp_path / "copy.yaml").write_text(text.replace("upsert", "insert"))
     assert main(["validate", str(tmp_path / "copy.yaml")]) == 0
 
@@ -177,5 +177,5 @@ def test_tables_that_are_not_there_are_met_with_the_name_that_is_close(
     text = text.replace('shop.db"}', 'shop.db", table.include.list: ordrs}')
     _, found = _findings(tmp_path, text, capsys)
     [failed] = [each for each in found if each["verdict"] == "failed"]
-    assert "no table ordrs" in failed["found"]
+    assert "No such table, or no permission to read it: ordrs" in failed["found"]
     assert "Did you mean orders?" in failed["fix"]

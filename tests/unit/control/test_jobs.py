@@ -270,7 +270,7 @@ def test_a_new_job_in_real_time_replaces_no_window(desk: Desk) -> None:
     hourly = document(sinks=sinks)
     hourly["schedule"]["catchup"] = "all"
     desk.jobs.create(hourly, "ann")
-    with pytest.raises(ConfigErrors, match="no rows to replace"):
+    with pytest.raises(ConfigErrors, match="no window to replace"):
         desk.jobs.edit("flights", live(sinks=sinks), "ann")
     desk.jobs.submit("flights", "ann")
     desk.tick()

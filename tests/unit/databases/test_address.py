@@ -25,7 +25,7 @@ from headrace_plugins.databases.postgresql import Postgresql
     ],
 )
 def test_a_secret_in_a_url_is_refused_and_not_shown(url: str) -> None:
-    with pytest.raises(ConfigError, match="holds a password") as error:
+    with pytest.raises(ConfigError, match="contains a password") as error:
         address_of(url)
     assert "hunter2" not in str(error.value)
 
@@ -34,7 +34,7 @@ def test_a_secret_in_a_url_is_refused_and_not_shown(url: str) -> None:
     "option", ["hostaddr", "passfile", "service", "servicefile", "sslkeylogfile", "host", "x"]
 )
 def test_an_option_that_leads_elsewhere_than_the_url_says_is_refused(option: str) -> None:
-    with pytest.raises(ConfigError, match=f"may not have the option '{option}'"):
+    with pytest.raises(ConfigError, match=f"Unsupported option '{option}'"):
         address_of(f"postgresql://h/d?{option}=/etc/passwd")
 
 

@@ -51,7 +51,7 @@ def serving(*answers: bytes) -> Iterator[tuple[Mysql, Callable[[], bytes]]]:
 @pytest.mark.parametrize("after", [2, 3, 4])
 def test_a_server_gets_no_file_unasked(after: int) -> None:
     with serving(_OK, *[_OK] * after, b"\xfb/etc/passwd") as (mysql, received):
-        with pytest.raises(DatabaseError, match="asks for a file"):
+        with pytest.raises(DatabaseError, match="requests a local file"):
             mysql.session()
         assert b"root:" not in received()
 

@@ -86,8 +86,8 @@ def test_texts_are_what_they_stand_for(
 def test_a_text_that_stands_for_nothing_is_rejected_or_null(schema: Schema, text: str) -> None:
     found, rejected = parsed(schema, text, None)
     assert found == [None]
-    why = f"The column v of type some_type holds {text!r}, which a value of its schema"
-    assert rejected == [(text, f"{why} cannot be.")]
+    why = f"The column v of type some_type contains {text!r}, which its schema"
+    assert rejected == [(text, f"{why} cannot represent.")]
     assert parsed(schema.replaced(optional=True), text, None, nulls=True) == ([None, None], [])
     assert len(parsed(schema, text, nulls=True)[1]) == 1  # where none may be null
 

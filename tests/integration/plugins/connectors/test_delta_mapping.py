@@ -187,7 +187,7 @@ def test_an_expression_that_spark_cannot_run_is_an_error_of_its_key(
     frame = records(ROWS, ROW)
     columns = {"add": {"x": "nosuch(id)"}}
     task = mapped(tmp_path, {"from": "t", "columns": columns})
-    with pytest.raises(ConfigError, match=r"Spark cannot run it.*nosuch") as told:
+    with pytest.raises(ConfigError, match=r"Spark cannot analyze it.*nosuch") as told:
         task.write(frame, batch_of(frame, 1))
     assert told.value.field == "table.mapping[0].columns.add.x"
     with pytest.raises(ConfigError, match="missing") as told:

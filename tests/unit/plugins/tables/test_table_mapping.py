@@ -71,9 +71,7 @@ def test_streams_that_no_rule_matches_are_written_left_out_or_an_error() -> None
 def test_two_rules_that_give_a_stream_one_table_are_an_error() -> None:
     found = rules({"from": "a*", "to": "x"}, {"from": "*b", "to": "x"})
     assert len(found.targets("a")) == 1
-    with pytest.raises(
-        ConfigError, match=r"ab goes to x by table.mapping\[0\] already"
-    ) as told:
+    with pytest.raises(ConfigError, match=r"table.mapping\[0\] already maps ab to x") as told:
         found.targets("ab")
     assert told.value.field == "table.mapping[1].from"
 
@@ -123,8 +121,8 @@ def test_two_rules_that_give_a_stream_one_table_are_an_error() -> None:
         (
             {"from": "a", "columns": {"rename": {"x": "y"}, "types": {"x": "INT"}}},
             "[0].columns.types.x",
-            "go by the names of columns",
-            "Write it as y",
+            "the keys of types are column names",
+            "Use its name in the table, y.",
         ),
         (
             {"from": "a", "columns": {"add": {"x": "1 +"}}},
@@ -135,16 +133,16 @@ def test_two_rules_that_give_a_stream_one_table_are_an_error() -> None:
         (
             {"from": "a", "columns": {"rename": {"x": "z"}, "add": {"z": "1"}}},
             "[0].columns",
-            "Two columns would be called z.",
+            "Two columns would have the name z.",
             "another name",
         ),
         (
             {"from": "a", "columns": {"include": "x", "rename": {"y": "z"}}},
             "[0].columns.rename.y",
-            "is not included",
+            "is renamed but not included",
             "Add y to include.",
         ),
-        ("a", "[0]", "Expected a rule of keys.", "Write from"),
+        ("a", "[0]", "Expected a map.", "Write a rule"),
     ],
 )
 def test_what_is_wrong_in_a_rule_is_told_with_its_place(
@@ -258,7 +256,7 @@ def test_records_without_a_value_pass_a_condition_and_skipped_ids_do_not() -> No
 def test_ids_can_only_be_skipped_where_the_key_is_one_whole_number(
     rule: dict[str, Any], schema: Schema
 ) -> None:
-    with pytest.raises(ConfigError, match="one whole number") as told:
+    with pytest.raises(ConfigError, match="one integer field") as told:
         select({"skip.ids": "1", **rule}, schema)
     assert told.value.field == "table.mapping[0].skip.ids"
 
