@@ -166,5 +166,5 @@ def test_a_name_that_no_folder_can_have_is_found_before_a_table_is_written(
         'INSERT INTO "z:z" VALUES (3)',
     )
     [error] = copies.copy("t, z*")
-    assert "'z:z' cannot be part of a folder's name" in error
+    assert "'z:z' cannot be used as a folder name" in error
     assert not (copies.folder / "t").exists()

@@ -242,7 +242,7 @@ def test_rows_that_go_with_their_partition_are_told(url: str, action: str) -> No
         "INSERT INTO t VALUES (1)",
         f"ALTER TABLE t {action} PARTITION p0",
     )
-    with pytest.raises(DataLostError, match=r"takes away or brings rows of \w+\.t .*DELETE"):
+    with pytest.raises(DataLostError, match=r"adds or removes rows of \w+\.t .*DELETE"):
         pieces(url, place)
     assert changes(url, place, follows=lambda name: name.name == "u") == {}
 

@@ -98,7 +98,7 @@ def test_a_commit_that_waits_for_long_is_told(
     with database_of(semi_sync).session() as session:
         with (
             committing(semi_sync, "INSERT INTO t VALUES (9, 0)") as place,
-            pytest.raises(RetriableError, match="cannot be read from its tables yet"),
+            pytest.raises(RetriableError, match="not yet visible in its tables"),
         ):
             await_commits(session, place, "it")
         await_commits(session, place, "it")
@@ -132,7 +132,7 @@ def test_mysql_tells_what_it_is_about_to_commit(
         cursor.execute("SET gtid_next = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1'")
         cursor.execute("BEGIN")
         cursor.execute("INSERT INTO t VALUES (1)")
-        with pytest.raises(RetriableError, match="cannot be read from its tables yet"):
+        with pytest.raises(RetriableError, match="not yet visible in its tables"):
             await_commits(session, place_of(url), "it")
         cursor.execute("COMMIT")
         await_commits(session, place_of(url), "it")
@@ -159,7 +159,7 @@ def test_a_table_is_not_read_while_its_rows_are_prepared(
         run(url, "XA START 'x'", "INSERT INTO t VALUES (1, 1)", "XA END 'x'", "XA PREPARE 'x'")
         following = follow(url)
         try:
-            with pytest.raises(RetriableError, match="cannot be read from its tables"):
+            with pytest.raises(RetriableError, match="not yet visible in its tables"):
                 following.new()
         finally:
             run(url, "XA COMMIT 'x'")

@@ -97,7 +97,7 @@ def test_a_setting_that_is_missing_has_the_statement_that_sets_it(
         statement = f"SET {'PERSIST' if is_mysql else 'GLOBAL'} {fix};"
         assert found.verdict == verdict
         assert found.fix.startswith(statement)
-        assert is_mysql or fix.replace("'", "") in found.fix.partition(" and write ")[2]
+        assert is_mysql or fix.replace("'", "") in found.fix.partition(" and add ")[2]
         each_server.execute(statement)
         assert findings(url)[requirement].verdict == Verdict.OK
     finally:

@@ -194,7 +194,7 @@ def test_a_doctor_says_what_a_failover_would_do(
         found = examined(url)[requirement]
         assert found.verdict is Verdict.WARNING
         if server_class.programs is None:
-            assert "stay behind" in found.found
+            assert "does not synchronize slots" in found.found
         else:
             assert "synchronized_standby_slots" in found.fix
             run(
@@ -206,7 +206,7 @@ def test_a_doctor_says_what_a_failover_would_do(
             off = examined(url, slot_failover="false")[requirement]
             assert off.fix.startswith("Set slot.failover=true")
             run(url, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-            assert "stays behind" in examined(url)[requirement].found
+            assert "not synchronized" in examined(url)[requirement].found
         servers.await_standby()
         primary = examined(servers.standby.url())["a primary"]
         assert primary.verdict is Verdict.FAILED

@@ -49,12 +49,12 @@ def test_nothing_is_wrong_with_a_database_that_can_be_followed(url: str) -> None
     found = examined(url)
     assert {each.verdict for each in found.values()} == {Verdict.OK}
     assert found["the replication slot s"].found == "is created at the start"
-    assert found["the publication s"].found == "is made at the start"
+    assert found["the publication s"].found == "is created at the start"
     assert not errors(url)
     run(url, PUBLICATION, SLOT)
     found = examined(url)
     assert {n for n, each in found.items() if each.verdict is not Verdict.OK} == {
-        "a limit of what slots keep"
+        "a limit of the log that slots retain"
     }
 
 
@@ -73,7 +73,7 @@ def test_a_server_without_logical_decoding_is_set_up_by_what_it_says(
             pass
         assert examined(url)["wal_level = logical"].verdict is Verdict.OK
 
-        requirement = "a free place of max_replication_slots"
+        requirement = "free capacity of max_replication_slots"
         run(url, "SELECT pg_create_physical_replication_slot('other')")
         found = examined(url)[requirement]
         assert (found.verdict, found.found) == (Verdict.FAILED, "0 free")
@@ -115,10 +115,13 @@ def test_a_user_gets_the_rights_that_it_lacks(url: str, user: str) -> None:
 def test_who_owns_the_tables_may_have_to_be_allowed_a_publication(url: str, user: str) -> None:
     run(url, 'ALTER TABLE t OWNER TO "other user"')
     found = examined(user)["the publication s"]
-    assert (found.verdict, found.found) == (Verdict.FAILED, "The user may not make it.")
+    assert (found.verdict, found.found) == (
+        Verdict.FAILED,
+        "The user may not create the publication.",
+    )
     run(url, found.fix)
     found = examined(user)["the publication s"]
-    assert (found.verdict, found.found) == (Verdict.OK, "is made at the start")
+    assert (found.verdict, found.found) == (Verdict.OK, "is created at the start")
 
 
 def test_a_table_without_a_primary_key_is_told_of(url: str) -> None:
@@ -135,10 +138,10 @@ def test_tables_whose_rows_the_log_does_not_tell_apart(url: str) -> None:
     run(url, TABLE, 'CREATE TABLE "no Key" (id int)')
     found = examined(url)["rows of public.no Key in the log"]
     assert found.verdict is Verdict.FAILED
-    assert "rows that the log tells apart" not in examined(url)
+    assert "rows identified in the log" not in examined(url)
     assert [each.field for each in errors(url)] == ["table.exclude.list"]
     run(url, statement(found))
-    assert examined(url)["rows that the log tells apart"].verdict is Verdict.OK
+    assert examined(url)["rows identified in the log"].verdict is Verdict.OK
     assert not errors(url)
 
 
@@ -270,7 +273,7 @@ def test_who_may_not_make_a_publication_is_told_the_same_by_a_run(url: str, user
 def test_a_publication_that_leaves_changes_out(url: str, made: str) -> None:
     run(url, TABLE, made)
     found = examined(url)["the publication s"]
-    assert (found.verdict, found.found) == (Verdict.FAILED, "It leaves changes out.")
+    assert (found.verdict, found.found) == (Verdict.FAILED, "It omits changes.")
     run(url, statement(found))
     assert examined(url)["the publication s"].verdict is Verdict.OK
 
@@ -297,13 +300,13 @@ def test_an_index_that_lacks_the_key(url: str) -> None:
     found = examined(url)["rows of public.t in the log"]
     assert found.verdict is Verdict.FAILED
     run(url, statement(found))
-    assert examined(url)["rows that the log tells apart"].verdict is Verdict.OK
+    assert examined(url)["rows identified in the log"].verdict is Verdict.OK
 
 
 def test_a_transaction_that_is_open_for_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace_plugins.connectors.postgres.examination._LONG_SECONDS", 1)
     run(url, TABLE)
-    requirement = "no transaction that is open for long"
+    requirement = "no long-running transaction"
     with psycopg.connect(url) as open_one:
         open_one.execute("INSERT INTO t VALUES (1)")
         open_one.execute("SELECT pg_sleep(1.6)")
@@ -352,7 +355,7 @@ def test_a_slot_that_the_server_gave_up() -> None:
     running = PostgresqlServer.running(max_slot_wal_keep_size="1MB")
     with running as server, server.database() as url:
         run(url, TABLE, PUBLICATION, SLOT)
-        found = examined(url)["a limit of what slots keep"]
+        found = examined(url)["a limit of the log that slots retain"]
         assert found.verdict is Verdict.OK
         assert found.found.startswith("1MB, ")
         for _ in range(4):

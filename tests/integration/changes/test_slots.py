@@ -214,7 +214,7 @@ def test_a_server_that_was_set_back_is_told_of(
         server.start()
         run(url, "INSERT INTO t VALUES (2, 2)")
         following.restart()
-        with pytest.raises(DataLostError, match="was set back"):
+        with pytest.raises(DataLostError, match="was restored from a backup"):
             following.new()
         following.restart(snapshot_mode="when_needed")
         following.new()

@@ -116,7 +116,7 @@ def test_a_snapshot_waits_for_who_may_have_written_before_the_log_has_the_table(
     following = follow(url)
     with psycopg.connect(url) as open_one:
         open_one.execute("INSERT INTO t VALUES (2000, 1)")
-        with pytest.raises(RetriableError, match="before it was published"):
+        with pytest.raises(RetriableError, match="before the table was published"):
             following.batch()
         open_one.commit()
     assert len(following.batch() or ()) == 1001

@@ -634,7 +634,7 @@ def test_a_followed_table_that_leaves_the_publication_is_told_of(
         run(url, *lost)
         if away:
             following.restart()
-        with pytest.raises(ConfigError, match="lacks tables"):
+        with pytest.raises(ConfigError, match="lacks followed tables"):
             following.new()
     run(url, "ALTER PUBLICATION s ADD TABLE u")
     run(url, "INSERT INTO t VALUES (3, 30)", "INSERT INTO u VALUES (2)")

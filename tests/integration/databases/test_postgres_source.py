@@ -268,7 +268,7 @@ def test_parents_come_before_their_children(spark: SparkSession, source: Any, ur
 def test_a_column_that_may_be_null_cannot_tell_what_is_new(source: Any, url: str) -> None:
     run(url, "CREATE TABLE t (id int)")
     task = source(mode="incrementing", incrementing_column_name="id")
-    with pytest.raises(ConfigError, match="may be null"):
+    with pytest.raises(ConfigError, match="is nullable"):
         task.latest(Position(), ReadLimit())
 
 

@@ -260,5 +260,5 @@ def test_a_value_that_ends_behind_its_message_is_refused(size: int | None) -> No
 
     cut = insert(("x",))[:-6] if size is None else message(size)
     for messages in ([cut, message(1)], [message(1), cut]):
-        with pytest.raises(SourceError, match="behind its message"):
+        with pytest.raises(SourceError, match="exceed its message"):
             RowMessages(1, messages, [TRANSACTION] * 2).decoded()

@@ -1,8 +1,8 @@
 """A source and a sink for Delta tables.
 
-Source: `reader.py` gives the batches, `history.py` reads the log, `frames.py` the files. Sink:
-`sink.py` stages, `columns.py` fits, `commit.py` commits, `table.py` makes and keeps the table.
-Never: a commit without its batch's mark.
+Source: `reader.py` plans the batches, `history.py` reads the log, `frames.py` the files. Sink:
+`sink.py` stages a batch, `columns.py` fits its columns to the table, `commit.py` commits, and
+`table.py` creates and maintains the table. Every commit of a batch stores the batch's mark.
 """
 
 from headrace_plugins.connectors.delta.sink import DeltaSink

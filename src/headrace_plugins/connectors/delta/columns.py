@@ -1,4 +1,4 @@
-"""The columns of a batch: their types, how they fit a table's, which rules they break."""
+"""The columns of a batch: their types, how they fit the table, and broken constraints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _WHOLE = list(_WHOLE_DIGITS)
 # A time without a zone is taken as UTC everywhere in Headrace.
 _KEPT_AS = {"void": "string", "timestamp_ntz": "timestamp"}
-# What a value keeps its meaning in, beside larger whole numbers and decimals.
+# Lossless casts, besides those to larger integers and decimals.
 _UPCASTS = {
     ("float", "double"),
     *((whole, "double") for whole in _WHOLE[:3]),
@@ -46,7 +46,7 @@ _UPCASTS = {
 
 
 def widens(narrow: Json, wide: Json) -> bool:
-    """Return whether every value of the scalar type ``narrow`` has its like in ``wide``."""
+    """Return whether ``wide`` can represent every value of the scalar type ``narrow``."""
     if not isinstance(narrow, str) or not isinstance(wide, str):
         return False
     if narrow in (wide, "void") or (narrow, wide) in _UPCASTS:
@@ -61,12 +61,12 @@ def widens(narrow: Json, wide: Json) -> bool:
 
 
 def same(one: Json, other: Json) -> bool:
-    """Return whether two types are the same but for nullability and comments."""
+    """Return whether two types are the same, ignoring nullability and comments."""
     return ddl(one) == ddl(other)
 
 
 def nullable(kind: Json) -> Json:
-    """Return the type with everything in it allowed to be null, and comments only."""
+    """Return the type with all its parts nullable, and only comments as metadata."""
     if isinstance(kind, str):
         return _KEPT_AS.get(kind, kind)
     match kind["type"]:
@@ -89,12 +89,12 @@ def nullable(kind: Json) -> Json:
 def as_field(
     name: str, kind: Json, metadata: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a field that may be null, as Spark's JSON."""
+    """Return a nullable field, as Spark's JSON."""
     return {"name": name, "type": kind, "nullable": True, "metadata": dict(metadata or {})}
 
 
 def required(kind: Json) -> bool:
-    """Return whether anything inside the type must not be null (keys of maps aside)."""
+    """Return whether any part inside the type is not nullable, apart from map keys."""
     if isinstance(kind, str):
         return False
     match kind["type"]:
@@ -125,10 +125,10 @@ def ddl(kind: Json) -> str:
 
 
 def moved(sql: str, source: Json, target: Json, depth: int = 0) -> str:
-    """Return the SQL that turns a value of one type into the other.
+    """Return the SQL that converts a value from one type to the other.
 
-    Fields of structs go by name: those the source lacks become null, those the target lacks
-    are left out. ``depth`` keeps the variables of nested lambdas apart.
+    Struct fields match by name: fields missing from the source become null, fields missing from
+    the target are dropped. ``depth`` makes the variable names of nested lambdas unique.
     """
     if same(source, target):
         return sql
@@ -161,27 +161,27 @@ def _member(sql: str, source: Mapping[str, Any], field: Mapping[str, Any], depth
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    """Return the digits before and after the point."""
+    """Return the number of digits before and after the decimal point."""
     if kind in _WHOLE_DIGITS:
         return _WHOLE_DIGITS[kind], 0
     found = _DECIMAL.fullmatch(kind)
     return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
 
 
-# Delta's own readers take the smaller types' files for the larger ones without a feature.
+# Delta's readers accept files with the smaller types without the type widening feature.
 _FREE = ("byte", "short", "integer")
 _FOLLOWED = {Handling.EVOLVE, Handling.LENIENT}
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a batch goes into a table.
+    """How the columns of a batch map to those of a table.
 
     Args:
-        fields: The table's fields once it can hold the batch, as Spark's JSON.
-        names: The batch's columns that are written, by the name that the table has for each.
-        added: Paths of the columns that the table lacks.
-        widened: Paths of the columns whose type has to grow.
+        fields: The table's fields after the required schema changes, as Spark's JSON.
+        names: Maps each of the batch's written columns to its name in the table.
+        added: Paths of the columns to add to the table.
+        widened: Paths of the columns whose type has to be widened.
     """
 
     fields: tuple[Mapping[str, Any], ...]
@@ -191,7 +191,7 @@ class Fit:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The table's schema once it can hold the batch, as Spark's JSON."""
+        """The table's schema after the required changes, as Spark's JSON."""
         return {"type": "struct", "fields": [dict(f) for f in self.fields]}
 
     def type_of(self, name: str) -> Json:
@@ -220,10 +220,10 @@ def fit(
     may_widen: bool = False,
     title: str = "",
 ) -> Fit:
-    """Return how a batch goes into a table, whose columns are matched whatever their case.
+    """Return how a batch's columns map to a table's, matching names regardless of case.
 
-    Fields are those of Spark's JSON; a new table, whose fields are None, lets everything be
-    null. The policy decides on columns that the table lacks, also in structs, and wider types.
+    Fields are in Spark's JSON. For a new table pass None as its fields; all its columns are
+    nullable. The policy decides on missing columns, also inside structs, and on wider types.
     Without Delta's type widening (``may_widen``) only TINYINT and SMALLINT may become INT.
     Errors name the table by its ``title``, its location.
 
@@ -259,7 +259,7 @@ def _fields(
             fields[name.lower()] = as_field(name, nullable(column["type"]))
         elif adding is Handling.REJECT:
             raise ConfigError(
-                problem="The table has no such column, and schema.evolution.add is reject.",
+                problem="The table lacks the column, and schema.evolution.add is reject.",
                 fix="Drop the field with a transform, add the column, or set "
                 "schema.evolution.add.",
                 field=where,
@@ -270,7 +270,7 @@ def _fields(
 
 
 def _grown(table: Json, batch: Json, path: str, changes: _Changes) -> Json:
-    """Return the table's type once it can hold the batch's."""
+    """Return the table's type, widened where the batch's type requires it."""
     if same(table, batch):
         return table
     if isinstance(table, str) or isinstance(batch, str):
@@ -307,9 +307,9 @@ def _apart(table: Json, batch: Json, path: str, changes: _Changes) -> ConfigErro
     fix = "Cast the field with a transform."
     if widens(table, batch) and not changes.may_widen:
         fix = (
-            "Cast the field with a transform, or let the table's types grow, by Spark: ALTER "
+            "Cast the field with a transform, or enable type widening with Spark: ALTER "
             f"TABLE delta.`{changes.title}` SET TBLPROPERTIES ('delta.enableTypeWidening' = "
-            "'true'). The sink's table.properties are those of new tables only."
+            "'true'). The sink's table.properties apply to new tables only."
         )
     return ConfigError(
         problem=f"The column {path} of the table {changes.title} is {ddl(table)}, which cannot "
@@ -327,7 +327,7 @@ _LAST = "__headrace_last"
 class Columns:
     """The columns of a batch, before they are fitted to the table.
 
-    For each: its SQL over the record columns, and its type as Spark's JSON.
+    Maps each name to its SQL over the record columns, and to its type as Spark's JSON.
     """
 
     sources: Mapping[str, str]
@@ -339,7 +339,7 @@ class Columns:
         return [as_field(name, kind) for name, kind in self.kinds.items()]
 
     def select(self, fit: Fit) -> list[str]:
-        """Return the SQL of the columns that are written, of the table's types and names."""
+        """Return the SQL of the written columns, with the table's types and names."""
         return [
             f"{moved(self.sources[name], self.kinds[name], fit.type_of(to))} AS {quote(to)}"
             for name, to in fit.names.items()
@@ -352,11 +352,11 @@ def columns_of(
     keys: Mapping[str, str],
     selection: TableSelection | None = None,
 ) -> Columns:
-    """Return the columns of a frame of records: the value's, and those of the key.
+    """Return the columns of a frame of records: those of the value and those of the key.
 
-    A value that is not a struct is one column, ``value``. Of each column in ``keys`` the field
-    is given that it is made of. ``selection`` is what mapping rules make of the value; None for
-    its fields as they are.
+    A value that is not a struct is one column, ``value``. ``keys`` maps each key column to its
+    source field. ``selection`` contains the columns that mapping rules select; None for the
+    value's fields unchanged.
     """
     kinds = _kinds(frame)
     if selection is not None:
@@ -373,8 +373,8 @@ def columns_of(
     plain = [name for name, (sql, _) in of_key.items() if sql == "key"]
     if len(plain) > 1:
         raise ConfigError(
-            problem=f"The record's key is one plain value and cannot be {', '.join(plain)}.",
-            fix="Name fields of the value, and at most one that stands for the key.",
+            problem=f"The record's key is a single value and cannot be {', '.join(plain)}.",
+            fix="Name fields of the value, and at most one name for the record's key.",
             field="key.fields",
         )
     for column in selection.columns if selection is not None else ():
@@ -396,10 +396,10 @@ def _kinds(frame: DataFrame) -> dict[str, Json]:
 
 
 def check_names(schema: Schema) -> None:
-    """Raise SinkError if names of a struct differ in case only: Delta takes them for one."""
+    """Raise SinkError if fields of a struct differ only in case: Delta ignores the case."""
     if schema.type is Type.STRUCT and schema.field(DELETED) is not None:
         raise SinkError(
-            problem=f"The field {DELETED} has the name of a column of Headrace's own.",
+            problem=f"The field name {DELETED} is reserved for an internal column of Headrace.",
             fix="Rename it with the transform ReplaceField.",
         )
     for struct in schema.walk():
@@ -408,27 +408,28 @@ def check_names(schema: Schema) -> None:
             other = known.setdefault(name.lower(), name)
             if other != name:
                 raise SinkError(
-                    problem=f"The fields {other} and {name} differ in case only, which Delta "
-                    "takes for one.",
+                    problem=f"The fields {other} and {name} differ in case only, and Delta "
+                    "ignores the case of names.",
                     fix="Rename one of them with the transform ReplaceField.",
                 )
 
 
 NO_KEY = (
-    "Give the table key.fields in a rule of table.mapping, leave it out by table.exclude.list "
-    "of the source, or set mode to append. To all tables alike: key.fields."
+    "Set key.fields for the table in a rule of table.mapping, exclude it by table.exclude.list "
+    "of the source, or set mode to append. The sink's key.fields apply to all tables."
 )
-"""What to do about a table that nothing says the key of."""
+"""The fix for a table without a known key."""
 
 
 def key_sources(
     batch: SinkBatch, configured: Sequence[str], target: TargetTable
 ) -> dict[str, str]:
-    """Return the key's columns in the table, with the field that each is made of.
+    """Return the key's columns in the table, each with its source field.
 
-    Without a key of their own records have the primary key of the table that they are of.
+    If neither the rules nor the settings name key columns, the fields of the record's key are
+    used, else the primary key of the source table.
 
-    Raises ConfigError if none are configured, and the records have none of either.
+    Raises ConfigError if there is no key at all.
     """
     if named := target.key_fields or configured:
         return {name: target.source_of(name) for name in named}
@@ -437,8 +438,8 @@ def key_sources(
         names = [member.name for member in batch.key_schema.fields]
     if not names:
         raise ConfigError(
-            problem=f"The records of {batch.topic} have no key with fields that identifies the "
-            "rows to update.",
+            problem=f"The records of {batch.topic} have no key fields to identify the rows to "
+            "update.",
             fix=NO_KEY,
             field="key.fields",
         )
@@ -466,7 +467,7 @@ def _key_sql(
     kinds: Mapping[str, Json],
     of_value: Mapping[str, tuple[str, Json]],
 ) -> tuple[str, Json]:
-    """Return the SQL and type of a key's column: the record's key has it, or else the value."""
+    """Return the SQL and type of a key column, from the record's key or else its value."""
     if batch.key_schema is not None:
         in_key = _members("key", kinds["key"], batch.key_schema)
         if source in in_key:
@@ -491,13 +492,13 @@ def _members(column: str, kind: Json, schema: Schema) -> dict[str, tuple[str, Js
 _PREFIX = "delta.constraints."
 _INVARIANTS = "delta.invariants"
 _COLUMN_SQL = {"delta.generationExpression", "CURRENT_DEFAULT"}
-# Strings, quoted names, words with what follows them, numbers, and anything else.
+# Strings, quoted names, words, numbers, and any other character.
 _TOKEN = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|[A-Za-z_]\w*|\d[\w.]*|.""",
     re.DOTALL,
 )
 _NOT_A_COLUMN = re.compile(r"\s*[('\"]")
-"""After a word: it is a function, or the type of a literal."""
+"""After a word: the word is a function, or the type of a literal."""
 
 
 def broken_constraints(
@@ -508,11 +509,11 @@ def broken_constraints(
     *,
     merges: bool,
 ) -> Iterator[Refusal]:
-    """Yield conditions for records that Delta would refuse by a constraint. No job runs.
+    """Yield conditions for records that violate a constraint of the table. Runs no job.
 
-    A constraint that needs more than the records is left to Delta: it then refuses the batch as
-    a whole. In a table that ``merges``, columns that are not written may have values already.
-    Raises ConfigError: SQL of the table reaches out of its records.
+    A constraint that cannot be evaluated on the records is left to Delta, which then refuses
+    the whole batch. With ``merges``, columns that are not written may already have values.
+    Raises ConfigError if the table's SQL accesses data outside its records.
     """
     for place, sql in _sql_of(fit.fields, properties):
         if problem := foreign(sql):
@@ -530,7 +531,7 @@ def broken_constraints(
     for name, check in properties.items():
         if not name.startswith(_PREFIX):
             continue
-        # Delta takes a constraint that is null for one that is broken.
+        # Delta treats a constraint that evaluates to null as violated.
         broken = f"(value IS NOT NULL AND NOT coalesce({_over(check, sources)}, false))"
         try:
             frame.selectExpr(broken)
@@ -539,7 +540,7 @@ def broken_constraints(
         constraint = name.removeprefix(_PREFIX)
         yield Refusal(
             condition=broken,
-            problem=f"A record breaks the table's constraint {constraint}: {check}.",
+            problem=f"A record violates the table's constraint {constraint}: {check}.",
             fix="Fix or filter such records with a transform, or drop the constraint.",
         )
 
@@ -547,7 +548,7 @@ def broken_constraints(
 def _sql_of(
     fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the SQL that Delta runs when it writes to a table, and where it stands."""
+    """Yield the name and the SQL of each expression that Delta runs on writes to the table."""
     for each in (properties, *_metadata(list(fields))):
         for name, value in each.items():
             if name == _INVARIANTS:
@@ -567,7 +568,7 @@ def _metadata(part: object) -> Iterator[Mapping[str, Any]]:
 
 
 def _over(check: str, sources: Mapping[str, str]) -> str:
-    """Return a constraint with the SQL of each column in the place of its name."""
+    """Return a constraint with each column name replaced by the column's SQL."""
     found, before = [], ""
     for token in _TOKEN.finditer(check):
         text = token.group()

@@ -1,4 +1,4 @@
-"""Commits staged batches: files as they are, merges, and what only Spark's writer can do."""
+"""Commits staged batches: by adding files to the log, by merges, or by Spark's writer."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ _CONFLICTS = "DELTA_CONCURRENT_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """One batch of staged rows; it may be pickled to a worker.
+    """One batch of staged rows; may be pickled to a worker.
 
     Args:
         table: The table's folder.
-        files: The staged files; for a merge each key once, with the column ``DELETED``.
-        fields: Their columns, as Spark's JSON, without ``DELETED``.
-        keys: For a merge, the key's columns; none for an append.
-        mark: The batch.
-        receipt: What the commit keeps.
+        files: The staged files; for a merge each key occurs once, with the column ``DELETED``.
+        fields: The files' columns, as Spark's JSON, without ``DELETED``.
+        keys: The key columns of a merge; empty for an append.
+        mark: Identifies the batch.
+        receipt: Stored with the commit.
     """
 
     table: Location
@@ -89,7 +89,7 @@ class _Commit:
     receipt: str
 
     def is_done(self) -> bool:
-        """Return whether the table holds the batch already."""
+        """Return whether the batch is already committed to the table."""
         return self.mark.wrote(find_receipt(DeltaTable(str(self.table)), self.mark))
 
 
@@ -97,9 +97,9 @@ class SparkCommit(_Commit):
     """Rows that Spark appends or merges."""
 
     def run(self, spark: SparkSession) -> None:
-        """Append or merge; the rows, the mark and the receipt are one transaction.
+        """Append or merge the rows, with the mark and the receipt, in one transaction.
 
-        Guarantee 2: delta-spark skips a transaction of an application that it has seen.
+        Guarantee 2: delta-spark skips a transaction that the application already committed.
 
         Raises:
             StaleEpochError: Another attempt has written the batch, or a newer one.
@@ -118,7 +118,7 @@ class SparkCommit(_Commit):
                 rows.write.format("delta").mode("append").save(self.table.spark_path)
         except (PySparkException, Py4JError) as error:
             raise _failure(self.table, error) from error
-        # delta-spark skips in silence what another attempt has written meanwhile.
+        # delta-spark silently skips the batch if another attempt has committed it meanwhile.
         self.is_done()
 
     def _rows(self, session: SparkSession) -> DataFrame:
@@ -135,7 +135,7 @@ class SparkCommit(_Commit):
         on = " AND ".join(f"{_TARGET}.{quote(key)} = s.{quote(key)}" for key in self.keys)
         updates = ", ".join(f"{_TARGET}.{name} = s.{name}" for name in names)
         values = ", ".join(f"s.{name}" for name in names)
-        # Names are quoted, and no value is part of it.
+        # Names are quoted, and the statement contains no values.
         merge = (
             f"MERGE INTO delta.{quote(self.table.spark_path)} AS {_TARGET} "  # noqa: S608
             f"USING {_SOURCE} AS s ON {on} "
@@ -148,9 +148,9 @@ class SparkCommit(_Commit):
 
 
 def change_schema(spark: SparkSession, table: Location, schema: Mapping[str, Any]) -> None:
-    """Add the columns, and widen the types, that ``schema`` (Spark's JSON) has more.
+    """Add columns and widen types of the table to match ``schema`` (Spark's JSON).
 
-    Raises RetriableError if another writer came first, SinkError if Delta refuses, and
+    Raises RetriableError if another writer committed first, SinkError if Delta refuses, and
     SetupError without delta-spark.
     """
     _save_nothing(
@@ -166,7 +166,7 @@ def make_table(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Make a table whose properties turn on features; nothing happens when it is there.
+    """Create a table whose properties enable features; do nothing if it exists.
 
     Raises SinkError if Delta refuses, and SetupError without delta-spark.
     """
@@ -191,10 +191,11 @@ def _save_nothing(
 
 
 def delete_rows(spark: SparkSession, table: Location, condition: str, mark: Mark) -> None:
-    """Delete rows by Spark, unless the table has the mark, which is kept with it.
+    """Delete rows with Spark, and store the mark; do nothing if the table has the mark.
 
-    Nothing is kept where there are no such rows. Raises RetriableError if another writer came
-    first, SinkError if Delta refuses, and SetupError without delta-spark.
+    Without matching rows Spark makes no commit, so the mark is not stored. Raises
+    RetriableError if another writer committed first, SinkError if Delta refuses, and
+    SetupError without delta-spark.
     """
     try:
         # Names are quoted, and values are literals.
@@ -206,15 +207,15 @@ def delete_rows(spark: SparkSession, table: Location, condition: str, mark: Mark
 
 
 def _session(spark: SparkSession, mark: Mark | None = None, receipt: str = "") -> SparkSession:
-    """Return a new session, whose settings no other thread sees; its commits keep a mark."""
+    """Return a new session with settings of its own; its commits store the mark, if any."""
     if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
         raise SetupError(
-            problem="This table can only be written by delta-spark, which the session lacks.",
+            problem="Only delta-spark can write this table, and the session lacks delta-spark.",
             fix="Start Spark with the feature delta, or use a table without such properties.",
         )
     session = spark.newSession()
     if mark is not None:
-        # A session's settings are the only way to give a merge its mark.
+        # A merge takes its mark only from the session's settings.
         prefix = "spark.databricks.delta"
         session.conf.set(f"{prefix}.write.txnAppId", mark.application)
         session.conf.set(f"{prefix}.write.txnVersion", str(mark.batch))
@@ -223,7 +224,7 @@ def _session(spark: SparkSession, mark: Mark | None = None, receipt: str = "") -
 
 
 def _failure(table: Location, error: Exception) -> Exception:
-    # Delta's own exceptions come as Py4J's, with a first line that says only that.
+    # Delta's exceptions are wrapped by Py4J; the first line names only the wrapper.
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error)
     first = " ".join(text.splitlines()[:2]) or type(error).__name__
@@ -233,22 +234,22 @@ def _failure(table: Location, error: Exception) -> Exception:
 
 
 _TRIES = 5
-_INT96_UNIT = "us"  # Spark's older form of timestamps has no unit of its own
+_INT96_UNIT = "us"  # INT96, Spark's older timestamp type, does not define a unit
 
 
 class Merge(_Commit):
-    """Rows and deletions that a worker merges."""
+    """Rows and deletions that a worker merges by ``deltalake``."""
 
     def run(self) -> None:
-        """Merge; the rows, the mark and the receipt become visible in one transaction.
+        """Merge the rows, with the mark and the receipt, in one transaction.
 
-        Guarantee 2: a table that holds the batch already is left as it is. When another
-        writer commits meanwhile, the merge starts again from what it left behind.
+        Guarantee 2: nothing happens if the table already contains the batch. If another
+        writer commits meanwhile, the merge is retried on the new version.
 
         Raises:
             StaleEpochError: Another attempt has written the batch, or a newer one.
-            RetriableError: Other writers came first again and again.
-            SinkError: The merge failed for good.
+            RetriableError: Other writers committed first in each of several tries.
+            SinkError: The merge failed for another reason.
         """
         for _ in range(_TRIES):
             table = DeltaTable(str(self.table))
@@ -262,7 +263,7 @@ class Merge(_Commit):
                 problem = f"The merge into {self.table} failed: {error}"
                 raise SinkError(problem) from error
             if not self.is_done():
-                # Keep the mark of a merge that changed nothing, for which no commit is made.
+                # A merge that changes no row makes no commit: store its mark in an empty one.
                 table = DeltaTable(str(self.table))
                 add_files(table, [], self.mark, self.receipt, datetime.now(UTC))
             log.info("delta.merged", table=str(self.table), batch=self.mark.batch, **figures)
@@ -295,7 +296,7 @@ class Merge(_Commit):
         return {name: int(figures[f"num_target_rows_{name}"]) for name in counts}
 
     def _rows(self) -> pa.RecordBatchReader:
-        """Stream the staged rows; they are never all in memory here."""
+        """Stream the staged rows, without loading all of them into memory."""
         fields = {"type": "struct", "fields": list(self.fields)}
         schema = to_arrow(from_spark_json(fields)).append(pa.field(DELETED, pa.bool_()))
 
@@ -313,7 +314,7 @@ class Merge(_Commit):
 
 def _merge_durably(merge: Merge, version: int) -> None:
     merge.run()
-    # Guarantee 1: those commits are in the operating system's memory only.
+    # Guarantee 1: deltalake's commits are not yet flushed to disk.
     flush_commits(merge.table, merge.mark, version)
 
 
@@ -323,7 +324,7 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """The table that a batch goes to, and what has to be done to it before."""
+    """The table that a batch is written to, and the preparations that it needs."""
 
     spark: SparkSession
     path: Location
@@ -332,13 +333,13 @@ class Destination:
     properties: Mapping[str, str]
     upkeep: Upkeep
     replacement: Replacement | None = None
-    """The rows that give way to the first of its run."""
+    """The rows that the first commit of the run replaces."""
 
     def ready(self) -> DeltaTable:
-        """Make the table or its new columns, and return it as it is now.
+        """Create the table or add its new columns, and return the table's newest version.
 
-        It is not part of the batch's transaction: columns without values do no harm, and are
-        there when the batch runs again.
+        This is not part of the batch's transaction: new columns without values are harmless,
+        and a retry of the batch finds them.
         """
         table = open_table(self.path)
         if table is None:
@@ -366,14 +367,14 @@ class Destination:
     def _opened(self) -> DeltaTable:
         table = open_table(self.path)
         if table is None:
-            message = f"{self.path} was removed while it was written to"
+            message = f"{self.path} was removed during the write"
             raise FileNotFoundError(message)
         return table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedAppend:
-    """Files that only have to be named in the table's log."""
+    """Data files that only have to be added to the table's log."""
 
     to: Destination
     mark: Mark
@@ -401,17 +402,17 @@ class StagedAppend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRows:
-    """Rows in a hidden folder of the table, to be merged into it or written by Spark."""
+    """Rows staged in a hidden folder of the table, to be merged, or appended by Spark."""
 
     to: Destination
     mark: Mark
     files: Sequence[AddedFile]
     rows: int
-    """How many records they stand for, superseded ones included."""
+    """The number of records of the batch, including superseded ones."""
     keys: Sequence[str]
-    """The key's columns, for a merge."""
+    """The key columns, for a merge."""
     merge_bytes: int
-    """From this size of the table on, Spark does the merge."""
+    """If the table has at least this size, Spark merges."""
 
     @property
     def target(self) -> str:
@@ -425,7 +426,7 @@ class StagedRows:
         self.finish()
 
     def work(self, receipt: str) -> Callable[[], object] | None:
-        """Return the merge; None where nothing is left to do; see ``WorkerCommit``."""
+        """Return the merge; None if nothing is left to do; see ``WorkerCommit``."""
         table = self.to.ready()
         if self.mark.wrote(find_receipt(table, self.mark)):
             return None
@@ -449,12 +450,12 @@ class StagedRows:
         if isinstance(work, Merge):
             return partial(_merge_durably, work, version)
         work.run(self.to.spark)
-        # Guarantee 1: those commits are in the operating system's memory only.
+        # Guarantee 1: Spark's commits are not yet flushed to disk.
         flush_commits(self.to.path, self.mark, version)
         return None
 
     def finish(self) -> None:
-        """Remove what was staged, and look after the table."""
+        """Delete the staged files, and maintain the table if that is due."""
         discard_staged(self.to.path, self.mark, folder=HIDDEN)
         discard_other_attempts(self.to.path, self.mark, folder=HIDDEN)
         self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)

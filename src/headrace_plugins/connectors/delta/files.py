@@ -1,4 +1,4 @@
-"""Files of a table: as its log has them, opened, and new ones."""
+"""Data files of a table: their entries in the log, how to read them, and new files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file of a table, by what ``DeltaTable.get_add_actions`` says of it."""
+    """A file of a table, with its action from ``DeltaTable.get_add_actions``."""
 
     action: dict[str, Any]
 
     @property
     def path(self) -> str:
-        """The path as the log has it, that is encoded as in a URL."""
+        """The path as in the log: percent-encoded."""
         return str(self.action["path"])
 
     @property
@@ -39,13 +39,13 @@ class TableFile:
 
     @property
     def values(self) -> dict[str, str | None]:
-        """The values of partition columns, as the log has them."""
+        """The values of the partition columns, as in the log."""
         found = ((k.partition("."), v) for k, v in self.action.items())
         return {name: _text(v) for (kind, _, name), v in found if kind == "partition"}
 
     @contextmanager
     def opened(self, table: Location) -> Iterator[pq.ParquetFile]:
-        """Open the file, times of Spark's older form as microseconds."""
+        """Open the file; INT96 timestamps are read as microseconds."""
         with (
             (table / unquote(self.path)).open_input() as file,
             pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet,
@@ -53,7 +53,7 @@ class TableFile:
             yield parquet
 
     def removal(self, now_ms: int, *, change: bool = True) -> dict[str, Any]:
-        """Return the action that removes it; ``change`` unless its rows stay elsewhere."""
+        """Return the remove action; ``change`` is False if other files keep the rows."""
         remove = {
             "path": self.path,
             "deletionTimestamp": now_ms,
@@ -66,9 +66,9 @@ class TableFile:
 
 
 def added_file(path: Location, table: Location, values: Mapping[str, str | None]) -> AddedFile:
-    """Return a file that was written, as it is added to a table, with its statistics.
+    """Return the entry of a written file, with its statistics, for the table's log.
 
-    ``values`` are those of partition columns.
+    ``values`` are the values of the partition columns.
     """
     with path.open_input() as file:
         footer, size_bytes = pq.read_metadata(file), file.size()
@@ -77,7 +77,7 @@ def added_file(path: Location, table: Location, values: Mapping[str, str | None]
 
 
 def schemas_of(fields: Iterable[Mapping[str, Any]]) -> dict[str, Schema]:
-    """Return the schemas of fields of a table, in Spark's JSON, by their names."""
+    """Return the schemas of a table's fields by name; ``fields`` are in Spark's JSON."""
     found = from_spark_json({"type": "struct", "fields": list(fields)})
     return {field.name: field.schema for field in found.fields}
 

@@ -1,9 +1,9 @@
-"""Frames of a table's files and of its change feed, made by Delta's own library.
+"""Data frames of a table's files and of its change feed, created by Delta's own library.
 
 Delta's streaming source reads the files of a commit by ``DeltaLog.createDataFrame``, which
-knows deletion vectors, column mapping and whatever else a table may have. The same is done
-here, with the definition and the files that ``TableHistory`` has found: nothing is looked up
-again, so that a range gives the same rows whatever was committed since.
+supports deletion vectors, column mapping and all other features. This module does the same,
+with the definition and the files that ``TableHistory`` has found. It does not look up the
+table's current state, so a range returns the same rows regardless of later commits.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.delta.history import DataFile, Definition
 
 VERSION, MILLIS, NUMBER = "__headrace_version", "__headrace_millis", "__headrace_number"
-"""Columns beside the table's: of a row's commit and file, as partition columns, which cost
-nothing."""
+"""Additional columns for a row's commit and file: partition columns, which cost nothing."""
 _NO = False
-"""Not a stream, no coarse changes, no catalog: Java's arguments have no names here."""
+"""For boolean arguments of Java methods: not a stream, no coarse changes, no catalog."""
 _ADDED = (VERSION, MILLIS, NUMBER)
 _NO_COLUMN_ID = 2_000_000_000
 TYPE, COMMIT, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 """Delta's columns of the change feed."""
 _RETYPED = ('"void"',)
-"""Types that records do not have."""
+"""Types that records do not support, and that are cast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,8 @@ class PlacedFile:
     """A file of a range.
 
     Args:
-        millis: When that was committed; None where it is not known any more.
-        number: Where it stands in its version, or in the snapshot.
+        millis: When the version was committed; None if the log no longer has the commit.
+        number: The file's index in its version, or in the snapshot.
     """
 
     file: DataFile
@@ -62,7 +61,7 @@ class PlacedFile:
 
 
 class SparkTable:
-    """A table as Spark reads it. Used by one thread at a time."""
+    """Reads a table with Spark. Not thread-safe."""
 
     def __init__(
         self,
@@ -71,13 +70,14 @@ class SparkTable:
         table: str,
         check: Callable[[Location], None],
     ) -> None:
-        """Read the table of an id. Raises SetupError if the session has no delta-spark.
+        """Load the log of the table. Raises SetupError if the session has no delta-spark.
 
-        ``check`` raises an error for a deletion vector that may not be read.
+        ``table`` is the table's id. ``check`` raises an error for a deletion vector that may
+        not be read.
         """
         if "DeltaSparkSessionExtension" not in (spark.conf.get("spark.sql.extensions") or ""):
             raise SetupError(
-                problem="Delta tables are read by delta-spark, which the session lacks.",
+                problem="Reading Delta tables requires delta-spark, which the session lacks.",
                 fix="Start Spark with the feature delta.",
             )
         self._spark, self._location, self._check = spark, location, check
@@ -89,13 +89,13 @@ class SparkTable:
         logs = self._delta.DeltaLog
         self._log = logs.forTable(self._session, location.spark_path)
         if self._log.unsafeVolatileTableId() != table:
-            # Delta keeps what it knows of a table, also of one that was there before.
+            # Delta's cache still has an earlier table of the same path.
             logs.invalidateCache(self._session, self._log.dataPath())
             self._log = logs.forTable(self._session, location.spark_path)
         self._snapshot: tuple[int, Any] | None = None
 
     def rows(self, definition: Definition, files: Sequence[PlacedFile]) -> DataFrame:
-        """Return the rows of files, with the columns that say where each is from."""
+        """Return the rows of files, with the columns for each row's commit and file."""
         missing = {each.version: [f for f in files if f.file.action is None] for each in files}
         actions = self._actions(files) if any(missing.values()) else {}
         added = self._java.util.ArrayList()
@@ -116,7 +116,10 @@ class SparkTable:
         return DataFrame(frame, self._spark)
 
     def changes(self, definition: Definition, first: int, last: int) -> DataFrame:
-        """Return the change feed of versions, both included, that have the same columns."""
+        """Return the change feed of the versions ``first`` to ``last``, both inclusive.
+
+        All of them must have the same columns.
+        """
         none, some = self._scala.Option.empty(), self._scala.Option.apply
         with _told(self._location):
             frame = self._delta.commands.cdc.CDCReader.changesToBatchDF(
@@ -132,13 +135,13 @@ class SparkTable:
         return DataFrame(frame, self._spark)
 
     def forget_snapshot(self) -> None:
-        """Free what a snapshot takes, once it was read."""
+        """Free the cached snapshot after it was read."""
         if self._snapshot is not None:
             self._snapshot[1].uncache()
             self._snapshot = None
 
     def _actions(self, files: Sequence[PlacedFile]) -> dict[str, Mapping[str, Any]]:
-        """Return the actions of files of a snapshot, by their paths; a job may run."""
+        """Return the log actions of a snapshot's files by path; may run a Spark job."""
         (version,) = {each.version for each in files if each.file.action is None}
         if self._snapshot is None or self._snapshot[0] != version:
             none = self._scala.Option.empty()
@@ -159,14 +162,14 @@ class SparkTable:
         found = {action["path"]: action for action in actions}
         if missing := set(paths) - set(found):
             raise SourceError(
-                problem=f"The log of the table {self._location} names {min(missing)}, and "
-                "Delta finds another name for it.",
+                problem=f"The log of the table {self._location} lists {min(missing)}, which "
+                "Delta's snapshot does not contain under this name.",
                 fix="Read the table from a later snapshot.",
             )
         return found
 
     def _state(self, definition: Definition) -> Any:
-        """Return a snapshot that has a definition, and looks at nothing."""
+        """Return a snapshot with a definition that does not read the log."""
         return self._delta.DummySnapshot(
             self._log.logPath(),
             self._log,
@@ -180,11 +183,11 @@ class SparkTable:
 
 
 _UNQUOTED = "/;:@&=+$,-_.!~*'()"
-"""What Java leaves as it is in the path of a URL, beside letters of any script."""
+"""Characters that Java does not escape in the path of a URL, besides letters of any script."""
 
 
 def _qualified(path: str) -> str:
-    """Return a path as snapshots of Delta have it: with a scheme if it is absolute."""
+    """Return a path as Delta's snapshots store it: with a scheme if it is absolute."""
     if not path.startswith("/"):
         return path
     plain = unquote(path)
@@ -192,7 +195,7 @@ def _qualified(path: str) -> str:
 
 
 def _with_columns(definition: Definition) -> Definition:
-    """Add the columns that say where a row is from."""
+    """Return the definition with the columns for a row's commit and file."""
     added = [
         {
             "name": name,
@@ -217,7 +220,7 @@ def _with_columns(definition: Definition) -> Definition:
 
 @contextmanager
 def _told(location: Location) -> Iterator[None]:
-    """Raise what Delta's library says as an error of the source."""
+    """Raise errors of Delta's library as SourceError."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
@@ -228,7 +231,7 @@ def _told(location: Location) -> Iterator[None]:
 
 
 def columns_of(definition: Definition) -> dict[str, str]:
-    """Return the SQL of a table's columns, by their names, in types that records have."""
+    """Return the SQL of a table's columns by name, cast to types that records support."""
     columns = {}
     for field in definition.fields:
         sql = quote(field["name"])
@@ -240,17 +243,17 @@ def columns_of(definition: Definition) -> dict[str, str]:
 
 
 def schema_of(definition: Definition) -> Schema:
-    """Return the schema of a table's rows. Raises ConfigError for a type that records lack."""
+    """Return the schema of a table's rows. Raises ConfigError for an unsupported type."""
     return from_spark_json({"type": "struct", "fields": definition.fields})
 
 
 def struct_sql(columns: Mapping[str, str]) -> str:
-    """Return SQL of a struct of columns."""
+    """Return the SQL of a struct of columns."""
     return f"struct({', '.join(f'{sql} AS {quote(name)}' for name, sql in columns.items())})"
 
 
 def key_sql(columns: Mapping[str, str], names: Sequence[str]) -> list[str]:
-    """Return the key as a column of a frame of records; nothing without names."""
+    """Return the SQL of the records' key column; an empty list without names."""
     found = {name.lower(): (name, sql) for name, sql in columns.items()}
     missing = [name for name in names if name.lower() not in found]
     if missing:
@@ -266,7 +269,7 @@ def key_sql(columns: Mapping[str, str], names: Sequence[str]) -> list[str]:
 _IN_FILE = (
     f"array({VERSION}, {NUMBER}, input_file_block_start(), monotonically_increasing_id())"
 )
-"""The place of a row that was read from a file of the table."""
+"""The position of a row that was read from a file of the table."""
 
 
 def row_records(frame: DataFrame, definition: Definition, key: Sequence[str]) -> DataFrame:
@@ -281,7 +284,7 @@ def row_records(frame: DataFrame, definition: Definition, key: Sequence[str]) ->
 
 
 def feed_records(frame: DataFrame, definition: Definition, key: Sequence[str]) -> DataFrame:
-    """Return the rows of a change feed as records, with Delta's columns of it."""
+    """Return the rows of a change feed as records, including Delta's feed columns."""
     columns = columns_of(definition)
     feed = {name: name for name in (TYPE, COMMIT, TIME)}
     return frame.selectExpr(
@@ -293,14 +296,14 @@ def feed_records(frame: DataFrame, definition: Definition, key: Sequence[str]) -
 
 
 def with_feed(frame: DataFrame) -> DataFrame:
-    """Return the rows of a snapshot in the form of a change feed: as inserted."""
+    """Return the rows of a snapshot in the form of a change feed, as insertions."""
     time = f"timestamp_millis({MILLIS}) AS {TIME}"
     return frame.selectExpr("*", f"'insert' AS {TYPE}", f"{VERSION} AS {COMMIT}", time)
 
 
 _RANK = f"""CASE {TYPE} WHEN 'delete' THEN 0 WHEN 'update_preimage' THEN 1
 WHEN 'update_postimage' THEN 2 ELSE 3 END"""
-"""In which order the rows of a commit are applied."""
+"""The order in which the rows of a commit are applied."""
 _IN_FEED = f"array({COMMIT}, CAST({_RANK} AS BIGINT), monotonically_increasing_id())"
 _OVER = f"OVER (PARTITION BY {COMMIT}, key ORDER BY rank)"
 
@@ -315,9 +318,10 @@ def change_records(
 ) -> DataFrame:
     """Return the rows of a change feed as changes: before, after, op, source, ts.
 
-    The feed has a row before and a row after each update, apart. With a key they come
-    together, and an update of the key itself is a deletion and an insertion, as of Debezium.
-    Without one nothing tells which rows belong together: updates have the row after only.
+    The feed contains the row before and the row after an update as separate rows. With a key
+    they are joined into one change, and an update of the key itself becomes a deletion and an
+    insertion, as in Debezium. Without a key they cannot be matched: updates contain only the
+    row after the update.
     """
     columns = columns_of(definition)
     keyed = key_sql(columns, key)

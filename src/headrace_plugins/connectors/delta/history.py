@@ -1,8 +1,8 @@
-"""A table's log as a source reads it: its versions, their times, and what each has changed.
+"""A table's log as a source reads it: the versions, their times and their changes.
 
-``deltalake`` gives the state at a version, whatever form its checkpoints have. The commits
-after it are read one by one from their JSON, as the transaction log protocol has them
-(https://github.com/delta-io/delta/blob/master/PROTOCOL.md): only they say which files are
+``deltalake`` returns the state at a version, with any checkpoint format. The later commits are
+read one by one from their JSON, which the transaction log protocol defines
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md): only they tell which files are
 new.
 """
 
@@ -40,28 +40,28 @@ _CHUNK = 1024
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _NO_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//|\Z")
 _CUTS = re.compile(r"[?#]")  # where the path of a URL ends
-_UUID_LENGTH = 20  # at the end of a relative vector's name, behind the folder's
+_UUID_LENGTH = 20  # of the encoded UUID, after the folder in a relative vector's name
 _SIDECARS = "_sidecars"
 
 
 def file_at(table: Location, text: str) -> Location:
-    """Return where a file is whose path a log has: a URL, or percent-encoded, of a folder.
+    """Return the location of a path in a log: a URL, or a percent-encoded path.
 
-    Raises SourceError for a path that Delta's library would read another way.
+    Raises SourceError for a path that Delta's library would interpret differently.
     """
     if _URL.match(text) and not _CUTS.search(text):
         return Location.of(text)
     if _NO_PATH.match(text) or _CUTS.search(text):
-        problem = f"The log of the table {table} names {text!r}, which is not a path."
+        problem = f"The log of the table {table} contains {text!r}, which is not a path."
         raise SourceError(problem)
     path = unquote(text)
     return replace(table, path=path) if path.startswith("/") else table / path
 
 
 def vector_at(table: Location, action: Mapping[str, Any]) -> Location | None:
-    """Return the deletion vector of a file, or the folder that has it; None for no file.
+    """Return the file of a deletion vector, or the folder of that file.
 
-    Raises SourceError as ``file_at``.
+    Returns None if there is no vector, or an inline one. Raises SourceError as ``file_at``.
     """
     vector = action.get("deletionVector") or {}
     kind, text = vector.get("storageType"), str(vector.get("pathOrInlineDv"))
@@ -70,20 +70,22 @@ def vector_at(table: Location, action: Mapping[str, Any]) -> Location | None:
     if kind == "u" and ":" not in (folder := text[:-_UUID_LENGTH]):
         return table / folder  # not percent-encoded
     if kind in ("p", "u"):
-        problem = f"The log of the table {table} names {text!r}, which is no deletion vector."
+        problem = (
+            f"The log of the table {table} contains {text!r}, not a valid deletion vector."
+        )
         raise SourceError(problem)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that a version has.
+    """A file of a version.
 
     Args:
-        path: As the log has it: percent-encoded, and relative to the table as a rule.
-        rows: How many rows it has; 0 where its statistics do not say.
-        action: What the log says of it; nothing for one of a snapshot.
-        vector: What it says of its deletion vector, in the same form.
+        path: As in the log: percent-encoded, and usually relative to the table.
+        rows: The number of rows; 0 if the statistics lack it.
+        action: The action in the log; None for a file of a snapshot.
+        vector: The action's deletion vector descriptor.
     """
 
     path: str
@@ -93,26 +95,26 @@ class DataFile:
     vector: Mapping[str, Any] | None = None
 
     def location(self, table: Location) -> Location:
-        """Return where it is; in a shallow clone, that is in another table."""
+        """Return the file's location; in a shallow clone it is in another table."""
         return file_at(table, self.path)
 
     def locations(self, table: Location) -> list[Location]:
-        """Return what is read of it: itself, and what has its deletion vector."""
+        """Return all files to read: the file itself and that of its deletion vector."""
         vector = vector_at(table, {"deletionVector": self.vector})
         return [self.location(table), *([] if vector is None else [vector])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What one version has changed.
+    """The changes of one version.
 
-    What a rewrite of the same rows added and removed, such as OPTIMIZE, is left out.
+    Files that rewrite the same rows, such as those of OPTIMIZE, are excluded.
 
     Args:
-        millis: When it was committed, in milliseconds since 1970, as Delta has it.
-        changes: The files of the change data feed, where it needs files of its own.
-        metadata: The table's new metadata, where they changed; the log's own form.
-        protocol: The same for its protocol.
+        millis: Delta's commit time, in milliseconds since 1970.
+        changes: The change data feed's own files, if the commit has any.
+        metadata: The table's new metadata if it changed, as in the log.
+        protocol: The table's new protocol if it changed, as in the log.
     """
 
     version: int
@@ -126,14 +128,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a table is at a version: the log's own ``metaData`` and ``protocol``."""
+    """A table's definition at a version: ``metaData`` and ``protocol`` as in the log."""
 
     metadata: Mapping[str, Any]
     protocol: Mapping[str, Any]
 
     @property
     def table(self) -> str:
-        """Return what tells the table from another that is made at the same place later."""
+        """Return the table's id; a table created later at the same location has another."""
         return str(self.metadata["id"])
 
     @property
@@ -146,18 +148,18 @@ class Definition:
         return self.metadata.get("configuration") or {}
 
     def after(self, commit: Commit) -> Definition:
-        """Return what it is after a commit."""
+        """Return the definition after a commit."""
         metadata = commit.metadata or self.metadata
         return Definition(metadata, commit.protocol or self.protocol)
 
     def lost_columns(self, later: Definition) -> list[str]:
-        """Return what a later definition no longer has, or has under another name."""
+        """Return a text for each column that a later definition has dropped or renamed."""
         mapped = all(each.properties.get(_MAPPING, "none") != "none" for each in (self, later))
         return list(_lost(self.fields, later.fields, "", mapped=mapped))
 
 
 def _lost(old: Any, new: Any, path: str, *, mapped: bool) -> Iterator[str]:
-    """Yield the paths of fields that are gone; types are the schema evolution's concern."""
+    """Yield texts about dropped and renamed fields; schema evolution handles types."""
     if isinstance(old, list) and isinstance(new, list):
 
         def of(field: Mapping[str, Any]) -> str:
@@ -180,12 +182,12 @@ def _lost(old: Any, new: Any, path: str, *, mapped: bool) -> Iterator[str]:
 
 
 class TableHistory:
-    """The versions of one table. Used by one thread at a time."""
+    """The versions of one table. Not thread-safe."""
 
     def __init__(
         self, location: Location, check: Callable[[Location], None] | None = None
     ) -> None:
-        """Read the log of the table in a folder, when it is asked for.
+        """Create the history of the table in a folder; its methods read the log.
 
         ``check`` raises an error for a file outside of the log that may not be read.
         """
@@ -198,16 +200,16 @@ class TableHistory:
 
     def _forget_all(self) -> None:
         self._definitions: list[tuple[int, Definition]] = []
-        """Since which versions the table has been as it is; known from the first of them..."""
+        """The definitions, each with the version that introduced it, complete from the first
+        entry's version up to ``_defined``."""
         self._defined = -1
-        """... to this one."""
         self._times: tuple[int, list[int]] = -1, []
-        """When versions were committed, from a first one on."""
+        """A first version, and the commit times of the versions from it on."""
         self._snapshot: tuple[int, pa.Table] | None = None
 
     @property
     def current(self) -> Definition:
-        """Return what the table is at its newest version, as last seen."""
+        """Return the definition at the newest version seen by ``newest``."""
         if self._current is None:
             self.newest()
         assert self._current is not None
@@ -216,11 +218,11 @@ class TableHistory:
     def newest(self) -> int:
         """Return the newest version.
 
-        It costs next to nothing when there is no new one. Raises ConfigError: there is no such
-        table, or ``deltalake`` does not know a feature that its readers need.
+        This is cheap if there is no new version. Raises ConfigError if the table does not
+        exist, or ``deltalake`` does not support a feature that readers of the table need.
         """
         if self._newest < 0 or self._mark_of(self._newest) != self._mark:
-            # It begins, or the table was removed, and perhaps made anew.
+            # The first call, or the table was dropped and perhaps created again.
             self._forget_all()
             table = self._open()
             self._newest, self._current = int(table.version()), _definition(table)
@@ -231,13 +233,13 @@ class TableHistory:
         return self._newest
 
     def _mark_of(self, version: int) -> str:
-        """Return what tells a commit from another that is at the same place later."""
+        """Return a text that changes if the commit's file is replaced by another."""
         found = commit_file(self.location, version).info()
-        # The number of a file that was removed may be given to the next one.
+        # A new file may get the inode number of a removed one.
         return "" if found is None else f"{found.identity}/{found.mtime_ns}"
 
     def oldest(self) -> int:
-        """Return the oldest version whose commit the log still has."""
+        """Return the oldest version whose commit is still in the log."""
         return min(self._versions(), default=self._newest)
 
     def commit(self, version: int) -> Commit:
@@ -249,29 +251,30 @@ class TableHistory:
             raise DataLostError(
                 problem=f"Version {version} of the table {self.location} is gone from its log, "
                 f"which begins with version {oldest}.",
-                fix=f'Alter the offset to {{"version": {oldest - 1}}} to go on without what '
-                "is lost, or reset the offsets to read the table from a snapshot; and raise "
+                fix=f'Alter the offset to {{"version": {oldest - 1}}} to skip the lost '
+                "versions, or reset the offsets to read the table from a snapshot; and raise "
                 "the table's property delta.logRetentionDuration.",
             )
         return _commit(path, version, found.mtime_ns // 1_000_000, found.identity)
 
     def digest(self, version: int) -> str | None:
-        """Return what tells a version from another of its number, in a copy put back.
+        """Return a digest that distinguishes a version from one with the same number.
 
-        None where the log has no commit of it, such as behind a checkpoint.
+        A table restored from a copy may have such a version. None if the version's commit is
+        not in the log, such as after log cleanup.
         """
         path = commit_file(self.location, version)
         found = path.info()
         if found is None:
             return None
         try:
-            # It begins with the version: who alters that in an offset leaves the rest behind.
+            # The prefix makes the digest of an offset invalid if its version is altered.
             return f"{version}-{_digest(path, found)}"
-        except FileNotFoundError:  # its log was cleaned up a moment ago
+        except FileNotFoundError:  # the log was cleaned up meanwhile
             return None
 
     def definition(self, version: int) -> Definition:
-        """Return what the table is at a version. Raises DataLostError if nothing tells it."""
+        """Return the definition at a version. Raises DataLostError if it is unavailable."""
         if version == self._newest:
             return self.current
         if not self._definitions or version < self._definitions[0][0]:
@@ -287,11 +290,11 @@ class TableHistory:
         return self._definitions[place - 1][1]
 
     def snapshot_size(self, version: int) -> int:
-        """Return how many files the table has at a version. Raises DataLostError."""
+        """Return the number of files at a version. Raises DataLostError."""
         return int(self._files_at(version).num_rows)
 
     def snapshot_files(self, version: int, start: int, stop: int) -> Iterator[DataFile]:
-        """Yield files that a version has, by their time and path, as Delta's source does."""
+        """Yield files of a version, ordered by time and path, as in Delta's source."""
         files = self._files_at(version)
         for first in range(start, stop, _CHUNK):
             rows = files.slice(first, min(_CHUNK, stop - first)).to_pylist()
@@ -307,26 +310,26 @@ class TableHistory:
         return self._snapshot[1]
 
     def forget_snapshot(self) -> None:
-        """Free what a snapshot takes, once it was read."""
+        """Free the cached snapshot after it was read."""
         self._snapshot = None
 
     def version_at(self, millis: int) -> int:
-        """Return the newest version that was committed at a time or before; see ``oldest``.
+        """Return the newest version that was committed at or before a time.
 
-        It is the one before the oldest if none was.
+        Returns the version before ``oldest`` if there is none.
         """
         first = self.oldest()
         if first != self._times[0]:
             self._times = first, []
         times = self._times[1]
         for version in range(first + len(times), self._newest + 1):
-            # As Delta has it: each version is later than the one before it.
+            # As in Delta: each version is later than the one before it.
             after = times[-1] + 1 if times else 0
             times.append(max(after, self.millis(version) or 0))
         return first - 1 + bisect_right(times, millis)
 
     def millis(self, version: int) -> int | None:
-        """Return when a version was committed; None where the log has forgotten it."""
+        """Return the commit time of a version; None if its commit is not in the log."""
         properties = self.current.properties
         found = commit_file(self.location, version).info()
         if found is None:
@@ -342,7 +345,7 @@ class TableHistory:
         return (int(stem) for stem in stems if stem.isdigit())
 
     def _check_sidecars(self) -> None:
-        """Check the files that checkpoints name, before anything reads them."""
+        """Check the sidecar files of checkpoints before anything reads them."""
         if self._check is None:
             return
         for entry in (self.location / LOG).list():
@@ -373,15 +376,15 @@ class TableHistory:
                 problem = f"The log of the table {self.location} is damaged: {error}."
                 raise DataLostError(problem, fix="Restore it from a backup.") from error
             raise DataLostError(
-                problem=f"The table {self.location} cannot be seen at version {version} any "
-                f"more: {error}.",
+                problem=f"The table {self.location} can no longer be read at version "
+                f"{version}: {error}.",
                 fix="Choose a newer version, or reset the offsets to read the table from a "
                 "newer snapshot; and raise the table's property delta.logRetentionDuration.",
             ) from error
 
 
 def _sidecars(checkpoint: Location) -> Iterator[str]:
-    """Yield the paths of a checkpoint's files; nothing for one that is torn."""
+    """Yield the paths of a checkpoint's sidecar files; none for an incomplete checkpoint."""
     try:
         if checkpoint.name.endswith(".json"):
             for action in actions_in(checkpoint):
@@ -393,7 +396,7 @@ def _sidecars(checkpoint: Location) -> Iterator[str]:
                 if "sidecar" in found.schema_arrow.names:
                     rows = found.read(columns=["sidecar.path"])["sidecar"].to_pylist()
                     yield from (str(row["path"]) for row in rows if row and row["path"])
-    except (FileNotFoundError, ValueError):  # what is wrong is told where it is needed
+    except (FileNotFoundError, ValueError):  # reported when the checkpoint is used
         return
 
 
@@ -421,7 +424,7 @@ def _definition(table: DeltaTable) -> Definition:
 
 @lru_cache(maxsize=1024)
 def _digest(path: Location, _found: FileInfo) -> str:
-    """Return a digest of a commit: it has times and names of files that no other has."""
+    """Return a digest of a commit; its times and file names make its content unique."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
@@ -435,8 +438,8 @@ def _commit(path: Location, version: int, written_millis: int, _identity: str) -
         actions = []
     if not actions:
         raise DataLostError(
-            problem=f"{path} is empty or ends too soon, as after a loss of power.",
-            fix="Restore it from a backup; or remove it, if no newer version is there.",
+            problem=f"{path} is empty or truncated, for example by a power failure.",
+            fix="Restore it from a backup; or delete it if there is no newer version.",
         )
     for action in actions:
         ((kind, body),) = action.items()
@@ -459,7 +462,7 @@ def _commit(path: Location, version: int, written_millis: int, _identity: str) -
 
 def _file(body: Mapping[str, Any], *, keep: bool) -> DataFile:
     rows = json.loads(body.get("stats") or "{}").get("numRecords") or 0
-    # Statistics are most of an action, and no reader of a whole file needs them.
+    # Statistics are most of an action's size, and reading whole files does not need them.
     action = {name: body[name] for name in body if name not in ("stats", "tags")}
     return DataFile(
         body["path"],

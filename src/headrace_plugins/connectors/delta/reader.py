@@ -1,4 +1,4 @@
-"""Reads a Delta table in batches: what each has, where it ends, and what cannot be read."""
+"""Reads a Delta table in batches: plans their ranges, and checks that they can be read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _LAG_VERSIONS = 1000
-"""How many commits are looked at for a figure that is only shown."""
+"""The lag, a figure for display only, is not computed over more commits than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Place:
     """A place in a table's history.
 
     Args:
-        version: Everything of it was read, and all before it.
-        index: Of ``version`` itself only so many files were read; None for all.
-        snapshot: Whether it is the table as it was at ``version`` that is read.
+        version: The last version that was read, as well as all versions before it.
+        index: The number of files of ``version`` that were read; None for all.
+        snapshot: Whether a snapshot of the table at ``version`` is being read.
     """
 
     version: int
@@ -69,14 +69,14 @@ class Place:
 
     @classmethod
     def of(cls, offset: Mapping[str, Any]) -> Place:
-        """Return the place that an offset names."""
+        """Return the place of an offset."""
         index = offset.get("index")
         whole = index is None
         return cls(int(offset["version"]), index, not whole and bool(offset.get("snapshot")))
 
     @property
     def order(self) -> tuple[int, float]:
-        """Return what orders places of one reading."""
+        """Return the sort key of places within one run."""
         return self.version, float("inf") if self.index is None else self.index
 
     def offset(self) -> dict[str, Any]:
@@ -91,11 +91,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What is never divided: a file, a version of a change feed, or one that has nothing.
+    """The smallest part of a batch: a file, a version of a change feed, or an empty version.
 
     Args:
-        end: The place behind it.
-        number: Where its first file stands in its version, or in the snapshot.
+        end: The place after the piece.
+        number: The index of the piece's first file in its version, or in the snapshot.
     """
 
     end: Place
@@ -108,12 +108,12 @@ class _Piece:
 class DeltaReader(FrameSource):
     """Reads one table; see DeltaSource.
 
-    The position is ``{"path": path} -> {"version": v}``, with ``"index": n`` where of that
-    version only n files were read, and ``"snapshot": true`` where these are the files that the
-    table had then. It has the table's id (``"table"``), which a table that is made anew does
-    not have, and a digest of the version's commit (``"commit"``), which is another one in a
-    copy that was put back and written to. Both may be left out. The end of a first batch also
-    has where that has begun (``"begin"``).
+    The position is ``{"path": path} -> {"version": v}``, with ``"index": n`` if only n files of
+    that version were read, and ``"snapshot": true`` if these are files of the table's snapshot
+    at that version. It contains the table's id (``"table"``), which detects a table that was
+    dropped and created again, and a digest of the version's commit (``"commit"``), which
+    detects a table that was restored from a copy and then written to. Both are optional. The
+    end of a first batch also contains the start of that batch (``"begin"``).
     """
 
     settings: DeltaSourceSettings
@@ -147,19 +147,20 @@ class DeltaReader(FrameSource):
         if unlimited and begin is not None:
             files = any(piece.files for piece in self._pieces(place, until))
         if begin is not None and begin.snapshot and not files:
-            return start  # nothing is lost by beginning later
+            return start  # an empty snapshot: starting later loses nothing
         if end.order <= place.order and (begin is None or begin.snapshot or end.version < 0):
             last = self.settings.ending_version
             if self.settings.window is not None and last is not None and newest < last:
                 raise RetriableError(
-                    problem=f"The window has version {last}, and the newest is {newest}.",
-                    fix="Wait until it is committed.",
+                    problem=f"The window ends at version {last}, but the newest version is "
+                    f"{newest}.",
+                    fix=f"Wait until version {last} is committed.",
                 )
             return start
         return self._position(end, begin, limit.until)
 
     def _limited(self, place: Place, until: Place, limit: ReadLimit) -> tuple[Place, bool]:
-        """Return the end of a batch, and whether it has any file."""
+        """Return the end of a batch, and whether the batch contains any file."""
         end, count, rows, size, checked = place, 0, 0, 0, -1
         taken: list[_Piece] = []
         for piece in self._pieces(place, until):
@@ -170,7 +171,7 @@ class DeltaReader(FrameSource):
             except SourceError:
                 if end == place:
                     raise
-                break  # what comes before is delivered first
+                break  # deliver the earlier versions first
             if end != place and self._begins_anew(piece):
                 break
             count += len(piece.files)
@@ -187,7 +188,7 @@ class DeltaReader(FrameSource):
         return end, any(piece.files for piece in taken)
 
     def _begins_anew(self, piece: _Piece) -> bool:
-        """Return whether a feed has other columns from here on: Delta reads it apart."""
+        """Return whether the feed's columns change at a piece, which needs a new batch."""
         if piece.snapshot or not self.settings.read_change_feed:
             return False
         if self._history.commit(piece.version).metadata is None:
@@ -200,7 +201,7 @@ class DeltaReader(FrameSource):
         place, newest = self._place(position), self._history.newest()
         in_window = self.settings.window is not None
         if place is None and in_window:
-            place = Place(self._begin().version)  # which has no file
+            place = Place(self._begin().version)  # a snapshot here is empty: no batch was made
         if place is None or place.order < (self._last(newest, place), float("inf")):
             return False
         end, time = self.settings.ending_version, self.settings.ending_timestamp
@@ -234,7 +235,7 @@ class DeltaReader(FrameSource):
             self._check(self._history.commit(version))
         self._require_files(pieces)
         definition = self._history.definition(last.version)
-        schema_of(definition)  # its error names the column
+        schema_of(definition)  # raises an error that names the column
         table = self._table(spark, definition)
         if not any(piece.snapshot for piece in pieces):
             self._history.forget_snapshot()
@@ -243,7 +244,7 @@ class DeltaReader(FrameSource):
             rows = table.rows(definition, list(self._placed(pieces)))
             window = self.settings.rows_window(schema_of(definition))
             if window is not None:
-                # On the table's own columns: Spark leaves out files and partitions by it.
+                # Filters the table's own columns, so that Spark can prune files and partitions.
                 rows = rows.where(window.sql(quote(window.column)))
             return row_records(rows, definition, self.settings.key_fields)
         return self._read_feed(table, definition, pieces)
@@ -326,7 +327,7 @@ class DeltaReader(FrameSource):
                     yield _Piece(behind, version, [file], number)
 
     def _require_whole(self, place: Place) -> None:
-        """Raise StateError for a place in the midst of a version: a feed cannot go on there."""
+        """Raise StateError for a place inside a version: a feed cannot continue there."""
         if not place.index or place.snapshot:
             return
         version = place.version
@@ -334,7 +335,7 @@ class DeltaReader(FrameSource):
             problem=f"{place.index} files of version {version} of the table {self._location} "
             "were read without read.change.feed, and a change feed would repeat their rows.",
             fix=f"Set read.change.feed to false and ending.version to {version} until the rest "
-            "of that version was read; or reset the offsets to begin with a snapshot.",
+            "of that version is read; or reset the offsets to start with a snapshot.",
             field="read.change.feed",
         )
 
@@ -353,17 +354,17 @@ class DeltaReader(FrameSource):
         return () if passed else commit.added
 
     def _check(self, commit: Commit) -> None:
-        """Raise SourceError for a commit that cannot be read as it is configured."""
+        """Raise SourceError for a commit that cannot be read with the current settings."""
         settings, version = self.settings, commit.version
         changes = bool(commit.added or commit.removed or commit.changes)
-        go_on = f'alter the offset to {{"version": {version}}} to go on behind it'
+        go_on = f'alter the offset to {{"version": {version}}} to continue after it'
         if settings.read_change_feed:
             properties = self._history.definition(version).properties
             if changes and properties.get(CHANGE_FEED) != "true":
                 raise SourceError(
                     problem=f"Version {version} of the table {self._location} has no change "
                     f"feed: the property {CHANGE_FEED} was not true then.",
-                    fix=f"Set the property, and {go_on}; or reset the offsets to begin with a "
+                    fix=f"Set the property, and {go_on}; or reset the offsets to start with a "
                     "snapshot.",
                     field="read.change.feed",
                 )
@@ -375,10 +376,10 @@ class DeltaReader(FrameSource):
             else:
                 what, more = "deletes rows", " or ignore.deletes"
             raise SourceError(
-                problem=f"Version {version} of the table {self._location} {what}, and the "
-                "source reads what is appended.",
+                problem=f"Version {version} of the table {self._location} {what}, but the "
+                "source reads only appended rows.",
                 fix="Set read.change.feed to read changes, if the table has a change feed; or "
-                f"set skip.change.commits{more} to pass over such commits.",
+                f"set skip.change.commits{more} to skip such commits.",
                 field="skip.change.commits",
             )
         if commit.metadata is not None and version:
@@ -388,25 +389,28 @@ class DeltaReader(FrameSource):
         try:
             before = self._history.definition(version - 1)
         except DataLostError:
-            return  # it is the first that is left, and nothing was read before it
+            return  # the first version in the log, so nothing was read before it
         if lost := before.lost_columns(self._history.definition(version)):
             raise SourceError(
-                problem=f"Version {version} of the table {self._location} changes columns in a "
-                f"way that later rows do not fit those before: {', '.join(lost)}.",
-                fix=f"Change what reads the records, and {go_on}; rows of that version itself "
-                "are left out.",
+                problem=f"Version {version} of the table {self._location} makes an "
+                f"incompatible change of columns: {', '.join(lost)}.",
+                fix=f"Adapt the consumers of the records, and {go_on}; rows of that version "
+                "itself are skipped.",
             )
 
     def _require_allowed(self, file: Location) -> None:
-        """Raise SourceError for a file that the log leads to, and that may not be read."""
+        """Raise SourceError for a file that is named in the log and may not be read."""
         try:
             self.context.check_file(file.path)
         except ConfigError as error:
-            problem = f"The log of the table {self._location} leads out of it: {error.problem}"
+            problem = (
+                f"The log of the table {self._location} names a file outside of it: "
+                f"{error.problem}"
+            )
             raise SourceError(problem, fix=error.fix, field="path") from error
 
     def _require_files(self, pieces: Iterable[_Piece]) -> None:
-        """Raise DataLostError where a file of a range is gone, and as _require_allowed."""
+        """Raise DataLostError if a file of a range is missing, and as _require_allowed."""
         for piece in pieces:
             for file in piece.files:
                 for read in file.locations(self._location):
@@ -415,15 +419,15 @@ class DeltaReader(FrameSource):
                 if at.exists():
                     continue
                 raise DataLostError(
-                    problem=f"The file {at} of version {piece.version} is gone, most likely by "
-                    "VACUUM: its rows cannot be read any more.",
+                    problem=f"The file {at} of version {piece.version} is gone, most likely "
+                    "deleted by VACUUM: its rows can no longer be read.",
                     fix="Reset the offsets to read the table from a newer snapshot, or alter "
-                    f'the offset to {{"version": {piece.version}}} to go on without them; and '
+                    f'the offset to {{"version": {piece.version}}} to skip the rows; and '
                     "raise the table's property delta.deletedFileRetentionDuration.",
                 )
 
     def _last(self, newest: int, place: Place | None = None) -> int:
-        """Return the last version that may be read now, by who stands at a place."""
+        """Return the last version that may be read now, starting from a place."""
         settings = self.settings
         if settings.ending_version is not None:
             return min(newest, settings.ending_version)
@@ -431,16 +435,16 @@ class DeltaReader(FrameSource):
             end = time_of("ending.timestamp", settings.ending_timestamp)
             return min(newest, self._history.version_at(end))
         if settings.ends and settings.takes_snapshot and place is not None:
-            return place.version  # it is the rows of that snapshot that are chosen from
+            return place.version  # the run reads the rows of that snapshot only
         return newest
 
     def _begin(self) -> Place:
-        """Return where the configuration says that a new task begins."""
+        """Return the configured start of a new task."""
         settings, newest = self.settings, self._history.newest()
         snapshot, version = settings.takes_snapshot, settings.starting_version
         if settings.starting_timestamp is not None:
             time = time_of("starting.timestamp", settings.starting_timestamp)
-            # A snapshot has what was committed then, and changes begin with it.
+            # A snapshot includes a commit at exactly that time; changes start with that commit.
             last = self._history.version_at(time if snapshot else time - 1)
             oldest = self._history.oldest()
             if last < 0 and settings.window is not None:
@@ -449,15 +453,15 @@ class DeltaReader(FrameSource):
                 raise ConfigError(
                     problem=f"The log of the table {self._location} begins with version "
                     f"{oldest}, which is later than {settings.starting_timestamp}.",
-                    fix="Choose a later time, or leave it out to begin with a snapshot.",
+                    fix="Set a later time, or remove the setting to start with a snapshot.",
                     field="starting.timestamp",
                 )
         elif version is None or version == LATEST:
             last = self._last(newest) if snapshot else newest
             if last < 0:
                 raise ConfigError(
-                    problem=f"The table {self._location} was created later.",
-                    fix="Choose a later time.",
+                    problem=f"The table {self._location} was created after this time.",
+                    fix="Set a later time.",
                     field="ending.timestamp",
                 )
         else:
@@ -467,7 +471,7 @@ class DeltaReader(FrameSource):
         return Place(last, 0, snapshot=True) if snapshot else Place(last)
 
     def _begun(self, end: Position | None) -> Place | None:
-        """Return where the batch has begun that ends at a position, if it was a first one."""
+        """Return the start of the batch that ends at a position, if it was the first batch."""
         offset = None if end is None else end.offset(self._partition)
         begin = None if offset is None else offset.get("begin")
         return None if begin is None else Place.of(begin)
@@ -487,32 +491,33 @@ class DeltaReader(FrameSource):
         return Position.of(self._partition, offset)
 
     def _require_same(self, position: Position) -> None:
-        """Raise DataLostError unless the table is the one in which a position is."""
+        """Raise DataLostError if a position is of another table, or of an older copy."""
         offset = position.offset(self._partition)
         if offset is None:
             return
         newest, version = self._history.newest(), int(offset["version"])
         known = self._history.current.table
         if version > newest:
-            problem = f"ends at version {newest}, and was read up to version {version}"
+            problem = f"ends at version {newest}, but was read up to version {version}"
         elif offset.get("table", known) != known:
-            problem = "has another id than the one that was read"
+            problem = "has another id than the table that was read"
         elif self._is_another(version, offset.get("commit")):
             problem = f"has another version {version} than the one that was read"
         else:
             return
         raise DataLostError(
-            problem=f"The table {self._location} {problem}: it was made anew, or put back from "
-            "an older copy.",
-            fix="Put the old table back. Or reset the offsets, to read the new one from its "
+            problem=f"The table {self._location} {problem}: it was created again, or restored "
+            "from an older copy.",
+            fix="Restore the old table. Or reset the offsets to read the new table from its "
             "beginning, or alter them to one of its versions.",
         )
 
     def _is_another(self, version: int, digest: str | None) -> bool:
-        """Return whether a version is not the one that a digest was taken of.
+        """Return whether a version differs from the one that a digest was computed from.
 
-        What cannot be told apart passes: the log may have forgotten the commit, and an offset
-        that was altered or is of an earlier release has no digest of this version.
+        Returns False if they cannot be compared: the commit may no longer be in the log, and
+        an offset that was altered or written by an earlier release has no digest of this
+        version.
         """
         if digest is None or not digest.startswith(f"{version}-"):
             return False
@@ -520,7 +525,7 @@ class DeltaReader(FrameSource):
 
 
 def too_new(newest: int) -> ConfigError:
-    """Return the error of a start behind the table."""
+    """Return the error for a starting.version after the newest version."""
     return ConfigError(
         problem=f"The newest version of the table is {newest}.",
         fix=f"Set it to {newest} at most, or to latest.",

@@ -1,4 +1,4 @@
-"""A window's rows that give way to those of a run, in the commit that adds the run's first."""
+"""Replaces a window's rows by those of a run, in the first commit of the run."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ if TYPE_CHECKING:
 
 _TRIES = 10
 _MILLISECOND = timedelta(milliseconds=1)
-_TEXT_CHARS = 32  # what writers keep of a text
+_TEXT_CHARS = 32  # writers truncate strings in statistics to this length
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
     """The rows of a window in one table.
 
-    A mark of the run says that they are gone. Whoever of its tasks commits first removes them,
-    with that mark, in the transaction of its own rows: each file with such rows leaves the
-    table, and what else it has is written again. Where only Spark may delete, that is a
-    transaction of its own, before the one with the rows.
+    A mark of the run records that they are deleted. The first task of the run to commit
+    deletes them and stores that mark, in the transaction that adds its own rows: each file with
+    rows in the window is removed from the table, and its other rows are written to a new file.
+    If only Spark may delete, the deletion is a separate transaction before the one that adds
+    the rows.
     """
 
     spark: SparkSession
@@ -59,11 +60,11 @@ class Replacement:
         return Mark(self.window.run, self.window.generation, 0)
 
     def commit(self, files: Sequence[AddedFile], mark: Mark, receipt: str) -> None:
-        """Add files, in place of the window's rows if they are the first of the run.
+        """Add files, and delete the window's rows if this is the first commit of the run.
 
-        Raises StaleEpochError: another attempt has written the batch, or a newer one, or the
-        run was begun anew since. Raises RetriableError: other writers came first again and
-        again.
+        Raises StaleEpochError if another attempt has written the batch, or a newer one, or the
+        run was restarted from the beginning meanwhile. Raises RetriableError if other writers
+        committed first in each of several tries.
         """
         for _ in range(_TRIES):
             table = DeltaTable(str(self.path))
@@ -79,7 +80,7 @@ class Replacement:
                 removed, rest = self._replaced(table, mark)
                 marks = {self._mark.application: self._mark.batch}
             try:
-                # Guarantee 2: whoever has not seen the run's mark cannot commit beside it.
+                # Guarantee 2: the commit fails if the run's mark has changed meanwhile.
                 add_files(
                     table,
                     [*files, *rest],
@@ -99,7 +100,7 @@ class Replacement:
         raise RetriableError(problem)
 
     def settle(self) -> None:
-        """Remove the window's rows, unless the run has done so."""
+        """Delete the window's rows, unless the run has already done so."""
         if self._is_done(table := DeltaTable(str(self.path))):
             return
         if self._needs_spark(table):
@@ -120,8 +121,9 @@ class Replacement:
     def _needs_spark(self, table: DeltaTable) -> bool:
         if properties_of(table).get("delta.appendOnly") == "true":
             raise ConfigError(
-                problem=f"The table {self.path} takes no deletions: it has delta.appendOnly.",
-                fix="Leave replace.window.column out, or set delta.appendOnly to false.",
+                problem=f"Rows of the table {self.path} cannot be deleted: its property "
+                "delta.appendOnly is true.",
+                fix="Remove replace.window.column, or set delta.appendOnly to false.",
                 field="replace.window.column",
             )
         return merge_obstacle(table) is not None
@@ -146,13 +148,13 @@ class Replacement:
                 continue
             flush_commits(self.path, mark, int(table.version()))
             return
-        problem = f"Other writers changed {self.path} while a window was deleted from it."
+        problem = f"Other writers changed {self.path} during the deletion of a window."
         raise RetriableError(problem)
 
     def _replaced(
         self, table: DeltaTable, mark: Mark
     ) -> tuple[list[dict[str, Any]], list[AddedFile]]:
-        """Return the actions that remove files, and files with what is to stay of them."""
+        """Return the remove actions, and the new files with the rows outside the window."""
         window = self._window_in(table)
         folder = self.path / staging_folder(mark)
         found = [
@@ -182,16 +184,16 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _File(TableFile):
-    """A file of the table, and where what stays of it is written.
+    """A file of the table, and the new file for its rows outside the window.
 
-    Nothing is there if all of it stays, and no rows if none do.
+    The new file does not exist if no rows are inside the window, and is empty if all are.
     """
 
     to: Location
 
 
 def _may_hold(action: Mapping[str, Any], window: ColumnWindow) -> bool:
-    """Return whether a file may hold rows of a window, by its partition or statistics."""
+    """Return whether a file may contain rows of a window, by its partition or statistics."""
     name, lower, upper = window.column, window.lower, window.upper
     if f"partition.{name}" in action:
         low = high = action[f"partition.{name}"]
@@ -200,9 +202,9 @@ def _may_hold(action: Mapping[str, Any], window: ColumnWindow) -> bool:
     else:
         low, high = action.get(f"min.{name}"), action.get(f"max.{name}")
         if isinstance(low, Decimal):
-            return True  # writers round them
+            return True  # writers round decimals in statistics
         if isinstance(high, datetime):
-            high += _MILLISECOND  # to which writers cut it
+            high += _MILLISECOND  # writers truncate it to milliseconds
         if isinstance(high, str) and len(high) >= _TEXT_CHARS:
             high = None
     return not (
@@ -212,7 +214,7 @@ def _may_hold(action: Mapping[str, Any], window: ColumnWindow) -> bool:
 
 
 def _write_rest(table: Location, file: _File, schema: Schema, window: ColumnWindow) -> None:
-    """Write the rows of a file that lie outside of a window, if any lie inside."""
+    """Write the rows of a file that are outside a window, if any row is inside."""
     types = to_arrow(schema)
     with file.opened(table) as parquet:
         own = pa.schema([f for f in types if f.name in parquet.schema_arrow.names])
@@ -220,7 +222,7 @@ def _write_rest(table: Location, file: _File, schema: Schema, window: ColumnWind
         batches = parquet.iter_batches(columns=column.names) if len(column) else ()
         if not any(window.rows(conform(batch, column)).num_rows for batch in batches):
             return
-        # Spark may run this again while a run that it has given up still writes.
+        # Spark may retry this while an abandoned attempt is still writing.
         draft = file.to.parent / f".{uuid.uuid4().hex}.parquet"
         with draft.open_output() as to, pq.ParquetWriter(to, own) as writer:
             for batch in parquet.iter_batches(columns=own.names):

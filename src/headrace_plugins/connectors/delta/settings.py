@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = "latest"
-"""Where to start, instead of a number: behind what is there."""
+"""The value of starting.version that skips all existing versions."""
 
 
 def time_of(name: str, value: object) -> int:
@@ -57,7 +57,7 @@ def _check_time(name: str, value: object) -> None:
 
 def _check_version(name: str, value: object) -> None:
     if value is not None and value != LATEST and not str(value).isdecimal():
-        raise invalid(name, value, "Must be a version", fix="Write a number, or latest.")
+        raise invalid(name, value, "Must be a version", fix="Set a number, or latest.")
 
 
 def _one_of_two(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -74,35 +74,36 @@ def _window_of_rows(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     bounds = any(props.get(key) for key in ("window.from", "window.to"))
     if (bounds or props.get("window.kind") == "value") and not props.get("window.column"):
         yield ConfigError(
-            problem="A window is set, and no column is named whose values are in it.",
-            fix="Set window.column; or read versions by starting.version, starting.timestamp, "
-            "ending.version and ending.timestamp.",
+            problem="A window is set without window.column.",
+            fix="Set window.column; or limit the versions by starting.version, "
+            "starting.timestamp, ending.version and ending.timestamp.",
             field="window.column",
         )
     if props.get("window.column") and str(props.get("read.change.feed")).lower() == "true":
         yield ConfigError(
-            problem="A change has a row before and a row after, and is in no window of rows.",
-            fix="Leave window.column out, and read the changes of versions.",
+            problem="window.column cannot be combined with read.change.feed: a change has a "
+            "row before and a row after.",
+            fix="Remove window.column, and limit the versions instead.",
             field="window.column",
         )
 
 
 class SnapshotMode(Enum):
-    """Whether the table is read as it was, before what came later."""
+    """Whether a snapshot of the table is read before its changes."""
 
     INITIAL = "initial"
     NEVER = "never"
 
 
 class FeedFormat(Enum):
-    """What becomes of the rows of a change feed."""
+    """The form of the records of a change feed."""
 
     CHANGE = "change"
     ROW = "row"
 
 
 class DeltaSourceSettings(WindowSettings, group="Delta"):
-    """What a Delta source reads."""
+    """Settings of the Delta source."""
 
     rules = (*WindowSettings.rules, _one_of_two, _window_of_rows)
 
@@ -114,46 +115,45 @@ class DeltaSourceSettings(WindowSettings, group="Delta"):
         meaning=Meaning.PATH,
     )
     starting_version: str | None = setting(
-        "The first version whose changes are read, or latest for those that come after the "
-        "task was started first. The whole table as it is then, and what comes later, if "
-        "neither this nor starting.timestamp is set.",
+        "The first version whose changes are read, or latest for versions committed after the "
+        "first start of the task. If neither this nor starting.timestamp is set, the whole "
+        "current table is read, then later changes.",
         default=None,
         validator=Lambda(_check_version, "a version or latest"),
         importance=Importance.HIGH,
         group="Reading",
     )
     starting_timestamp: str | None = setting(
-        "A time, such as 2026-01-31T00:00:00Z: changes are read that were committed then or "
-        "later.",
+        "A time, such as 2026-01-31T00:00:00Z: changes committed at or after this time are "
+        "read.",
         default=None,
         validator=Lambda(_check_time, "a time"),
         importance=Importance.HIGH,
         group="Reading",
     )
     snapshot_mode: SnapshotMode | None = setting(
-        "initial reads the whole table first, as it was at starting.version or at "
-        "starting.timestamp, and then what came later; never reads changes only. initial if "
-        "null and nothing says where to start, else never.",
+        "initial reads a snapshot of the whole table at starting.version or "
+        "starting.timestamp first, then later changes; never reads changes only. If null: "
+        "initial if neither setting is set, else never.",
         default=None,
         validator=NullOr(ValidString(*(mode.value for mode in SnapshotMode))),
         group="Reading",
     )
     ending_version: int | None = setting(
-        "The last version that is read; the task ends there. No end if null.",
+        "The last version that is read; the task ends after it. No end if null.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=0)),
         group="Reading",
     )
     ending_timestamp: str | None = setting(
-        "A time: what was committed later is not read, and the task ends when there is such a "
-        "commit.",
+        "A time: later commits are not read, and the task ends when there is a later commit.",
         default=None,
         validator=Lambda(_check_time, "a time"),
         group="Reading",
     )
     max_files: int = setting(
-        "The most files of a batch; a version of a change feed is read as a whole.",
+        "Maximum number of files per batch; a version of a change feed is never split.",
         default=1000,
         validator=Range(at_least=1),
         group="Reading",
@@ -165,35 +165,34 @@ class DeltaSourceSettings(WindowSettings, group="Delta"):
         group="Reading",
     )
     read_change_feed: bool = setting(
-        "Whether insertions, updates and deletions are read, of a table whose property "
-        "delta.enableChangeDataFeed is true. Otherwise rows are read that were appended.",
+        "Whether to read insertions, updates and deletions; the table's property "
+        "delta.enableChangeDataFeed must be true. Otherwise only appended rows are read.",
         default=False,
         importance=Importance.HIGH,
         group="Changes",
     )
     change_feed_format: FeedFormat = setting(
-        "For read.change.feed: change gives a record for each change, with before, after, op, "
-        "source and ts, for the transform Unwrap; row gives the feed's rows as Delta has them, "
-        "with _change_type, _commit_version and _commit_timestamp.",
+        "For read.change.feed: change creates one record per change, with before, after, op, "
+        "source and ts, for the transform Unwrap; row creates one record per row of Delta's "
+        "feed, with _change_type, _commit_version and _commit_timestamp.",
         default=FeedFormat.CHANGE,
         group="Changes",
     )
     skip_change_commits: bool = setting(
-        "Without read.change.feed: whether commits that update or delete rows are passed over "
-        "as wholes. Otherwise they are an error.",
+        "Without read.change.feed: whether to skip commits that update or delete rows "
+        "entirely. Otherwise they are an error.",
         default=False,
         group="Changes",
     )
     ignore_deletes: bool = setting(
-        "Without read.change.feed: whether commits that only delete whole files are passed "
-        "over.",
+        "Without read.change.feed: whether to skip commits that only delete whole files.",
         default=False,
         group="Changes",
     )
     ignore_changes: bool = setting(
-        "Without read.change.feed: whether commits that update or delete rows give all rows of "
-        "the files that they have rewritten, unchanged ones too, and deletions are passed "
-        "over. The target has to bear repeated rows.",
+        "Without read.change.feed: whether commits that update or delete rows produce all rows "
+        "of the rewritten files, including unchanged ones, and deletions are skipped. The "
+        "target must tolerate repeated rows.",
         default=False,
         importance=Importance.LOW,
         group="Changes",
@@ -201,13 +200,13 @@ class DeltaSourceSettings(WindowSettings, group="Delta"):
 
     window_kind: str | None = kind_of_window("time", "value", "snapshot")
     time_zone: str = setting(
-        "The zone of the times of window.column where they have none.",
+        "The time zone of the values of window.column that have none.",
         default="UTC",
         group="Window",
     )
 
     def rows_window(self, schema: Schema) -> ColumnWindow | None:
-        """Return which rows are read; None where all are. Raises ConfigError."""
+        """Return the window of rows to read; None for all rows. Raises ConfigError."""
         return self.column_window(schema, self.time_zone, "The table")
 
     @property
@@ -231,7 +230,7 @@ def _property(text: str) -> tuple[str, str]:
 def _check_properties(name: str, value: object) -> None:
     for text in value if isinstance(value, list | tuple) else ():
         if not all(_property(text)):
-            raise invalid(name, text, "Must be name=value", fix="Write name=value.")
+            raise invalid(name, text, "Must be name=value", fix="Set name=value.")
 
 
 def _check_target(name: str, value: object) -> None:
@@ -240,78 +239,78 @@ def _check_target(name: str, value: object) -> None:
 
 
 class DeltaSettings(TableSettings, ReplacementSettings, group="Delta"):
-    """What a Delta sink writes to, and how."""
+    """Settings of the Delta sink."""
 
     rules = (*TableSettings.rules, only_with("mode", "append"))
 
     path: str = setting(
         "The table's folder: a path or a file:/// URL, which driver and executors reach by "
         "the same path. "
-        f"{TOPIC} in it stands for the topic, and {TABLE} for the table that "
-        "table.name.format and table.mapping give it, for a table each.",
+        f"{TOPIC} is replaced by the topic, and {TABLE} by the table name that "
+        "table.name.format and table.mapping produce, so that each table has its own folder.",
         validator=Lambda(_check_target, "a folder"),
         importance=Importance.HIGH,
         meaning=Meaning.PATH,
     )
     mode: str = setting(
-        "append adds each record as a row; upsert replaces the row of the same key.",
+        "append adds each record as a row; upsert updates or inserts the row with the key.",
         default="append",
         validator=ValidString("append", "upsert"),
         importance=Importance.HIGH,
     )
     key_fields: tuple[str, ...] = setting(
         "For upsert: the columns that identify a row, taken from the record's key, "
-        "or from its value if the key has none of that name. If empty, the fields of the "
-        "record's key, else the primary key that came with the rows. A rule of "
-        "table.mapping may name others for its table.",
+        "or from its value if the key does not have the field. If empty, the fields of the "
+        "record's key, else the primary key in the records' schema. A rule of "
+        "table.mapping can override them for its table.",
         default=(),
         importance=Importance.HIGH,
     )
     delete_enabled: bool = setting(
-        "For upsert: whether a record without a value deletes the row of its key. "
-        "Otherwise such a record is an error.",
+        "For upsert: whether a tombstone (a record without a value) deletes the row with its "
+        "key. Otherwise a tombstone is an error.",
         default=False,
     )
     merge_spark_threshold_bytes: int = setting(
-        "For upsert: from this size of the table's files on, the cluster merges; below "
-        "it, a single Python worker does, in a fraction of the time.",
+        "For upsert: if the table's files have at least this size, Spark merges on the "
+        "cluster; below it, a single Python worker merges, in a fraction of the time.",
         default=4 * 1024**3,
         type=ConfigType.LONG,
         validator=Range(at_least=0),
         importance=Importance.LOW,
     )
     partition_by: tuple[str, ...] = setting(
-        "Columns that a new table is divided by: texts, whole numbers, decimals, "
-        "booleans or dates. A table that exists keeps its own.",
+        "Partition columns of a new table: strings, integers, decimals, booleans or dates. An "
+        "existing table keeps its own.",
         default=(),
     )
     table_properties: tuple[str, ...] = setting(
         "Properties of a new table, as name=value pairs, such as "
-        "delta.enableTypeWidening=true. A table that exists keeps its own.",
+        "delta.enableTypeWidening=true. An existing table keeps its own.",
         default=(),
         validator=Lambda(_check_properties, "name=value pairs"),
         importance=Importance.LOW,
     )
     optimize_interval_commits: int = setting(
-        "After how many commits small files are joined, a checkpoint is written, and "
-        "what crashed attempts of the task staged more than seven days ago is deleted; 0 "
-        "is never.",
+        "The number of commits between maintenance runs, which compact small files, write a "
+        "checkpoint, and delete files that crashed attempts of the task staged more than "
+        "seven days ago; 0 for never.",
         default=100,
         validator=Range(at_least=0),
         importance=Importance.LOW,
     )
     vacuum_tables: Vacuum = setting(
-        "At the same time, in which tables files are deleted that newer versions have "
-        "replaced, once the table's delta.deletedFileRetentionDuration has passed, as "
-        "VACUUM LITE does: those that this sink has created, always or never. Files that "
-        "the table's log does not name as replaced are never deleted.",
+        "The tables in which a maintenance run also deletes replaced files, as VACUUM LITE "
+        "does, once the table's delta.deletedFileRetentionDuration has passed: tables that "
+        "this sink created (created), all (always) or none (never). Files that the table's "
+        "log does not list as removed are never deleted.",
         default=Vacuum.CREATED,
         importance=Importance.LOW,
     )
 
     @property
     def upsert(self) -> bool:
-        """Whether records replace the rows of their keys."""
+        """Whether mode is upsert."""
         return self.mode == "upsert"
 
     @property
@@ -321,20 +320,20 @@ class DeltaSettings(TableSettings, ReplacementSettings, group="Delta"):
 
     @property
     def fixed_folder(self) -> Location:
-        """Return the folder that holds the tables of all topics, or the table itself."""
+        """Return the folder that contains the tables of all topics, or the table itself."""
         first = PLACEHOLDER.search(self.path)
         return fixed_folder(Location.of(self.path), first[0] if first else TOPIC)
 
     def folder(self, topic: str, table: str) -> Location:
-        """Return the folder of a table that a topic's records go to."""
+        """Return the folder of a table that a topic is written to. Raises ConfigError."""
         for placeholder, name in ((TOPIC, topic), (TABLE, table)):
             if placeholder in self.path and not all(
                 _FOLDER_NAME.fullmatch(part) for part in name.split("/")
             ):
                 raise ConfigError(
-                    problem=f"{name!r} cannot be part of a folder's name.",
-                    fix="Rename it with a transform or with table.mapping, or write it to "
-                    "another path.",
+                    problem=f"{name!r} cannot be used as a folder name.",
+                    fix="Rename the topic with a transform or the table with table.mapping, or "
+                    "remove the placeholder from the path.",
                     field="path",
                 )
         place = Location.of(self.path)

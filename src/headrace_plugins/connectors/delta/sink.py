@@ -1,4 +1,4 @@
-"""The Delta sink: how a batch is written."""
+"""The Delta sink: stages and commits batches."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What of a batch goes into one table.
+    """The part of a batch that goes into one table.
 
     Args:
-        batch: With the schema that the table gets.
-        selection: None where it gets all records as they are.
+        batch: The batch, with the schema that the mapping produces for the table.
+        selection: None if the table gets all records unchanged.
     """
 
     path: Location
@@ -105,13 +105,13 @@ class _Part:
 
     @property
     def condition(self) -> str | None:
-        """SQL for the records that go into it; None for all."""
+        """The SQL condition for the table's records; None for all."""
         return None if self.selection is None else self.selection.condition
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is known of a table's part of a batch before a job runs."""
+    """How a part of a batch is written to its table, determined before a Spark job runs."""
 
     part: _Part
     table: DeltaTable | None
@@ -162,12 +162,12 @@ class DeltaTask(FrameSink):
 
     @override
     def priority(self, topic: str) -> int:
-        # Every name is looked at before the first table of a batch is written.
+        # Resolves every table name before the first table of a batch is written.
         return min((target.priority for target, _ in self._tables(topic)), default=0)
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
-        # Guarantee 2: each table has the mark, and a batch is held when all of them hold it.
+        # Guarantee 2: each table stores the mark; a batch is committed once all tables have it.
         receipts = [table_receipt(path, mark) for _, path in self._tables(topic)]
         return next(iter(receipts), None) if None not in receipts else None
 
@@ -192,8 +192,8 @@ class DeltaTask(FrameSink):
         targets = self._rules.targets(topic)
         if len(targets) > 1 and TABLE not in self.settings.path:
             raise ConfigError(
-                problem=f"{topic} goes to several tables, which would all be in one folder.",
-                fix=f"Write {TABLE} into the path, such as lake/{TABLE}.",
+                problem=f"{topic} goes to several tables, but path is the same for all.",
+                fix=f"Put {TABLE} into the path, such as lake/{TABLE}.",
                 field="path",
             )
         return [(each, self.settings.folder(topic, each.name)) for each in targets]
@@ -261,7 +261,7 @@ class DeltaTask(FrameSink):
             and plan.type_of(kind["name"]) == kind["type"]
             for kind in kinds
         )
-        # A null that the table does not take is found by the general way.
+        # NOT NULL columns need the check for nulls that the general path does.
         if not as_they_are or plan.added or plan.widened or _required(own, plan):
             return None
         if batch.key_schema is None or list(keys) != [f.name for f in batch.key_schema.fields]:
@@ -280,11 +280,11 @@ class DeltaTask(FrameSink):
         )
 
     def _needs_spark(self, table: DeltaTable) -> bool:
-        """Return whether Spark has to merge into a table, as it is large."""
+        """Return whether the table is so large that Spark has to merge into it."""
         return size_of(table) >= self.settings.merge_spark_threshold_bytes
 
     def _takes_as_is(self, plan: _Plan) -> bool:
-        """Return whether the table takes files of the records' values as they are."""
+        """Return whether the records' values can be written to data files unchanged."""
         return (
             not self._partition_by(plan)
             and self._is_plain(plan)
@@ -296,7 +296,7 @@ class DeltaTask(FrameSink):
         )
 
     def _is_plain(self, plan: _Plan) -> bool:
-        """Return whether the table takes files that Headrace commits itself."""
+        """Return whether Headrace can commit the files itself, without delta-spark."""
         if plan.table is None:
             return not turns_on_features(self.settings.properties)
         return not plan.fit.widened and append_obstacle(plan.table) is None
@@ -352,7 +352,7 @@ class DeltaTask(FrameSink):
         for part in self._parts(frame, batch):
             own = self._refusals(self._plan(frame, part))
             if part.condition is not None:
-                # What a table does not get it cannot refuse.
+                # A table can refuse only records that are routed to it.
                 own = [
                     replace(r, condition=f"({part.condition} AND {r.condition})") for r in own
                 ]
@@ -384,8 +384,8 @@ class DeltaTask(FrameSink):
             list(settings.partition_by) != (found := table.metadata().partition_columns)
         ):
             raise ConfigError(
-                problem=f"The table is divided by {', '.join(found) or 'no column'}.",
-                fix="Leave partition.by out: a table that exists keeps its own.",
+                problem=f"The table is partitioned by {', '.join(found) or 'no column'}.",
+                fix="Remove partition.by: an existing table keeps its partitioning.",
                 field="partition.by",
             )
         missing = [key for key in keys if key not in plan.names]
@@ -435,7 +435,7 @@ class DeltaTask(FrameSink):
         return self._staged_rows(to, batch.mark, files=files, rows=records, keys=keys)
 
     def _refusals(self, plan: _Plan) -> list[Refusal]:
-        """Return what the table cannot take."""
+        """Return conditions for the records that the table cannot store."""
         batch, selection = plan.part.batch, plan.part.selection
         found = [] if selection is None else list(selection.refusals)
         if plan.keys:
@@ -443,8 +443,8 @@ class DeltaTask(FrameSink):
             found.append(
                 Refusal(
                     condition=" OR ".join(f"{sql} IS NULL" for sql in sources),
-                    problem="A record has a null in its key, which identifies no row.",
-                    fix="Filter them out with a transform, or name other key.fields.",
+                    problem="A record has a null in its key, so its row cannot be identified.",
+                    fix="Filter such records with a transform, or set other key.fields.",
                     field=", ".join(plan.part.target.key_fields or self.settings.key_fields)
                     or "key",
                 )
@@ -453,8 +453,8 @@ class DeltaTask(FrameSink):
             found.append(
                 Refusal(
                     condition="value IS NULL",
-                    problem="A record is a tombstone, and this sink deletes no rows.",
-                    fix="Filter them out with a transform, or set mode=upsert and "
+                    problem="A record is a tombstone, and this sink does not delete rows.",
+                    fix="Filter tombstones with a transform, or set mode=upsert and "
                     "delete.enabled=true.",
                     field="value",
                 )
@@ -474,12 +474,12 @@ class DeltaTask(FrameSink):
 
 
 def table_receipt(path: Location, mark: Mark) -> str | None:
-    """Return the receipt of a batch that the table in a folder holds."""
+    """Return the receipt of a batch if the table in a folder contains the batch."""
     table = open_table(path)
     receipt = None if table is None else find_receipt(table, mark)
     if receipt is not None:
         mark.require_range(receipt)
-        # The attempt that committed it may have been killed before it was durable.
+        # The attempt that committed may have been killed before the commit was durable.
         flush_commits(path, mark)
     return receipt
 
@@ -504,7 +504,7 @@ def _required(fields: Sequence[Mapping[str, Any]], plan: Fit) -> list[str]:
     missing -= set(plan.names.values())
     if missing:
         raise ConfigError(
-            problem="The table's column is NOT NULL, and the records have no such field.",
+            problem="The table's column is NOT NULL, but the records do not have the field.",
             fix="Add the field with a transform, or drop NOT NULL from the column.",
             field=min(missing),
         )
@@ -512,7 +512,7 @@ def _required(fields: Sequence[Mapping[str, Any]], plan: Fit) -> list[str]:
 
 
 def _observed(frame: DataFrame, refusals: Sequence[Refusal]) -> tuple[DataFrame, Observation]:
-    """Count the records, and those that the table cannot take, on the way."""
+    """Count all records, and the refused ones, while the frame is processed."""
     seen = Observation()
     counts = [
         F.expr(f"count_if({each.condition})").alias(f"refused{n}")
@@ -528,7 +528,7 @@ def _settle(
     batch: SinkBatch,
     folder: str,
 ) -> int:
-    """Return how many records came, if all of them are good; else no files are left."""
+    """Return the number of records; discard the staged files and raise if any is refused."""
     counts = seen.get
     for number, each in enumerate(refusals):
         count = int(counts[f"refused{number}"] or 0)
@@ -546,25 +546,25 @@ def _rows_now(folder: Location, names: Mapping[str, str], spark: SparkSession) -
 class DeltaSink(SinkConnector):
     """Writes records to Delta tables, exactly once.
 
-    Each batch is one transaction that holds the rows, the batch's mark and its receipt, so a
-    batch that runs again changes nothing. The table is made at the first batch; all its
-    columns may be null, so that it can follow its source. Columns are matched by name,
-    whatever their case. `table.mapping` says which tables a topic's records go to, and as which
-    columns: where they are several, each holds the batch's mark, and a batch that was written
-    to some of them only goes to the others when it runs again.
+    Each batch is one transaction with the rows, the batch's mark and its receipt, so a retry
+    of the batch changes nothing. The first batch creates the table; all its columns are
+    nullable, so that the table can follow schema changes of the source. Column names match
+    regardless of case. `table.mapping` selects the tables and columns for a topic's records:
+    if there are several tables, each stores the batch's mark, and the retry of a batch that
+    was committed to some of them writes only to the others.
 
     In mode `append` each record is a row; a tombstone is an error. In mode `upsert` a record
-    replaces the row with its key or becomes a new one, the last record of each key in a batch
-    counts, columns that the record lacks keep their values, and a tombstone deletes the row
-    if `delete.enabled` says so.
+    updates the row with its key or inserts it, only the last record of each key in a batch
+    is used, columns missing from the record keep their values, and a tombstone deletes the
+    row if `delete.enabled` is true.
 
-    With `replace.window.column` the first rows of an offline job's run take the place of those
-    that the table has of the run's window, in one transaction where the table allows commits
-    without delta-spark, else in two.
+    With `replace.window.column` the first commit of an offline job's run replaces the table's
+    rows in the run's window: in one transaction if the table allows commits without
+    delta-spark, else in two.
 
-    Commits are made without delta-spark wherever the table allows it, in a fraction of the
-    time; constraints, generated columns, column mapping, types that have to grow, and merges
-    into large tables go through it.
+    The sink commits without delta-spark if the table allows it, which takes a fraction of the
+    time. It needs delta-spark for constraints, generated columns, column mapping, type
+    widening, and merges into large tables.
     """
 
     version = "1.0"
@@ -575,10 +575,10 @@ class DeltaSink(SinkConnector):
     @override
     @classmethod
     def target(cls, config: Config) -> str:
-        # Guarantee 2: each table has its own marks, and is the same one when the placeholders
-        # of a batch in doubt are written otherwise.
+        # Guarantee 2: each table has its own marks. The target stays the same if a
+        # placeholder of the path is spelled differently while a batch is in doubt.
         path = PLACEHOLDER.split(config.get_str("path"))[0]
-        # Marks hold what this returns: a plain path has to stay as it is written.
+        # Marks store this value: a plain path must stay as configured.
         return str(Location.of(path)) if path.lower().startswith("file:") else path
 
     @override
@@ -595,7 +595,7 @@ class DeltaSink(SinkConnector):
     @override
     @classmethod
     def takes_overlaps(cls, config: Config) -> bool:
-        # A retry would add what another run, which has replaced the whole part, has written.
+        # A retry would append rows that another run, which replaced the window, has written.
         return not config.find_str("replace.window.column") and cls.repeatable(config)
 
     @override
@@ -603,8 +603,8 @@ class DeltaSink(SinkConnector):
     def check(cls, config: Config) -> Iterable[ConfigError]:
         if config.get_bool("delete.enabled") and config.get_str("mode") == "append":
             yield ConfigError(
-                problem="A table that is only appended to deletes no rows.",
-                fix="Set mode to upsert, or leave delete.enabled out.",
+                problem="delete.enabled requires mode upsert: append does not delete rows.",
+                fix="Set mode to upsert, or remove delete.enabled.",
                 field="delete.enabled",
             )
 
@@ -629,7 +629,7 @@ class DeltaSink(SinkConnector):
         selections = [target.select(schema) for target in targets]
         names = None if len(selections) != 1 else selections[0].whole(schema)
         if names is None:
-            return None  # what rules have left out or made cannot be told from what is lost
+            return None  # cannot tell fields that rules drop or compute from lost ones
         folder = settings.folder(topic, targets[0].name)
         table = open_table(folder)
         if table is None:

@@ -45,16 +45,16 @@ def _rows_now(settings: DeltaSourceSettings, spark: SparkSession) -> DataFrame:
 
 
 class DeltaSource(SourceConnector):
-    """Reads a Delta table: the rows that it has, then those that are appended.
+    """Reads a Delta table: its current rows, then appended rows.
 
-    It reads what Delta's own streaming source reads, and its keys have the names and the
-    meaning of that source's options. A rewrite of the same rows, such as OPTIMIZE, repeats
-    none. With ``read.change.feed`` it reads insertions, updates and deletions.
+    It reads what Delta's own streaming source reads, and its settings have the names and the
+    meaning of that source's options. A rewrite of the same rows, such as OPTIMIZE, does not
+    repeat rows. With ``read.change.feed`` it reads insertions, updates and deletions.
 
-    Any table that delta-spark reads can be read, with deletion vectors, column mapping and any
-    form of checkpoints. Columns that are added come with the next batch. What cannot be read as
-    what it was is an error that says what to do: a column that was renamed or dropped, files
-    that were vacuumed, versions that the log has forgotten, a table that was made anew.
+    It can read any table that delta-spark reads, including deletion vectors, column mapping
+    and all checkpoint formats. Added columns are part of the next batch. These are errors whose
+    message names the fix: renamed or dropped columns, vacuumed files, versions that are no
+    longer in the log, and a table that was dropped and created again.
 
     One task reads a table.
     """
@@ -96,14 +96,14 @@ class DeltaSource(SourceConnector):
             yield too_new(newest)
         if first is not None and ending is not None and ending < first:
             yield ConfigError(
-                problem=f"It is before starting.version, {first}.",
+                problem=f"Must not be less than starting.version, {first}.",
                 fix=f"Set it to {first} or more.",
                 field="ending.version",
             )
         if settings.read_change_feed and definition.properties.get(CHANGE_FEED) != "true":
             yield ConfigError(
                 problem="The table has no change feed.",
-                fix=f"Set its property {CHANGE_FEED} to true; it begins with that commit.",
+                fix=f"Set its property {CHANGE_FEED} to true; the feed starts at that commit.",
                 field="read.change.feed",
             )
 
@@ -113,7 +113,7 @@ class DeltaSource(SourceConnector):
         yield from super().examine(config)
         settings = DeltaSourceSettings.from_config(config)
         history = TableHistory(Location.of(settings.path))
-        with suppress(HeadraceError):  # which is among what check has found
+        with suppress(HeadraceError):  # already reported by check
             newest, definition = history.newest(), history.current
             features = definition.protocol.get("readerFeatures") or ()
             with_features = f", features {', '.join(sorted(features))}" if features else ""
@@ -196,7 +196,7 @@ class DeltaSource(SourceConnector):
             ):
                 raise ConfigError(
                     problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",
-                    fix='Write {"path": path} and {"version": v}, the last version that counts '
+                    fix='Set {"path": path} and {"version": v}, the last version that counts '
                     "as read; -1 is the beginning.",
                     field="offsets",
                 )
@@ -209,7 +209,10 @@ _RANGE_KEYS = (
 
 
 def _versions(config: Config, boundaries: Boundaries) -> Mapping[str, str]:
-    """Return a source of what versions have appended, or of the table up to one of them."""
+    """Return the settings for a range of versions, or for a snapshot if no lower bound is set.
+
+    ``upper`` is exclusive.
+    """
     lower, upper = (
         None if text is None else int(text) for text in (boundaries.lower, boundaries.upper)
     )
@@ -217,7 +220,7 @@ def _versions(config: Config, boundaries: Boundaries) -> Mapping[str, str]:
         if version is not None and version < least:
             raise ConfigError(
                 problem="The first version of a table is 0.",
-                fix=f"Write {least} or more.",
+                fix=f"Set {least} or more.",
                 field=f"boundaries.{name}",
             )
     last = None if upper is None else str(upper - 1)
@@ -232,9 +235,9 @@ def _versions(config: Config, boundaries: Boundaries) -> Mapping[str, str]:
 
 
 def _committed(config: Config, boundaries: Boundaries) -> Mapping[str, str]:
-    """Return a source of the versions that were committed in a window, found as it starts."""
+    """Return the settings for the versions committed in a window; resolved at the start."""
     lower, upper = (None if at is None else _rounded_up(at) for at in boundaries.times)
-    # Delta has milliseconds, and what was committed at the end is read.
+    # Delta's commit times are in milliseconds, and ending.timestamp is inclusive.
     last = None if upper is None else (upper - timedelta(milliseconds=1)).isoformat()
     return filled_in(
         config,

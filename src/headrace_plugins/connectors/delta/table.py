@@ -1,9 +1,8 @@
-"""The target table: made, opened, given new columns, and kept up.
+"""The target table: create it, open it, add columns, and maintain it.
 
-Small files become larger ones in a commit that no other one can double: ``deltalake`` takes two
-compactions that were planned with one version for compatible, and the second adds the rows of
-the same files once more. Here a file that another has removed meanwhile makes the commit fail,
-as Delta's rules want it.
+The compaction of small files is not done by ``deltalake``, which accepts two concurrent
+compactions planned on the same version: the second adds the rows of the same files again. Here
+the commit fails if another writer has removed one of the files, as Delta's protocol requires.
 """
 
 from __future__ import annotations
@@ -58,30 +57,31 @@ if TYPE_CHECKING:
 
 
 _TARGET_BYTES = 100 * 1024 * 1024
-"""The size of a joined file, unless the table's property says another."""
+"""The target size of a compacted file, unless the table's property sets another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """Joins small files of a table; runs on a worker.
+    """Compacts small files of a table; runs on a worker.
 
     Args:
-        application: Names the sink task in marks: what a crash leaves is among what it staged.
+        application: The sink task in marks; files are written to the task's staging folder, so
+            the task's cleanup also deletes what a crash leaves.
     """
 
     table: Location
     application: str
 
     def run(self, table: DeltaTable) -> tuple[int, int]:
-        """Join files as of a loaded version; return how many were removed, and added.
+        """Compact files as of a loaded version; return the numbers of removed and added files.
 
-        Raises SinkError: another writer has removed one of them meanwhile.
+        Raises SinkError if another writer has removed one of the files meanwhile.
         """
         groups = list(self._groups(table))
         if not groups:
             return 0, 0
         schema = Schema.struct(schemas_of(fields_of(table)))
-        # A number that no batch has: what is not committed goes with old attempts.
+        # Not the number of any batch. Uncommitted files are deleted like old attempts.
         folder = staging_folder(Mark(self.application, time.time_ns() // 1_000_000, 0))
         joined = (self._joined(group, schema, folder) for group in groups)
         added = [file for file in joined if file is not None]
@@ -105,12 +105,12 @@ class Compaction:
         except CommitConflictError as error:
             for file in added:
                 (self.table / file.path).delete()
-            problem = f"Another writer removed files that were being joined: {error}."
+            problem = f"Another writer removed files during their compaction: {error}."
             raise SinkError(problem) from error
         return len(removed), len(added)
 
     def _groups(self, table: DeltaTable) -> Iterator[Sequence[TableFile]]:
-        """Yield files to be joined: small ones of one partition, two or more."""
+        """Yield groups of two or more small files of one partition to compact."""
         target = int(properties_of(table).get("delta.targetFileSize") or _TARGET_BYTES)
         open_: dict[tuple[tuple[str, str | None], ...], list[TableFile]] = {}
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
@@ -127,7 +127,7 @@ class Compaction:
     def _joined(
         self, group: Sequence[TableFile], schema: Schema, folder: str
     ) -> AddedFile | None:
-        """Write the rows of files as one; None if they have none."""
+        """Write the rows of a group to one file; None if there are no rows."""
         values: Mapping[str, str | None] = group[0].values
         types = pa.schema([each for each in to_arrow(schema) if each.name not in values])
         name = write_part(self.table / folder, "zstd", 0, self._rows(group, types))
@@ -146,12 +146,12 @@ class Compaction:
 log = structlog.get_logger(__name__)
 
 _DATA = "data"
-_GRACE_SECONDS = 7 * 24 * 3600  # as long as Delta keeps files that no version names
+_GRACE_SECONDS = 7 * 24 * 3600  # Delta's default retention of unreferenced files
 _ATTEMPT = re.compile(r"\d{12,}-\d+")
 
 
 class Vacuum(Enum):
-    """In which tables replaced files are deleted."""
+    """The tables in which replaced files are deleted."""
 
     CREATED = "created"
     ALWAYS = "always"
@@ -159,16 +159,16 @@ class Vacuum(Enum):
 
 
 class Upkeep:
-    """Decides, after each commit of one task, whether the table is due."""
+    """Decides after each commit of a task whether the table needs maintenance."""
 
     def __init__(self, interval_commits: int, vacuum: Vacuum) -> None:
-        """Be due whenever the table's version passes a multiple; 0 is never."""
+        """Maintain a table when its version passes a multiple of the interval; 0: never."""
         self._interval = interval_commits
         self._vacuum = vacuum
         self._seen: dict[Location, int] = {}
 
     def after_commit(self, spark: SparkSession, table: Location, application: str) -> None:
-        """Maintain the table if it is due. What goes wrong is logged and left for next time."""
+        """Maintain the table if it is due. Errors are logged; the next run tries again."""
         version = max(newest_commit(table), 0)
         before = self._seen.get(table, version - 1)
         self._seen[table] = version
@@ -183,33 +183,33 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """One look after a table; it is pickled to a worker.
+    """One maintenance run of a table; pickled to a worker.
 
-    A table's folder may hold what is not part of it: other tables, notes, files that other
-    tasks and programs are about to commit. So files are deleted only where the table's own
-    log says that they were replaced (Delta's VACUUM LITE), and where this application has
-    staged them itself.
+    A table's folder may contain files that are not part of the table: other tables, notes, and
+    files that other tasks and programs are about to commit. So only files that the table's log
+    lists as removed (as in Delta's VACUUM LITE), and files that this application staged itself,
+    are deleted.
     """
 
     table: Location
     application: str
-    """Names the sink task in marks; what it staged is its own."""
+    """The sink task in marks, which owns the files that it staged."""
     vacuum: Vacuum
 
     def run(self) -> None:
-        """Join small files, write a checkpoint, and delete what no version needs any more.
+        """Compact small files, write a checkpoint, and delete files that no version needs.
 
-        Tables that ``deltalake`` may not rewrite are not joined. Replaced files are deleted
-        when the table's ``delta.deletedFileRetentionDuration`` has passed, and what crashed
-        attempts of this application left behind after seven days.
+        Tables that ``deltalake`` may not rewrite are not compacted. Replaced files are deleted
+        after the table's ``delta.deletedFileRetentionDuration``, leftovers of this
+        application's crashed attempts after seven days.
 
         Raises:
-            SinkError: It did not work, such as because another writer changed the same files.
+            SinkError: A step failed, for example because another writer changed the same files.
         """
         try:
             self._optimize()
         except DeltaError as error:
-            problem = f"The upkeep of {self.table} failed: {error}"
+            problem = f"The maintenance of {self.table} failed: {error}"
             raise SinkError(problem) from error
         self._remove_leftovers()
 
@@ -219,10 +219,10 @@ class Maintenance:
             before = int(table.version())
             compaction = Compaction(table=self.table, application=self.application)
             removed, added = compaction.run(table)
-            # Before the files that it replaces may be deleted.
+            # Flush before the replaced files may be deleted.
             flush_commits(self.table, None, before)
             log.info("delta.compacted", table=str(self.table), removed=removed, added=added)
-        # Before the checkpoint, which forgets the files that may be deleted.
+        # Vacuum before the checkpoint, which drops the entries of the files to delete.
         if self._may_vacuum(table := DeltaTable(str(self.table))):
             table.vacuum(dry_run=False, full=False)
         create_checkpoint(DeltaTable(str(self.table)))
@@ -239,7 +239,7 @@ class Maintenance:
         limit = time.time() - _GRACE_SECONDS
         old = [path for path in self._attempts(_DATA) if newest_change(path) < limit]
         named = set(_named_attempts(self.table)) if old else ()
-        # No version ever names what is hidden.
+        # No version contains files of the hidden folder.
         old += [path for path in self._attempts(HIDDEN) if newest_change(path) < limit]
         for attempt in old:
             if attempt.relative_to(self.table) not in named:
@@ -255,10 +255,10 @@ class Maintenance:
 
 
 def _named_attempts(table: Location) -> Iterator[str]:
-    """Yield the folders, below ``data``, of files that a version of the table names.
+    """Yield the staging folders, below ``data``, of files in any readable version of the table.
 
-    A version that can still be read has a file among those of now, or the commits since then
-    have removed it, or one of them has added it.
+    Each file of such a version is in the current version, or in an add or remove action of
+    the commits that are still in the log.
     """
     actions = DeltaTable(str(table)).get_add_actions(flatten=True)
     index = actions.schema.names.index("path")
@@ -274,13 +274,13 @@ def _named_attempts(table: Location) -> Iterator[str]:
 
 
 HIDDEN = "_headrace"
-"""The folder in a table for what is not part of it: staged rows, and its creator."""
+"""The folder in a table for data outside of the table: staged rows and ``created.json``."""
 _CREATED = "created.json"
 _DECIMAL = re.compile(r"decimal\((\d+),\s*-?\d+\)")
-_EXACT_DIGITS = 15  # a float holds so many decimal digits exactly
+_EXACT_DIGITS = 15  # decimal digits that a double represents exactly
 WIDENING = "delta.enableTypeWidening"
-# Features that ask nothing of a writer that adds files, once what they allow (constraints,
-# generated columns, column mapping) is looked for in the table itself.
+# Features that do not affect a writer that only adds files. _obstacles checks the table itself
+# for what some of them enable: constraints, generated columns, column mapping.
 _HARMLESS = {
     "appendOnly",
     "changeDataFeed",
@@ -294,7 +294,7 @@ _HARMLESS = {
     "variantType",
     "vacuumProtocolCheck",
 }
-# They ask nothing of an append, but something of a merge.
+# Properties that do not affect an append, but a merge.
 _PLAIN_PROPERTIES = ("delta.enableChangeDataFeed", "delta.enableDeletionVectors")
 _FEATURE_PROPERTIES = (
     "delta.columnMapping.",
@@ -305,35 +305,35 @@ _FEATURE_PROPERTIES = (
     "delta.minWriterVersion",
 )
 OWN_VALUES = ("delta.generationExpression", "delta.identity.", "CURRENT_DEFAULT")
-"""How the metadata of a column begins that has values where none are written."""
+"""Prefixes of the metadata of columns that get a value if none is written."""
 _BINDING_METADATA = ("delta.invariants", *OWN_VALUES)
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PARTITION_TYPES = {"boolean", "byte", "short", "integer", "long", "string", "date"}
 
 
 def check_folder(name: str, value: object) -> None:
-    """Raise ConfigError for a path that cannot be a table's folder: a validator of a key."""
+    """Raise ConfigError for a path that cannot be a table's folder: the validator of path."""
     if not value:
-        raise invalid(name, value, "Must be a folder", fix="Give the path of a folder.")
+        raise invalid(name, value, "Must be a folder", fix="Set the path of a folder.")
     if _ESCAPE.search(Location.of(str(value), field=name).path):
         problem = "Must not contain a percent sign before two hexadecimal digits"
         raise invalid(name, value, problem, fix="Choose another folder: deltalake decodes it.")
 
 
 def open_table(path: Location) -> DeltaTable | None:
-    """Load and return the table in a folder; None when there is none yet."""
+    """Load and return the table in a folder; None if it does not exist."""
     return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
 
 
 def check_partition_columns(fit: Fit, partition_by: Sequence[str]) -> None:
-    """Raise ConfigError for a column that is missing or of a type that divides no table."""
+    """Raise ConfigError for a missing column, or a type that cannot partition a table."""
     kinds = {f["name"]: f["type"] for f in fit.fields}
     for name in partition_by:
         kind = kinds.get(name)
         if kind not in _PARTITION_TYPES and not str(kind).startswith("decimal"):
             raise ConfigError(
-                problem=f"The records have no column {name} that a table can be divided by.",
-                fix="Name a column of texts, whole numbers, decimals, booleans or dates.",
+                problem=f"The records have no column {name} that can partition a table.",
+                fix="Name a column of strings, integers, decimals, booleans or dates.",
                 field="partition.by",
             )
 
@@ -341,7 +341,7 @@ def check_partition_columns(fit: Fit, partition_by: Sequence[str]) -> None:
 def create_table(
     path: Location, fit: Fit, *, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> DeltaTable:
-    """Make the table, or open it when another task has made it meanwhile.
+    """Create the table, or open it if another task has created it meanwhile.
 
     Raises ConfigError if Delta refuses a column or a property.
     """
@@ -354,7 +354,7 @@ def create_table(
         )
     except DeltaError as error:
         raise ConfigError(
-            problem=f"The table {path} cannot be made: {error}",
+            problem=f"The table {path} cannot be created: {error}",
             fix="Check the record's columns and table.properties.",
             field="path",
         ) from error
@@ -365,7 +365,7 @@ def create_table(
 
 
 def record_created(table: DeltaTable, path: Location) -> None:
-    """Remember that the sink has created the table, and not somebody else."""
+    """Record that this sink has created the table."""
     text = json.dumps({"table": str(table.metadata().id)})
     (path / HIDDEN / _CREATED).put(text, up_to=path)
 
@@ -378,12 +378,12 @@ def created_table(path: Location) -> str | None:
 
 
 def turns_on_features(properties: Mapping[str, str]) -> bool:
-    """Return whether a table of these properties has to be made by delta-spark."""
+    """Return whether only delta-spark can create a table with these properties."""
     return any(name.startswith(_FEATURE_PROPERTIES) for name in properties)
 
 
 def add_columns(table: DeltaTable, fit: Fit) -> None:
-    """Add the columns that the batch brings, in a commit of their own that holds no rows."""
+    """Add the batch's new columns, in a separate commit without rows."""
     columns = pa.schema(DeltaSchema.from_json(json.dumps(fit.schema)).to_arrow())
     try:
         write_deltalake(
@@ -409,10 +409,11 @@ def properties_of(table: DeltaTable) -> Mapping[str, str]:
 
 
 def writer_properties(table: DeltaTable) -> WriterProperties | None:
-    """Return what keeps ``deltalake`` from writing bounds of Decimals that it rounds.
+    """Return properties that turn off statistics for wide decimals; None if there are none.
 
-    They would be floats, or 64 bits, and readers and merges would pass over files whose values
-    lie outside. It can be set column by column, but not for those inside structs.
+    ``deltalake`` would round their bounds to floats or 64 bits, and readers and merges would
+    skip files with values outside the bounds. Statistics can be turned off per column, but not
+    for columns inside structs.
     """
     wide = [f["name"] for f in fields_of(table) if _has_wide_decimal(f["type"])]
     if not wide:
@@ -438,12 +439,12 @@ def size_of(table: DeltaTable) -> int:
 
 
 def append_obstacle(table: DeltaTable) -> str | None:
-    """Return why files may not be added as they are but by Spark only; None when they may."""
+    """Return why only Spark may append to the table; None if files may be added directly."""
     return next(_obstacles(table), None)
 
 
 def merge_obstacle(table: DeltaTable) -> str | None:
-    """Return why ``deltalake`` may not merge into the table; None when it may."""
+    """Return why ``deltalake`` may not merge into the table; None if it may."""
     properties = properties_of(table)
     for name in _PLAIN_PROPERTIES:
         if properties.get(name) == "true":
@@ -468,7 +469,7 @@ def _obstacles(table: DeltaTable) -> Iterator[str]:
             if key.startswith(_BINDING_METADATA):
                 yield f"{key} of the column {field['name']}"
         if required(field["type"]):
-            yield f"a part of the column {field['name']} that must not be null"
+            yield f"a part of the column {field['name']} that is not nullable"
     kinds = {field["name"]: str(field["type"]) for field in fields}
     for name in table.metadata().partition_columns:
         if kinds[name] not in _PARTITION_TYPES and not kinds[name].startswith("decimal"):
@@ -484,7 +485,7 @@ def _binds(name: str, value: str) -> bool:
 
 
 def table_findings(settings: DeltaSettings) -> Iterable[Finding]:
-    """Yield what ``headrace doctor`` finds of a table that a sink is to write."""
+    """Yield the findings of ``headrace doctor`` about the target table."""
     requirement = f"Delta table {settings.path}"
     try:
         table = open_table(Location.of(settings.path))
@@ -492,7 +493,7 @@ def table_findings(settings: DeltaSettings) -> Iterable[Finding]:
         yield Finding(requirement, Verdict.FAILED, str(error), "Choose another folder.")
         return
     if table is None:
-        yield Finding(requirement, Verdict.OK, "not there yet: the first batch makes it")
+        yield Finding(requirement, Verdict.OK, "does not exist: the first batch creates it")
         return
     columns = [str(field["name"]) for field in fields_of(table)]
     found = f"version {table.version()}, {len(columns)} columns"
@@ -503,11 +504,11 @@ def table_findings(settings: DeltaSettings) -> Iterable[Finding]:
             "commits without Spark",
             Verdict.WARNING,
             f"the table has {obstacle}",
-            "Nothing has to be done: delta-spark commits, which takes longer.",
+            "No action is needed: delta-spark commits, which takes longer.",
         )
     divided = list(table.metadata().partition_columns)
     if settings.partition_by and divided != list(settings.partition_by):
-        fix = "Leave partition.by out: a table that exists keeps its own."
+        fix = "Remove partition.by: an existing table keeps its partitioning."
         yield Finding("partition.by", Verdict.FAILED, ", ".join(divided) or "no column", fix)
     there = {name.lower() for name in columns}
     for name in settings.key_fields if settings.upsert else ():

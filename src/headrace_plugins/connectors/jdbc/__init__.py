@@ -1,4 +1,4 @@
-"""Databases by JDBC: the source of all databases' rows, and the sink of any with a driver."""
+"""The source for tables of all databases, and the sink for any database with a JDBC driver."""
 
 from headrace_plugins.connectors.jdbc.sink import JdbcSink
 from headrace_plugins.connectors.jdbc.source import JdbcSource

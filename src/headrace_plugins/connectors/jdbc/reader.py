@@ -1,4 +1,4 @@
-"""Reads the tables of a database: what is new in each, in parts that executors read."""
+"""Reads new rows from the tables of a database, in parts that executors read."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ log = structlog.get_logger(__name__)
 
 
 class TableReader:
-    """What the gears share: the tables, their cursors, and ranges as parts.
+    """Common code of the two tasks: finds tables, creates cursors, and splits ranges.
 
-    One thread at a time may use it. It holds one connection for looking, which is made again
-    after an error, and while a batch runs the one that keeps its snapshot.
+    Not thread-safe. It has one connection for metadata and positions, which is reopened after
+    an error, and during a batch a second one that holds the batch's snapshot.
     """
 
     def __init__(self, settings: JdbcSourceSettings) -> None:
@@ -80,29 +80,29 @@ class TableReader:
 
     @cached_property
     def selection(self) -> Selection:
-        """Which tables are read; a database may have to be asked for its default schema."""
+        """The selection of tables; may query the database for its default schema."""
         return Selection.of(self.settings, self.database)
 
-    # --- looking --------------------------------------------------------------------
+    # --- metadata -------------------------------------------------------------------
 
     def session(self) -> Session:
-        """Return the connection for looking, with no transaction open."""
+        """Return the connection for metadata and positions, without an open transaction."""
         self._session = self.database.idle(self._session)
         return self._session
 
     def forget(self) -> None:
-        """Let go of the connection for looking."""
+        """Close the connection for metadata and positions."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._batch.close()
         self.forget()
 
     def tables(self, *, anew: bool = False) -> Mapping[str, Table]:
-        """Return the tables that are read by their names, parents before their children."""
+        """Return the tables to read by name, parents first; from a cache unless ``anew``."""
         due = self._looked + self.settings.table_poll_interval_ms / 1000
         if anew or time.monotonic() >= due:
             session = self.session()
@@ -111,7 +111,7 @@ class TableReader:
             self._tables = {str(table.name): table for table in found}
             if self._looked > 0 and before != set(self._tables):
                 log.info(
-                    "the tables that are read have changed",
+                    "the set of tables to read has changed",
                     new=sorted(set(self._tables) - before),
                     gone=sorted(before - set(self._tables)),
                 )
@@ -119,7 +119,7 @@ class TableReader:
         return self._tables
 
     def rows_of(self, table: Table) -> Rows:
-        """Return a table as its cursor sees it."""
+        """Return the rows of a table, as input of a cursor."""
         return Rows.of(self.database, table)
 
     def query_rows(self) -> Rows:
@@ -136,7 +136,7 @@ class TableReader:
         )
 
     def cursor(self, rows: Rows) -> Cursor:
-        """Return how the mode goes through rows. Raises ConfigError: it lacks its column."""
+        """Return the mode's cursor over rows. Raises ConfigError if its column is missing."""
         settings, mode = self.settings, self.settings.mode
         if mode is Mode.BULK:
             again = settings.bulk_interval_ms is not None
@@ -148,9 +148,9 @@ class TableReader:
         zone, times = ZoneInfo(settings.db_timezone), settings.timestamp_column_name
         if len({rows.has_zone(name) for name in times}) > 1 and settings.db_timezone != "UTC":
             raise ConfigError(
-                problem=f"Of {', '.join(times)} of {rows.title} some have a time zone and some "
-                "have none, and a database compares them as of UTC.",
-                fix="Name columns of one kind, or set db.timezone=UTC.",
+                problem=f"Some of the columns {', '.join(times)} of {rows.title} have a time "
+                "zone and some have none, and a database compares the latter as UTC.",
+                fix="Name only columns of one kind, or set db.timezone=UTC.",
                 field="db.timezone",
             )
         initial, begin = self._begin(rows)
@@ -165,7 +165,7 @@ class TableReader:
         )
 
     def _begin(self, rows: Rows) -> tuple[Mapping[str, Any], str]:
-        """Return the place behind which a first batch begins, and the condition of its rows."""
+        """Return the offset after which a first batch starts, and the SQL condition for it."""
         settings, times = self.settings, self.settings.timestamp_column_name
         time_ms, number = settings.timestamp_initial, settings.incrementing_initial
         initial: dict[str, Any] = {}
@@ -177,7 +177,7 @@ class TableReader:
             return {**initial, "timestamp": NOW}, ""
         schema = rows.columns[times[0]].schema
         if not (schema.is_logical and schema.name in {DATE, TIMESTAMP}):
-            schema = Schema.local_timestamp()  # a text that has a time
+            schema = Schema.local_timestamp()  # a time in a text column
         bounds = Boundaries.between(datetime.fromtimestamp(time_ms / 1000, UTC), None)
         of, zone = Schema.struct({times[0]: schema}), settings.db_timezone
         window = column_window(bounds, times[0], of, zone, rows.title)
@@ -186,7 +186,7 @@ class TableReader:
         return initial, window_sql(rows, window, times)
 
     def _window(self, rows: Rows, columns: Sequence[str] = ()) -> str:
-        """Return the condition of the configured window in SQL; empty without one."""
+        """Return the SQL condition of the configured window; empty without a window."""
         schema = Schema.struct({name: each.schema for name, each in rows.columns.items()})
         settings = self.settings
         window = settings.column_window(schema, settings.db_timezone, rows.title)
@@ -204,7 +204,7 @@ class TableReader:
         if column is None:
             near = [each for each in rows.columns if each.lower() == name.lower()]
             has = (
-                f"It has: {', '.join(rows.columns)}. Leave the table out, or name another one."
+                f"It has: {', '.join(rows.columns)}. Exclude the table, or name another column."
             )
             raise ConfigError(
                 problem=f"{rows.title} has no column {name}.",
@@ -216,8 +216,8 @@ class TableReader:
         is_checked = settings.validate_non_null and settings.query is None and is_one
         if column.schema.optional and is_checked:
             raise ConfigError(
-                problem=f"The column {name} of {rows.title} may be null, and rows with a "
-                "null there are never read.",
+                problem=f"The column {name} of {rows.title} is nullable, and rows with a "
+                "null in it are never read.",
                 fix="Make it NOT NULL, or set validate.non.null=false.",
                 field=key,
             )
@@ -232,9 +232,9 @@ class TableReader:
         most: int | None,
         until: Mapping[str, Any] | None,
     ) -> tuple[Mapping[str, Any], int] | None:
-        """Return the end of the next batch, see ``Cursor.latest``."""
+        """Return the end of the next batch; see ``Cursor.latest``."""
         cursor, session = self.cursor(rows), self.session()
-        # What is given was settled when it was looked for; times wait by their delay.
+        # A given end was settled when it was determined; timestamp columns use their delay.
         if until is None and isinstance(cursor, GrowingCursor) and not cursor.timestamp:
             settled = self._settled.setdefault(rows.title, SettledNumber())
             until = settled.look(session, rows, cursor, offset)
@@ -243,11 +243,11 @@ class TableReader:
         return cursor.latest(session, rows, offset, most=most, until=until)
 
     def may_begin(self, name: str, offset: Mapping[str, Any] | None) -> bool:
-        """Return whether a table that was read in bulk may be read again by now.
+        """Return whether the interval since the last bulk read of a table has passed.
 
-        The interval goes on where another process has left it. Then the time in the offset
-        counts, and it may be of a clock that was set back since: it makes nobody wait longer
-        than the interval, and one that is far ahead makes nobody wait.
+        The interval continues across restarts by the time in the offset. The clock may have
+        been set back since: the wait never exceeds the interval, and a time far in the future
+        causes no wait.
         """
         interval, now = self.settings.bulk_interval_ms, time.monotonic()
         if interval is None or offset is None or "after" in offset:
@@ -273,7 +273,7 @@ class TableReader:
         table: Table | None,
         snapshot: str | None,
     ) -> ArrowParts | DataFrame:
-        """Return the rows of a range as what executors read, or as a frame of Spark's own."""
+        """Return the rows of a range as parts that executors read, or as a Spark data frame."""
         settings = self.settings
         span = self.cursor(rows).range(rows, start, end)
         conditions = divided(
@@ -311,12 +311,12 @@ class TableReader:
         )
 
     def begin_batch(self) -> str | None:
-        """Take a snapshot for a batch, and let go of that of the batch before."""
+        """Take a snapshot for a batch, and release that of the previous batch."""
         self._batch.close()
         return self._batch.enter_context(self.database.snapshot())
 
     def end_batch(self) -> None:
-        """Let go of the batch's snapshot."""
+        """Release the batch's snapshot."""
         self._batch.close()
 
 
@@ -330,13 +330,13 @@ def partition_of(name: TableName | str) -> Mapping[str, str]:
 
 
 _AT_START = -1
-"""The value of timestamp.initial that is the time of the start."""
+"""The value of timestamp.initial for the time of the start."""
 QUERY = {"query": "query"}
-"""Kafka Connect's source partition of a query."""
+"""Kafka Connect's source partition for a query."""
 
 
 class TablesTask(StreamFrameSource):
-    """Reads tables, a stream each."""
+    """Reads tables, each as a stream of its own."""
 
     settings: JdbcSourceSettings
 
@@ -364,7 +364,7 @@ class TablesTask(StreamFrameSource):
             until = None if limit.until is None else limit.until.offset(partition)
             offset = start.offset(partition)
             if limit.until is not None and until is None:
-                continue  # it came after the run had begun
+                continue  # created after the start of the run
             if (offset == until and until is not None) or not reader.may_begin(name, offset):
                 continue
             try:
@@ -374,7 +374,7 @@ class TablesTask(StreamFrameSource):
             except HeadraceError:
                 if name in reader.tables(anew=True):
                     raise
-                continue  # it went since the tables were looked at; the others go on
+                continue  # dropped since the tables were listed; continue with the others
             if found is None or found[0] == offset:
                 continue
             end = end.moved(partition, found[0])
@@ -395,18 +395,18 @@ class TablesTask(StreamFrameSource):
     ) -> Sequence[StreamRows]:
         reader = self._reader
         changed = [each["table"] for each in end.changed(start) if "table" in each]
-        # The snapshot comes first: what is changed behind it is noticed when it is read.
+        # Take the snapshot first: reading detects schema changes made after it.
         snapshot = reader.begin_batch()
         try:
             tables = reader.tables(anew=True)
-        except ConfigError as error:  # a table that is named has gone
+        except ConfigError as error:  # a table named in the settings was dropped
             raise RangeChangedError(error.problem, fix=error.fix) from error
         check_range(start, end, [partition_of(name) for name in {*tables, *changed}])
         gone = [name for name in changed if name not in tables]
         if gone:
             raise RangeChangedError(
-                problem=f"The batch reads {gone[0]}, which is no longer there or not chosen.",
-                fix="Put it back, or choose it again, until the batch is finished.",
+                problem=f"The batch reads {gone[0]}, which was dropped or is not included.",
+                fix="Restore the table, or include it again, until the batch is finished.",
             )
         found = []
         for name, table in tables.items():
@@ -487,7 +487,7 @@ class QueryTask(FrameSource):
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
         found = self._rows(spark, start, end)
-        assert not isinstance(found, ArrowParts)  # else it is read as Arrow
+        assert not isinstance(found, ArrowParts)  # read by arrow_parts
         return found
 
     def _rows(

@@ -1,4 +1,4 @@
-"""The settings of the source of databases."""
+"""The settings of the database source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Mode(Enum):
-    """How new rows are told from those that were read."""
+    """How new rows are distinguished from rows that were already read."""
 
     BULK = "bulk"
     INCREMENTING = "incrementing"
@@ -51,14 +51,14 @@ def _columns_of_mode(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         wants = mode in {each.value for each in modes}
         if wants and not props.get(key):
             yield ConfigError(
-                problem=f"The mode {mode} needs the name of its column.",
-                fix="Name the column that every new or changed row has a larger value in.",
+                problem=f"Mode {mode} requires {key}.",
+                fix="Set it to a column whose value increases with every new or changed row.",
                 field=key,
             )
         if not wants and props.get(key):
             yield ConfigError(
-                problem=f"It is set, and the mode is {mode}.",
-                fix=f"Set mode to {modes[0].value}, or leave {key} out.",
+                problem=f"Mode {mode} does not use {key}.",
+                fix=f"Set mode to {modes[0].value}, or remove {key}.",
                 field=key,
             )
 
@@ -74,7 +74,7 @@ def _what_is_read(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     for one, other in (_LISTS[:2], _LISTS[2:]):
         if props.get(one) and props.get(other):
             yield ConfigError(
-                problem=f"{one} and {other} are both set, and mean the same.",
+                problem=f"{one} and {other} are both set, but mean the same.",
                 fix=f"Set {one} only.",
                 field=other,
             )
@@ -84,7 +84,7 @@ def _check_zone(name: str, value: object) -> None:
     try:
         ZoneInfo(str(value))
     except (ValueError, OSError, KeyError):
-        fix = "Name one of the IANA's zones, such as Europe/Paris."
+        fix = "Set an IANA time zone, such as Europe/Paris."
         raise invalid(name, value, "Unknown time zone", fix=fix) from None
 
 
@@ -96,8 +96,8 @@ def _window_in_bulk(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         return
     if not props.get("window.column"):
         yield ConfigError(
-            problem="A window is set, and no column is named whose values are in it.",
-            fix="Name it.",
+            problem="A window is set without window.column.",
+            fix="Set window.column.",
             field="window.column",
         )
     is_bulk = (props.get("mode") or Mode.BULK.value) == Mode.BULK.value
@@ -105,14 +105,14 @@ def _window_in_bulk(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         yield from _followed(props, is_bulk=is_bulk)
     elif not is_bulk:
         yield ConfigError(
-            problem="The rows of a window are read once, as a whole.",
-            fix="Set mode to bulk, or set no window.",
+            problem="The rows of a window are read once, which requires mode bulk.",
+            fix="Set mode to bulk, or remove the window.",
             field="mode",
         )
     if props.get("bulk.interval.ms"):
         yield ConfigError(
-            problem="The rows of a window are read once.",
-            fix="Leave it out, or set no window.",
+            problem="The rows of a window are read only once.",
+            fix="Remove bulk.interval.ms, or remove the window.",
             field="bulk.interval.ms",
         )
 
@@ -120,21 +120,21 @@ def _window_in_bulk(props: Mapping[str, Any]) -> Iterable[ConfigError]:
 def _followed(props: Mapping[str, Any], *, is_bulk: bool) -> Iterable[ConfigError]:
     if is_bulk:
         yield ConfigError(
-            problem="In mode bulk nothing is followed.",
-            fix="Set mode to timestamp or incrementing, or leave window.follow out.",
+            problem="Mode bulk does not support window.follow.",
+            fix="Set mode to timestamp or incrementing, or remove window.follow.",
             field="window.follow",
         )
     for key in ("timestamp.initial", "incrementing.initial"):
         if props.get(key) is not None:
             yield ConfigError(
-                problem=f"{key} and a window each say where to begin.",
+                problem=f"{key} and a window both define the start.",
                 fix="Set one of them.",
                 field=key,
             )
 
 
 class JdbcSourceSettings(TableSourceSettings, DriverSettings, WindowSettings, group="Tables"):
-    """What is read of a database."""
+    """Settings of the database source."""
 
     rules = (
         *(*DriverSettings.rules, *WindowSettings.rules),
@@ -142,10 +142,10 @@ class JdbcSourceSettings(TableSourceSettings, DriverSettings, WindowSettings, gr
     )
 
     table_whitelist: tuple[str, ...] = setting(
-        "Kafka Connect's older name of table.include.list.", default=()
+        "Kafka Connect's older name for table.include.list.", default=()
     )
     table_blacklist: tuple[str, ...] = setting(
-        "Kafka Connect's older name of table.exclude.list.", default=()
+        "Kafka Connect's older name for table.exclude.list.", default=()
     )
     query: str | None = setting(
         "A SELECT whose rows are read instead of tables.",
@@ -153,87 +153,87 @@ class JdbcSourceSettings(TableSourceSettings, DriverSettings, WindowSettings, gr
         importance=Importance.HIGH,
     )
     table_poll_interval_ms: int = setting(
-        "How often it is looked whether tables are new or gone, or have other columns.",
+        "The interval between checks for new tables, dropped tables and changed columns.",
         default=60_000,
         type=ConfigType.LONG,
         validator=Range(at_least=0),
     )
     mode: Mode = setting(
-        "bulk reads whole tables; incrementing reads rows with a larger number than any "
-        "before, "
-        "timestamp those with a later time, and timestamp+incrementing both: rows that are new "
-        "and rows that were changed.",
+        "bulk reads whole tables; incrementing reads rows with a larger number than all "
+        "earlier rows, "
+        "timestamp rows with a later time; timestamp+incrementing uses both to read new and "
+        "changed rows.",
         default=Mode.BULK,
         importance=Importance.HIGH,
         group="Mode",
     )
     incrementing_column_name: str | None = setting(
-        "The column that grows with each new row.",
+        "The column whose value increases with each new row.",
         default=None,
         importance=Importance.HIGH,
         group="Mode",
     )
     timestamp_column_name: tuple[str, ...] = setting(
-        "The column that has the time of a row's last change. Of several the first that is not "
-        "null counts.",
+        "The column with the time of a row's last change. If several columns are set, the "
+        "first one that is not null is used.",
         default=(),
         importance=Importance.HIGH,
         group="Mode",
     )
     db_timezone: str = setting(
-        "The zone of times in timestamp columns that have none, such as Europe/Paris: with "
-        "them the time of now is compared, timestamp.initial, and the times of a window. "
-        "Records keep such times as "
-        "they are.",
+        "The time zone of timestamp columns that have none, such as Europe/Paris. It is used "
+        "to compare them with the current time, timestamp.initial, and the bounds of a window. "
+        "The values in records "
+        "are not converted.",
         default="UTC",
-        validator=Lambda(_check_zone, "a time zone of the IANA"),
+        validator=Lambda(_check_zone, "an IANA time zone"),
         group="Mode",
     )
     timestamp_delay_interval_ms: int = setting(
-        "How old a time must be before its rows are read, by the database's clock: "
-        "transactions "
-        "that are open for so long are not missed, nor clocks that are behind by so much.",
+        "The minimum age of a timestamp before its rows are read, by the database's clock. "
+        "Rows are "
+        "not missed if transactions stay open, or clocks lag behind, for no longer than this.",
         default=0,
         type=ConfigType.LONG,
         validator=Range(at_least=0),
         group="Mode",
     )
     timestamp_initial: int | None = setting(
-        "The time, in milliseconds since 1970, from which on rows are read at first, those of "
-        "that very time too; -1 is the time of the start. All if null.",
+        "The time, in milliseconds since 1970, at which the first read starts, inclusive; -1 "
+        "is the time of the start. All rows are read if null.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=-1)),
         group="Mode",
     )
     incrementing_initial: int | None = setting(
-        "The number behind which rows are read at first. All if null.",
+        "The number after which the first read starts, exclusive. All rows are read if null.",
         default=None,
         type=ConfigType.LONG,
         group="Mode",
     )
     validate_non_null: bool = setting(
-        "Whether incrementing and timestamp columns must be NOT NULL. A row with a null there "
-        "is never read.",
+        "Whether incrementing and timestamp columns must be NOT NULL. A row with a null in "
+        "such a column is never read.",
         default=True,
         group="Mode",
     )
     bulk_interval_ms: int | None = setting(
-        "In mode bulk, after how many milliseconds a table is read again, through restarts "
-        "too. It is read once if null; to read it again, reset the connector's offsets.",
+        "In mode bulk, the interval in milliseconds after which a table is read again, also "
+        "across restarts. If null, it is read once; to read it again, reset the offsets.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=1)),
         group="Mode",
     )
     connections_max: int = setting(
-        "The most connections that read at a time.",
+        "Maximum number of connections that read at the same time.",
         default=8,
         validator=Range(at_least=1),
         group="Reading",
     )
     rows_per_second: int | None = setting(
-        "The most rows that are read in a second, by all connections together. No limit if "
+        "Maximum number of rows read per second, by all connections together. No limit if "
         "null.",
         default=None,
         validator=NullOr(Range(at_least=1)),
@@ -243,11 +243,11 @@ class JdbcSourceSettings(TableSourceSettings, DriverSettings, WindowSettings, gr
     @property
     @override
     def included(self) -> tuple[str, ...]:
-        """The tables that are read, by either key."""
+        """The tables to read, from either setting."""
         return self.table_include_list or self.table_whitelist
 
     @property
     @override
     def excluded(self) -> tuple[str, ...]:
-        """The tables that are not, by either key."""
+        """The tables to exclude, from either setting."""
         return self.table_exclude_list or self.table_blacklist

@@ -1,4 +1,4 @@
-"""The sink of any database that has a JDBC driver."""
+"""The sink for any database with a JDBC driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class JdbcSinkSettings(TableSinkSettings, DriverSettings):
-    """What the sink writes to, how, and by which driver."""
+    """Settings of the JDBC sink."""
 
     rules = (*DriverSettings.rules, driver_named, *TableSinkSettings.rules)
 
@@ -29,10 +29,10 @@ class JdbcSinkTask(TableSinkTask):
 
 
 class JdbcSink(TableSink):
-    """Writes records to tables of any database, exactly once, by its JDBC driver.
+    """Writes records to tables of any database, exactly once, with its JDBC driver.
 
-    PostgreSQL, MySQL, MariaDB and SQLite need no driver, and are written to as their own sinks
-    do it. The types of columns are those that Spark has for the database.
+    PostgreSQL, MySQL, MariaDB and SQLite do not need a driver, and are written as by their own
+    sinks. Column types are those of Spark's JDBC dialect for the database.
     """
 
     settings: JdbcSinkSettings

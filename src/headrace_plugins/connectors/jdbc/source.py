@@ -1,4 +1,4 @@
-"""The source of databases."""
+"""The database source."""
 
 from __future__ import annotations
 
@@ -39,16 +39,15 @@ if TYPE_CHECKING:
 class JdbcSource(SourceConnector):
     """Reads the tables of a database, or the rows of a query.
 
-    In mode ``bulk`` it reads them whole, once or again and again; in the others it reads the
-    rows that are new, or that were changed, by a number or a time that grows. A table is read
-    by several connections side by side, on PostgreSQL all of one state of the database.
-    PostgreSQL, MySQL, MariaDB and SQLite are read in ways of their own; any other database by
-    its JDBC driver, which the configuration names.
-    Each table is a stream of its own, with its types and its primary key.
+    In mode ``bulk`` it reads them completely, once or at an interval; in the other modes it
+    reads new or changed rows by an increasing number or time. Several connections read a table
+    in parallel, on PostgreSQL all of them from one snapshot. PostgreSQL, MySQL, MariaDB and
+    SQLite are read without JDBC; any other database with the JDBC driver that the
+    configuration names. Each table is a stream of its own, with its types and its primary key.
 
-    The keys, the modes and the offsets are those of Kafka Connect's JDBC source. A row that is
-    deleted is not seen, nor one that was changed twice between two looks: that takes change
-    capture.
+    The settings, the modes and the offsets are those of Kafka Connect's JDBC source. Deleted
+    rows are not detected, and of several changes to a row between two polls only the last is:
+    for these use change data capture.
     """
 
     version = "1.0"
@@ -72,7 +71,7 @@ class JdbcSource(SourceConnector):
     def check(cls, config: Config) -> Iterable[ConfigError]:
         reader = TableReader(JdbcSourceSettings.from_config(config))
         if reader.database.by_spark and not loads_drivers():
-            return  # the task finds it out
+            return  # the task checks it
         try:
             if reader.settings.query is not None:
                 reader.cursor(reader.query_rows())
@@ -80,7 +79,7 @@ class JdbcSource(SourceConnector):
                 for table in reader.tables().values():
                     reader.cursor(reader.rows_of(table))
         except RetriableError:
-            return  # the task waits for a database that is away
+            return  # the task waits for an unavailable database
         except ConfigError as error:
             yield error
         except HeadraceError as error:
@@ -165,15 +164,15 @@ class JdbcSource(SourceConnector):
     def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
         settings, kind = JdbcSourceSettings.from_config(config), boundaries.kind
         times, number = settings.timestamp_column_name, settings.incrementing_column_name
-        # With both, batches end at times: of a number nothing says which rows were read.
+        # With both columns, batches end at times, so the number does not tell what was read.
         column = times[0] if times else number
         fits = kind is (BoundaryKind.TIME if times else BoundaryKind.VALUE)
         if column is None or not fits or settings.window_column not in {None, column}:
             raise ConfigError(
-                problem="In real time a database is followed by the column of its mode, and "
-                "that must be the one that bounds are of.",
-                fix="Set mode to timestamp, and timestamp.column.name to the column of the "
-                "windows; for windows of numbers incrementing, and incrementing.column.name.",
+                problem="In real time a database is followed by the column of its mode, which "
+                "must be the column of the window.",
+                fix="For windows of times, set mode to timestamp, and timestamp.column.name to "
+                "the window's column; for numbers, incrementing and incrementing.column.name.",
                 field="mode",
             )
         initials = ("timestamp.initial", "incrementing.initial")
@@ -190,14 +189,14 @@ class JdbcSource(SourceConnector):
                 example = '{"round": 1}' if bulk else '{"incrementing": 1000}'
                 raise ConfigError(
                     problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",
-                    fix=f'Write {{"table": "schema.name"}} and {example}, or reset the offsets '
-                    "to read all again.",
+                    fix=f'Set {{"table": "schema.name"}} and {example}, or reset the offsets '
+                    "to read all rows again.",
                     field="offsets",
                 )
 
 
 def _is_part(name: str, value: object) -> bool:
-    """Return whether a part of an offset is of its kind."""
+    """Return whether a part of an offset has a valid value."""
     if name in {"after", "upto"}:
         return isinstance(value, list) and all(_is_short(each) for each in value)
     if name in {"round", "at"}:
@@ -217,8 +216,8 @@ _LONGEST_VALUE = 65_536
 _LATE_NUMBERS = Finding(
     "rows that are committed late",
     Verdict.WARNING,
-    "In mode incrementing a row is lost that is committed after one with a larger number was "
-    "read, and this database does not tell which transactions may still add such rows.",
+    "In mode incrementing a row is lost if it is committed after a row with a larger number "
+    "was read, and this database does not show which transactions may still add such rows.",
     "Use mode timestamp+incrementing with timestamp.delay.interval.ms, or run "
     "`headrace verify --repair` from time to time.",
 )
@@ -243,7 +242,8 @@ def _tables_found(reader: TableReader) -> Iterable[Finding]:
             yield Finding(
                 f"a primary key of {name}",
                 Verdict.WARNING,
-                "It has none: rows cannot be updated in a target, nor be found by verify.",
+                "The table has none: verify cannot match its rows, and a target cannot update "
+                "them.",
                 f"ALTER TABLE {reader.database.path(table.name)} ADD PRIMARY KEY (…);",
             )
         yield finding

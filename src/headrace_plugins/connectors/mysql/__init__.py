@@ -1,8 +1,8 @@
 """MySQL and MariaDB: the source that follows changes, and the sink.
 
-`source.py`; `binlog.py` follows the log that `binlog_dump.py` gets, `binlog_events.py` and
-`binlog_rows.py` decode it, `binary_log.py` has the server's side of it. Never: what all logs
-have in common, which is in `changes`, or in `databases` for the sink.
+The source is in `source.py`: `binlog_dump.py` requests the log, `binlog.py` reads it,
+`binlog_events.py` and `binlog_rows.py` decode it, and `binary_log.py` queries the server about
+it. Code for all logs belongs in `changes`, code for all sinks in `databases`.
 """
 
 from headrace_plugins.connectors.mysql.sink import MysqlSink

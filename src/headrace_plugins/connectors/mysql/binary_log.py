@@ -1,4 +1,4 @@
-"""The log of a MySQL or MariaDB server, and snapshots beside it."""
+"""The binary log of a MySQL or MariaDB server, and snapshots at a place in it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.database import Rejected, Session
 
 _LACKING_SECONDS = 300.0
-"""How long a server that lacks transactions may be a replica that is behind."""
+"""A server that lacks transactions is taken for a lagging replica for this long."""
 _EXAMPLE = '{"file": "binlog.000001", "pos": 4}'
 _OTHERS = (
     OffsetField.mark("initial"),
@@ -64,7 +64,7 @@ _FILE = OffsetField(
 _NO_FILE = OffsetField(
     "file", "the name of a binary log, or empty beside gtid", lambda v: v == "", required=True
 )
-_GTID = OffsetField("gtid", "a set of GTIDs, as the server writes it", is_gtid_set)
+_GTID = OffsetField("gtid", "a GTID set, as the server writes it", is_gtid_set)
 _PLACE = (_FILE, OffsetField.integer("pos", 4, required=True), _GTID, *_OTHERS)
 _BY_GTIDS = (
     _NO_FILE,
@@ -76,13 +76,13 @@ _RESNAPSHOT = f"Keep binary logs for longer. {RESNAPSHOT}"
 
 
 class FollowedMysql(Mysql):
-    """One that is only read, and followed."""
+    """A database that is only read and followed."""
 
     @property
     @override
     def grants(self) -> str:
         user, database = self.address.user or "user", self.quote(self.address.database)
-        # MariaDB has REPLICATION CLIENT for another name of BINLOG MONITOR.
+        # MariaDB accepts REPLICATION CLIENT as another name for BINLOG MONITOR.
         return (
             f"GRANT SELECT ON {database}.* TO '{user}'; "
             f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}';"
@@ -98,10 +98,10 @@ class BinaryLog(DatabaseLog):
     """The binary log of a server.
 
     Args:
-        name: What ``source`` calls the server.
-        server_id: What the server knows the reader by; None for a number that is drawn.
-        heartbeat: How often the server tells that it is there.
-        nulls: Whether values that no schema has anything for become null.
+        name: The server's name in ``source``.
+        server_id: The server id of the reader; None for a random number.
+        heartbeat: The interval of the server's heartbeats.
+        nulls: Whether values that the schema cannot represent become null.
     """
 
     database: Mysql
@@ -110,9 +110,9 @@ class BinaryLog(DatabaseLog):
     heartbeat: timedelta
     nulls: bool = False
     _failovers: int = field(default=0, init=False)
-    """How many there were before the place that is followed: a server tells none of it."""
+    """The number of failovers before the current place; the server does not know it."""
     _lacking_since: float | None = field(default=None, init=False)
-    """Since when this server lacks transactions that were read from another one."""
+    """The time since which this server lacks transactions that were read from another one."""
     _is_compared: bool = field(default=False, init=False)
 
     @property
@@ -126,7 +126,7 @@ class BinaryLog(DatabaseLog):
 
     @override
     def moved(self, place: Offset, end: Offset) -> Offset:
-        # Of GTIDs that the log has no more, or not yet, none may stay from before.
+        # Drop the old GTIDs: if the end has none, they would be stale.
         return {**{key: value for key, value in place.items() if key != "gtid"}, **end}
 
     @override
@@ -154,10 +154,10 @@ class BinaryLog(DatabaseLog):
         for table in tables:
             if table.untransactional:
                 raise ConfigError(
-                    problem=f"{table.name} is kept by {table.untransactional}, without "
-                    "transactions: its rows and the log may differ.",
-                    fix=f"ALTER TABLE {self.database.path(table.name)} ENGINE=InnoDB; or leave "
-                    "it out by table.exclude.list.",
+                    problem=f"{table.name} uses the engine {table.untransactional}, which has "
+                    "no transactions: its rows and the log may differ.",
+                    fix=f"ALTER TABLE {self.database.path(table.name)} ENGINE=InnoDB; or "
+                    "exclude the table by table.exclude.list.",
                     field="table.exclude.list",
                 )
 
@@ -170,7 +170,7 @@ class BinaryLog(DatabaseLog):
     def taken_over(self, session: Session, place: Offset) -> Offset | None:
         self._failovers = int(place.get("failovers", 0))
         if is_of(session, place):
-            # Another site's server may have the same number, but hardly when it takes over.
+            # A server of another site may have the same server_id, so compare the log once.
             self._is_compared = self._is_compared or is_same_log(session, place)
             if self._is_compared:
                 return None
@@ -179,9 +179,10 @@ class BinaryLog(DatabaseLog):
         return found
 
     def _found(self, session: Session, place: Offset) -> Offset:
-        """Return where a place of another server lies in the log of this one.
+        """Return the place in this server's log that corresponds to one of another server.
 
-        Raises RetriableError for a while where it lacks transactions: a replica catches up.
+        If this server lacks transactions, raises RetriableError at first, as it may be a
+        replica that catches up.
         """
         title = self.database.address.title
         try:
@@ -210,22 +211,22 @@ class BinaryLog(DatabaseLog):
         self.require(session, tables)
         title = self.database.address.title
         if not is_of(session, place):
-            self._found(session, place)  # a batch that was begun on the server of before
+            self._found(session, place)  # a batch that was started on the previous server
             return
         if not place["file"]:
             return
         oldest, newest = oldest_place(session), current_place(session)
         if in_log(place) < in_log(oldest):
             raise DataLostError(
-                problem=f"{title} has purged its log up to {oldest['file']}, and was read up "
-                f"to {place['file']}.",
+                problem=f"{title} has purged its log up to {oldest['file']}, but it was read "
+                f"only up to {place['file']}.",
                 fix=_RESNAPSHOT,
             )
         if in_log(place) > in_log(newest):
             raise DataLostError(
-                problem=f"The log of {title} ends at {newest['file']}:{newest['pos']}, and was "
-                f"read up to {place['file']}:{place['pos']}: it is of another server, or was "
-                "reset.",
+                problem=f"The log of {title} ends at {newest['file']}:{newest['pos']}, but was "
+                f"read up to {place['file']}:{place['pos']}: it is the log of another server, "
+                "or was reset.",
                 fix=_RESNAPSHOT,
             )
 
@@ -250,9 +251,9 @@ class BinaryLog(DatabaseLog):
             dump.close()
         if found is None and seconds < int(time.timestamp()):
             raise RetriableError(
-                problem=f"{time.isoformat()} has not come yet by the clock of "
+                problem=f"{time.isoformat()} is in the future by the clock of "
                 f"{self.database.address.title}.",
-                fix="Wait, or set its clock right.",
+                fix="Wait, or correct the server's clock.",
             )
         if found is None:
             return now
@@ -267,7 +268,7 @@ class BinaryLog(DatabaseLog):
             self.database,
             partial(_of_database, self.database.default_schema, follows),
             heartbeat=self.heartbeat,
-            # The server ends the connection of an older reader with the same id.
+            # The server disconnects an older reader with the same id.
             server_id=None if is_second else self.server_id,
         )
 
@@ -276,8 +277,8 @@ class BinaryLog(DatabaseLog):
     @override
     @contextmanager
     def snapshot(self, place: Offset) -> Iterator[Snapshot]:
-        # Connections cannot share a snapshot: each reads what is committed when it begins,
-        # which is later than now. What the log has of before that comes again, up to here.
+        # Connections cannot share a snapshot: each reads the rows committed when it starts,
+        # which is later than this place. Changes in the log before that are repeated.
         title = self.database.address.title
         with self.database.session() as session:
             if not is_of(session, place):
@@ -321,7 +322,7 @@ class BinaryLog(DatabaseLog):
 
 
 def _of_database(database: str, follows: Callable[[TableName], bool], table: TableName) -> bool:
-    """Return whether a table of the server is one of the database that is followed."""
+    """Return whether a table is in the followed database and is followed."""
     return table.schema == database and follows(table)
 
 

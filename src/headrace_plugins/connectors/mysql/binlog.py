@@ -1,4 +1,4 @@
-"""Follows the binary log of MySQL or MariaDB, as a replica does."""
+"""Reads the binary log of MySQL or MariaDB, as a replica does."""
 
 from __future__ import annotations
 
@@ -34,48 +34,48 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.mysql import Mysql
 
 _PIECE_BYTES = 2 << 20
-"""How much of events of rows makes a piece; as Arrow they are some times as large."""
+"""The size of row events per piece; converted to Arrow they are several times as large."""
 _PIECE_EVENTS = 20_000
 _WAITING_BYTES = 8 << 20
-"""How much is kept that was sent and is not yet asked for."""
+"""The maximum size of received data that was not yet requested."""
 _HIGH = ~0xFFFFFFFF
 _PACKET, _CRC = struct.Struct("<IBIBIIIH"), struct.Struct("<I")
-"""A packet's length and number, its status, and an event's header."""
+"""The packet (length, number, status, and the event's header), and the checksum."""
 _LENGTH_BYTES, _LEAST_BYTES = 4, 24
 _USUAL = {events.XID, events.MARIADB_GTID, events.TABLE_MAP, *events.ROWS}
 _MOST_POS = 0xFFFFFFFF
 _CHECKSUM_BYTES = 4
 _NO_TABLE = 0xFFFFFF
-"""The number of the table of an event that has no rows."""
+"""The table number of an event without rows."""
 _IGNORED = {0, 3, 5, 13, 14, 29, 36, 37, 160, 161, 163, 164}
 _IGNORABLE = 0x80
 _BEGINS = re.compile(r"(?i)\s*(?:BEGIN|START\s+TRANSACTION|XA\s+START|XA\s+BEGIN)\b")
 _CHANGES_ROWS = re.compile(r"(?i)(?:INSERT|UPDATE|DELETE|REPLACE|LOAD)\b")
-_SNAPSHOT = "Begin with a new snapshot."
+_SNAPSHOT = "Start with a new snapshot."
 _REMOVED = (
-    f"{_SNAPSHOT} Then remove the rows that have gone by headrace verify --repair. The log has "
-    "what a DELETE of these rows does."
+    f"{_SNAPSHOT} Then delete the removed rows from the target by headrace verify --repair. "
+    "To have the log contain the deletions, use a DELETE of these rows instead."
 )
 
 
 class BinlogReader(LogReader):
     """Reads the binary log of a server from a place on.
 
-    A place is ``file`` and ``pos``, that of the first byte behind a transaction, and the
-    ``server`` whose log it is. Its ``gtid`` is the set of what had been executed there, if the
-    place that the reader began with has one, or since transactions of MySQL get GTIDs; a place
-    without a file is behind that set. Beside what every run has, the rows have ``file``,
-    ``pos`` and ``row``: where the event of a change begins, and which of its rows it is; and
-    ``server_id``, ``gtid`` and ``thread``, the last two null where the log does not have them.
-    `BinlogColumns` makes values of them.
+    A place contains ``file`` and ``pos``, the position of the first byte after a transaction,
+    and ``server``, the owner of the log. ``gtid`` is the set of GTIDs executed up to the place;
+    it exists if the reader's start has one, or from the time on when MySQL's transactions get
+    GTIDs. A place with an empty file is after that set. In addition to the columns of every
+    run, the rows have ``file``, ``pos`` and ``row``: where the event of a change begins, and
+    the index of the row in it; and ``server_id``, ``gtid`` and ``thread``, the last two null if
+    the log lacks them. `BinlogColumns` converts the values.
 
     Args:
         database: The server; the user needs REPLICATION SLAVE on it.
         follows: Whether a table is followed.
-        heartbeat: How often the server tells that it is there when nothing happens.
-        server_id: What the server knows the reader by, which no replica may have; a number
-            above 1073741824 is drawn if there is none.
-        by_gtid: Whether to begin behind the place's ``gtid``, if it has one, as after a
+        heartbeat: The interval of the server's heartbeats while there are no events.
+        server_id: The server id of the reader, which no replica may have; a random number
+            above 1073741824 if None.
+        by_gtid: Whether to start after the place's ``gtid``, if it has one, as after a
             failover to another server, which has other files.
     """
 
@@ -115,8 +115,8 @@ class BinlogReader(LogReader):
         if is_other and not (cut is not None and self._gtids is not None and cut.get("gtid")):
             self._dump.close()
             raise RetriableError(
-                problem=f"{self._database.address.title} is another server now: "
-                f"{self._dump.server}, and was {after['server']}."
+                problem=f"{self._database.address.title} is now another server: "
+                f"{self._dump.server} instead of {after['server']}."
             )
         self._goal: GtidSet | None = None
         if is_other and cut is not None and self._gtids is not None:
@@ -129,14 +129,14 @@ class BinlogReader(LogReader):
         is_far = self._pos > _MOST_POS
         if is_far and self._gtids is None:
             raise DataLostError(
-                problem=f"No reader can begin at {self._file}:{self._pos}, as the protocol has "
-                "32 bits for a place.",
+                problem=f"No reader can start at {self._file}:{self._pos}: the protocol's "
+                "positions have 32 bits.",
                 fix=_SNAPSHOT,
             )
         goes_by_gtid = self._gtids is not None and (
             self._by_gtid or is_far or is_other or not self._file
         )
-        self._is_placed = not goes_by_gtid  # or the server says first where that is
+        self._is_placed = not goes_by_gtid  # with GTIDs, the server first sends its position
         self._dump.request(self._file, self._pos, str(self._gtids) if goes_by_gtid else None)
         self._shapes = Shapes(self._database, mariadb=self._dump.mariadb)
 
@@ -148,7 +148,7 @@ class BinlogReader(LogReader):
             return None
         while True:
             self._scan()
-            # What is whole is given as soon as nothing more is there.
+            # Return complete transactions as soon as there is no more data.
             left = 0.0 if self._aside.whole else max(0.0, by - time.monotonic())
             if self._is_full:
                 return self._take()
@@ -157,11 +157,11 @@ class BinlogReader(LogReader):
 
     @override
     def confirm(self, place: Offset) -> None:
-        """Do nothing: a server keeps its log by its age, whoever has read it."""
+        """Do nothing: the server purges its log by age, regardless of readers."""
 
     @override
     def idle(self) -> None:
-        # The server waits for us long enough; what it sends is taken as far as it may.
+        # Receive data up to the limit; beyond it, the server waits for the reader.
         while len(self._dump.data) < _WAITING_BYTES and self._dump.receive(0):
             pass
 
@@ -198,13 +198,13 @@ class BinlogReader(LogReader):
         return self._gtids
 
     def _reaches(self, cut: Offset) -> bool:
-        """Return whether the log has been read to a place."""
+        """Return whether the log has been read up to a place."""
         if self._by_gtid and self._gtids is not None and cut.get("gtid"):
             return self._executed().covers(GtidSet(cut["gtid"]))
         return (_file_order(self._file), self._pos) >= (_file_order(cut["file"]), cut["pos"])
 
     def _pass(self) -> None:
-        """Know that the log goes on, if no transaction is open."""
+        """Advance the end of the piece to the current place, if no transaction is open."""
         if self._goal is not None and not self._is_open:
             self._approach(self._goal)
         if self._is_open or not self._is_placed or self._goal is not None:
@@ -214,9 +214,9 @@ class BinlogReader(LogReader):
             self._cut, self._is_full = None, True
 
     def _approach(self, goal: GtidSet) -> None:
-        """Know whether all is read of a batch that was planned on another server.
+        """Check whether a batch that was planned on another server is read completely.
 
-        Its end is a place in that one's log, and no piece may end before it.
+        Its end is a place in the other server's log, and no piece may end before it.
         """
         executed = self._executed()
         if self._is_done or not executed.covers(goal):
@@ -224,9 +224,9 @@ class BinlogReader(LogReader):
         if not goal.covers(executed):
             raise DataLostError(
                 problem=f"{self._database.address.title} has the transactions of the batch in "
-                f"another order than the server of before: {executed} lie before the end of "
+                f"another order than the previous server: {executed} are before the end of "
                 f"{goal}.",
-                fix=f"Give the batch up. {_SNAPSHOT}",
+                fix=f"Discard the batch. {_SNAPSHOT}",
             )
         self._is_full = self._is_done = True
 
@@ -236,7 +236,7 @@ class BinlogReader(LogReader):
         if self._gtids is not None and self._gtid is not None:
             self._new_gtids.append(self._gtid)
         elif not self._dump.mariadb and self._goal is None:
-            # A transaction without one: they no longer tell what was read.
+            # A transaction without a GTID: the GTIDs no longer describe what was read.
             self._gtids = self._previous = None
         aside = self._aside
         aside.commit()
@@ -247,10 +247,10 @@ class BinlogReader(LogReader):
             self._is_full = True
 
     def _undo(self) -> None:
-        """Drop what a transaction has done."""
+        """Drop the rows of the open transaction."""
         if self._was_split:
             raise DatabaseError(
-                problem="The binary log undoes a long transaction at its end, before "
+                problem="The binary log rolls back a long transaction at its end, before "
                 f"{self._file}:{self._pos}.",
                 fix=_SNAPSHOT,
             )
@@ -265,7 +265,7 @@ class BinlogReader(LogReader):
     # --- events ---------------------------------------------------------------------
 
     def _scan(self) -> None:
-        """Go through the events that are there, until a piece is full."""
+        """Process the received events until a piece is full."""
         place, dump = 0, self._dump
         self._scan_inner()
         while True:
@@ -279,10 +279,10 @@ class BinlogReader(LogReader):
         del dump.data[:place]
 
     def _scan_usual(self, place: int) -> int:
-        """Go through events until one is not among those that every transaction has.
+        """Process the event types of ordinary transactions, until another type comes.
 
-        Of a log of short transactions these are nearly all, so nothing is done twice here and
-        little is called. Returns where the other one is.
+        In a log of short transactions these are nearly all events, so this loop is optimized:
+        it does nothing twice and calls few functions. Returns the place of the other event.
         """
         data, checksum = self._dump.data, _CHECKSUM_BYTES if self._has_checksums else 0
         length = len(data)
@@ -298,7 +298,7 @@ class BinlogReader(LogReader):
                 if checksum:
                     [found] = _CRC.unpack_from(data, stop)
                     if zlib.crc32(view[place + _LENGTH_BYTES + 1 : stop]) != found:
-                        break  # whoever takes the others tells
+                        break  # _event reports the error
                 pos = (self._pos & _HIGH) | log_pos
                 if pos < self._pos:
                     pos += 1 << 32
@@ -317,9 +317,9 @@ class BinlogReader(LogReader):
         return place
 
     def _scan_inner(self) -> None:
-        """Go through the events of a transaction that the log has compressed."""
+        """Process the events of a compressed transaction."""
         while self._inner is not None and not self._is_full:
-            self._first_row = self._inner.place  # all have one place in the log
+            self._first_row = self._inner.place  # all events have the same place in the log
             event = self._inner.next()
             if event is None:
                 self._inner = None
@@ -338,14 +338,14 @@ class BinlogReader(LogReader):
             found = int.from_bytes(data[end : end + _CHECKSUM_BYTES], "little")
             if zlib.crc32(memoryview(data)[start:end]) != found:
                 raise DatabaseError(
-                    problem=f"The binary log is damaged behind {self._file}:{self._pos}."
+                    problem=f"The binary log is damaged after {self._file}:{self._pos}."
                 )
         self._begin, self._first_row = self._pos, 0
         self._move(log_pos, size, flags)
         self._handle(header, data, start + events.HEADER.size, end)
 
     def _move(self, log_pos: int, size: int, flags: int) -> None:
-        """Know where the log is, of which events have 32 bits only."""
+        """Update the position from an event, which contains only its lower 32 bits."""
         if log_pos == 0 or flags & events.ARTIFICIAL:
             return
         pos = (self._pos & _HIGH) | log_pos
@@ -354,11 +354,11 @@ class BinlogReader(LogReader):
         self._begin, self._pos, self._is_placed = pos - size, pos, True
 
     def _control(self, kind: int, event: bytes, log_pos: int, flags: int) -> None:
-        """Take one of the events that may have a checksum or none."""
+        """Process an event of a type that may have a checksum or none."""
         body = event[events.HEADER.size :]
         if kind == events.FORMAT_DESCRIPTION:
             self._has_checksums = body[-_CHECKSUM_BYTES - 1] == 1
-            if log_pos and self._is_open:  # the server has died, and the transaction with it
+            if log_pos and self._is_open:  # the server crashed during the transaction
                 self._undo()
                 self._close()
             self._move(log_pos, 0, flags)
@@ -387,7 +387,7 @@ class BinlogReader(LogReader):
         elif kind == events.XID:
             self._commit()
         elif kind == events.PREVIOUS_GTIDS:
-            # A log that was without GTIDs begins a file when it gets them.
+            # When GTIDs are turned on, the server starts a new file.
             self._previous = GtidSet.unpacked(bytes(data[first:end]))
             self._pass()
         elif kind in _IGNORED:
@@ -396,7 +396,7 @@ class BinlogReader(LogReader):
             self._seldom(kind, bytes(data[first:end]), ts, server_id, flags)
 
     def _seldom(self, kind: int, body: bytes, ts: int, server_id: int, flags: int) -> None:
-        """Take an event of which a transaction has few."""
+        """Process an event of a type that is rare within a transaction."""
         self._sender = server_id
         if kind in events.GTIDS:
             self._begin_transaction(events.gtid(kind, body, server_id), ts)
@@ -408,8 +408,8 @@ class BinlogReader(LogReader):
                 names = ", ".join(sorted(map(str, self._aside.begun_tables)))
                 raise self._refused(
                     problem="prepares a transaction (XA PREPARE) of "
-                    f"{names or 'tables that are followed'}, which may be undone later",
-                    fix="Leave out the tables that distributed transactions change, by "
+                    f"{names or 'followed tables'}, which may be rolled back later",
+                    fix="Exclude the tables that distributed transactions change by "
                     "table.exclude.list, or commit with XA COMMIT ... ONE PHASE.",
                 )
             self._commit()
@@ -418,16 +418,16 @@ class BinlogReader(LogReader):
         elif kind == events.PARTIAL_UPDATE_ROWS:
             if self._tables.get(events.table_number(body, 0)) is not None:
                 raise self._refused(
-                    problem="has parts of JSON values only", fix=NO_PARTIAL_JSON
+                    problem="contains only parts of JSON values", fix=NO_PARTIAL_JSON
                 )
         elif kind == events.INCIDENT:
             raise DataLostError(
-                problem="The server tells that its binary log lacks changes before "
+                problem="The server reports that its binary log lacks changes before "
                 f"{self._file}:{self._pos}.",
                 fix=_SNAPSHOT,
             )
         elif not flags & _IGNORABLE:
-            raise self._refused(problem=f"has an event of the unknown type {kind}", fix="")
+            raise self._refused(problem=f"contains an event of unknown type {kind}", fix="")
 
     def _begin_transaction(self, found: events.Gtid, ts: int) -> None:
         self._gtid, self._has_end, ts_us = found
@@ -452,7 +452,7 @@ class BinlogReader(LogReader):
         if last is not None:
             if (last.shape, last.log) == (bound.shape, bound.log):
                 return last
-            # Of another shape is another piece.
+            # A piece contains only one shape of a table.
             self._is_full = self._is_full or self._aside.whole > 0
         self._last[log.table] = bound
         return bound
@@ -467,7 +467,7 @@ class BinlogReader(LogReader):
             bound = self._tables[number]
         except KeyError:
             raise DatabaseError(
-                problem=f"The binary log has rows of an unknown table at {self._file}:"
+                problem=f"The binary log contains rows of an unknown table at {self._file}:"
                 f"{self._begin}."
             ) from None
         if bound is None:
@@ -477,7 +477,7 @@ class BinlogReader(LogReader):
         head = bound.heads[op]
         is_whole = data.startswith(head, begin)
         if not is_whole and not bound.is_whole(bytes(data[begin : begin + len(head)]), op):
-            raise self._refused(problem="has only some columns of a row", fix=FULL_IMAGE)
+            raise self._refused(problem="contains only some columns of a row", fix=FULL_IMAGE)
         rows = data[begin + len(head) : end]
         if kind in events.COMPRESSED_ROWS:
             rows = events.decompressed(bytes(rows))
@@ -488,7 +488,7 @@ class BinlogReader(LogReader):
 
     def _truncate(self, table: TableName) -> None:
         bound = self._last.get(table) or self._shapes.known(table)
-        if bound is None:  # it was dropped since
+        if bound is None:  # the table was dropped since
             return
         self._last[table] = bound
         self._aside.put(
@@ -521,18 +521,18 @@ class BinlogReader(LogReader):
             self._commit()
         elif word.startswith("ROLLBACK TO"):
             if self._was_split or self._aside.begun:
-                raise self._refused(problem="undoes a part of a transaction", fix=_SNAPSHOT)
+                raise self._refused(problem="rolls back part of a transaction", fix=_SNAPSHOT)
         elif not word.startswith(("SAVEPOINT", "XA END")):
             self._define(schema, statements.plain(statement))
             if not self._has_end:
                 self._commit()
 
     def _define(self, schema: str, statement: str) -> None:
-        """Learn that a table is emptied, or may look otherwise than before."""
+        """Process a statement that may truncate a table or change its shape."""
         if _CHANGES_ROWS.match(statement):
             if any(map(self._follows, statements.names_in(statement, schema))):
                 raise self._refused(
-                    problem="has a statement in place of the rows that it changes",
+                    problem="contains a statement instead of the rows that it changes",
                     fix=ROW_FORMAT,
                 )
             return
@@ -546,9 +546,9 @@ class BinlogReader(LogReader):
         names = ", ".join(sorted(map(str, stored)))
         if names:
             raise DataLostError(
-                problem=f"A statement takes away or brings rows of {names} with their "
-                "partition or file, which the binary log does not have, before "
-                f"{self._file}:{self._pos}.",
+                problem=f"A statement adds or removes rows of {names} with their partition or "
+                "file before "
+                f"{self._file}:{self._pos}; the binary log does not contain these rows.",
                 fix=_REMOVED,
             )
         text = statement.lower()

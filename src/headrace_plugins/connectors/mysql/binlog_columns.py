@@ -1,4 +1,4 @@
-"""The values of a binary log as columns of Arrow's types: exact, or rejected."""
+"""Converts the values of a binary log to Arrow columns: exactly, or rejects them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ _DIGITS = re.compile(r"\((\d)\)")
 
 @dataclass(frozen=True)
 class BinlogColumns:
-    """Makes typed columns of those that a run of a binary log has.
+    """Converts the columns of a run of a binary log to their types.
 
-    Most have their types already. Days and times are still as the log has them, as numbers
-    that can stand for days of month 0 or for more than a day: a DATE as days and months in
-    bits, a DATETIME so with its microseconds, a TIMESTAMP as microseconds since 1970 with 0 for
-    no day at all, and a TIME as microseconds.
+    Most columns have their types already. Dates and times are still numbers as in the log,
+    which may represent invalid dates such as month 0, or times of more than a day: a DATE as
+    year, month and day in bits, a DATETIME likewise with its microseconds, a TIMESTAMP as
+    microseconds since 1970 with 0 for the zero date, and a TIME as microseconds.
 
     Args:
-        columns: What the values are of.
-        nulls: Whether a value that the schema has nothing for becomes null where it may.
+        columns: The columns of the values.
+        nulls: Whether a value that the schema cannot represent becomes null if the column is
+            nullable.
     """
 
     columns: Sequence[Column]
     nulls: bool = False
 
     def parse(self, values: Sequence[pa.Array]) -> tuple[pa.RecordBatch, Rejected]:
-        """Return the rows as Arrow, and those that no values of the schemas stand for."""
+        """Return the rows as Arrow, and those with values that the schemas cannot represent."""
         arrays, reasons = self._typed(values, nulls=self.nulls)
         names = [column.name for column in self.columns]
         batch = pa.RecordBatch.from_arrays(arrays, names)
@@ -56,10 +57,10 @@ class BinlogColumns:
         return batch.filter(_without(reasons, len(batch))), rejected
 
     def parse_changes(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Rejected]:
-        """Return a run's rows with ``before`` and ``after`` typed, and those rejected.
+        """Return a run's rows with ``before`` and ``after`` typed, and the rejected rows.
 
-        What a row was before does not reject it: a value of ``before`` that its schema has
-        nothing for is null, where it may be.
+        In ``before``, a value that its schema cannot represent becomes null if the column is
+        nullable.
         """
         reasons = dict[int, tuple[str, str]]()
         for name, nulls in (("before", True), ("after", self.nulls)):
@@ -94,9 +95,9 @@ class BinlogColumns:
                 for row in np.flatnonzero(~fits).tolist():
                     reasons.setdefault(
                         row,
-                        f"The column {column.name} of type {column.type} holds "
-                        f"{_text(column, int(given[row]))!r}, which a value of its schema "
-                        "cannot be.",
+                        f"The column {column.name} of type {column.type} contains "
+                        f"{_text(column, int(given[row]))!r}, which its schema cannot "
+                        "represent.",
                     )
             kind = _typed_as(column)
             mask = is_null | ~fits
@@ -122,14 +123,14 @@ class BinlogColumns:
 
 
 def _typed_as(column: Column) -> pa.DataType:
-    """Return the type that a reader of the table gives values too."""
+    """Return the type of a column's values, the same as in a snapshot."""
     if column.schema.name == TIME:
         return pa.time64("us")
     return to_arrow_type(column.schema.bare())
 
 
 def raw_type(column: Column) -> pa.DataType:
-    """Return the type that a column has in a run."""
+    """Return the type of a column in a run."""
     if column.schema.name == DATE:
         return pa.int32()
     if column.schema.name in {TIME, TIMESTAMP}:
@@ -144,7 +145,7 @@ def _without(rows: Iterable[int], count: int) -> pa.Array:
 
 
 def _made(column: Column, given: Numbers) -> tuple[Numbers, Flags]:
-    """Return values as Arrow has them, and which of them there are."""
+    """Return the values as Arrow stores them, and which of them are valid."""
     if column.schema.name == TIME:
         return given.copy(), (given >= 0) & (given < _DAY_MICROS)
     if column.schema.name == DATE:
@@ -168,7 +169,7 @@ def _clock(packed: Numbers) -> Numbers:
 
 
 def _days(years: Numbers, months: Numbers, days: Numbers) -> tuple[Numbers, Flags]:
-    """Return days since 1970, and which of them are on the calendar."""
+    """Return days since 1970, and which of them are valid dates."""
     month = ((years - 1970) * 12 + months - 1).astype("datetime64[M]")
     day = month.astype("datetime64[D]") + (days - 1)
     fits = (years > 0) & (months > 0) & (days > 0) & (day.astype("datetime64[M]") == month)
@@ -183,7 +184,7 @@ def _text(column: Column, value: int) -> str:
         return f"{value >> 9:04}-{value >> 5 & 15:02}-{value & 31:02}"
     if column.schema.name == TIME:
         return ("-" if value < 0 else "") + _clock_text(abs(value), digits)
-    if not column.schema.is_local:  # those that fit are never shown alone
+    if not column.schema.is_local:  # valid values are shown only beside an invalid one
         if value < 10**6:
             return f"0000-00-00 {_clock_text(0, digits)}"
         moment = np.datetime64(value, "us")

@@ -1,6 +1,7 @@
-"""What a server shows of its binary log, which has a transaction before its tables do.
+"""Waits until transactions in the binary log are visible in the tables.
 
-Between the two lie milliseconds, or as long as a semi-synchronous replica lets it wait.
+A transaction is in the log before it is visible in tables. The delay is milliseconds, or as
+long as the server waits for a semi-synchronous replica.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _SHOWN_SECONDS, _LOOK_SECONDS = 10.0, 0.01
 
 
 def committed_place(session: Session) -> Offset:
-    """Return a place in the log: all before it can be read from tables, on MariaDB.
+    """Return a place in the log; on MariaDB all transactions before it are visible in tables.
 
-    MySQL tells the end of the log only; there `await_commits` waits for what is before it.
+    MySQL only reports the end of the log; there `await_commits` waits for the transactions
+    before it.
     """
     if not is_mariadb(session):
         return current_place(session)
@@ -39,22 +41,22 @@ def committed_place(session: Session) -> Offset:
 
 
 def await_commits(session: Session, place: Offset, title: str) -> None:
-    """Wait until tables show all that the log has before a place.
+    """Wait until all transactions in the log before a place are visible in tables.
 
-    Without GTIDs MySQL does not tell what it is about to commit, so there is nothing to wait
-    for. Transactions that XA has prepared are waited for too: their rows may lie before the
-    place, where the log does not say yet that they are committed. Raises RetriableError where
-    it takes long.
+    Without GTIDs MySQL does not report the transactions that it is committing, so there is
+    nothing to wait for. Prepared XA transactions are waited for too: their rows may be before
+    the place, while their commit is not yet in the log. Raises RetriableError if it takes too
+    long.
     """
     by, mariadb = time.monotonic() + _SHOWN_SECONDS, is_mariadb(session)
     late = _unshown(session, mariadb=mariadb)
     while late or (mariadb and not _has_reached(committed_place(session), place)):
         if time.monotonic() > by:
             raise RetriableError(
-                problem=f"{title} has transactions in its binary log that cannot be read from "
-                "its tables yet.",
-                fix="Look whether it waits for a replica that acknowledges them, or for the "
-                "end of one that XA RECOVER shows.",
+                problem=f"{title} has transactions in its binary log that are not yet visible "
+                "in its tables.",
+                fix="Check whether the server waits for a replica's acknowledgement, or "
+                "whether XA RECOVER shows an unfinished transaction.",
             )
         time.sleep(_LOOK_SECONDS)
         if late:
@@ -72,9 +74,9 @@ def _unshown(session: Session, *, mariadb: bool) -> set[tuple[str, str]]:
 
 
 def _prepared(session: Session) -> set[tuple[str, str]]:
-    """Return the transactions that XA has prepared, as far as the user may see them.
+    """Return the prepared XA transactions; empty if the user may not list them.
 
-    MySQL asks for XA_RECOVER_ADMIN.
+    MySQL requires XA_RECOVER_ADMIN.
     """
     try:
         return {("XA", str(xid)) for *_, xid in session.rows("XA RECOVER")}
@@ -83,10 +85,10 @@ def _prepared(session: Session) -> set[tuple[str, str]]:
 
 
 def _owned(session: Session) -> set[tuple[str, str]]:
-    """Return the GTIDs of transactions that are about to be committed.
+    """Return the GTIDs of transactions that are being committed.
 
-    MySQL gives them as it does GTIDs, with the thread behind each: `uuid:5#31:6#32`. A
-    transaction has its GTID before the log has it, and keeps it until tables show it.
+    MySQL lists them as a GTID set, with the thread after each: `uuid:5#31:6#32`. A transaction
+    owns its GTID from before it is in the log until it is visible in tables.
     """
     found, text = set[tuple[str, str]](), str(session.value("SELECT @@global.gtid_owned") or "")
     for part in re.sub(r"\s", "", text).split(","):

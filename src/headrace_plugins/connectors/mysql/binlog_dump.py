@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
 _FULL = 0xFFFFFF
-"""The length of a packet that is continued by the next one."""
+"""The length of a packet that continues in the next packet."""
 _REGISTER, _DUMP, _DUMP_GTID = 0x15, 0x12, 0x1E
 _THROUGH_GTID = 4
 _LEAST_ID = 1 << 30
-"""Above what people number their servers with."""
+"""Random server ids start here, above the ids that people use for servers."""
 _LOST, _UNREADABLE, _NO_RIGHT = 2013, 1236, {1045, 1227}
 _ERROR, _END = 0xFF, 0xFE
 _SILENT_SECONDS = 10
 
 
 class Dump:
-    """What a server sends of its log, as packets of one event each.
+    """Receives the log from a server, as packets of one event each.
 
     Args:
         database: The server.
-        server_id: What the server knows us by; None for a number that is drawn.
-        heartbeat: How often the server tells that it is there when nothing happens.
+        server_id: The server id of the reader; None for a random number.
+        heartbeat: The interval of the server's heartbeats while there are no events.
     """
 
     def __init__(self, database: Mysql, server_id: int | None, heartbeat: timedelta) -> None:
@@ -54,14 +54,14 @@ class Dump:
         self._session: Session | None = None
         self._room = bytearray(_READ_BYTES)
         self.data = bytearray()
-        """What was sent; whoever has read a packet deletes it."""
+        """The received data; the caller deletes the packets that it has processed."""
         self.mariadb: tuple[int, ...] = ()
-        """The version of a server that is MariaDB."""
+        """The version of a MariaDB server; empty for MySQL."""
         self.server = ""
-        """Which server it is, see ``server_of``."""
+        """The identity of the server; see ``server_of``."""
 
     def open(self) -> None:
-        """Connect, and learn which server it is."""
+        """Connect, and read the server's version and identity."""
         self.close()
         self.data.clear()
         session = self._session = self._database.session()
@@ -74,18 +74,18 @@ class Dump:
             raise
 
     def request(self, file: str, pos: int, gtids: str | None) -> None:
-        """Ask for the log from a place on, or behind what GTIDs stand for."""
+        """Request the log from a place on, or after a set of GTIDs."""
         session = self._session
         assert session is not None
         connection = session.connection
         try:
             checksum = session.value("SELECT @@global.binlog_checksum")
-            for name in ("master", "source"):  # as older and newer servers call it
+            for name in ("master", "source"):  # names of older and newer servers
                 session.execute(f"SET @{name}_binlog_checksum = %s", [checksum])
                 session.execute(
                     f"SET @{name}_heartbeat_period = {int(self._heartbeat * 10**9)}"
                 )
-            session.execute("SET @mariadb_slave_capability = 4")  # which knows GTIDs
+            session.execute("SET @mariadb_slave_capability = 4")  # supports GTIDs
             command, packet = self._command(session, file, pos, gtids)
             with session.errors(), self._rights():
                 host = b"\x08headrace\0\0" + bytes(10)
@@ -107,7 +107,7 @@ class Dump:
             return _DUMP, struct.pack("<IHI", pos, 0, self._server_id) + file.encode()
         if self.mariadb:
             session.execute("SET @slave_connect_state = %s", [gtids])
-            session.execute("SET @slave_gtid_strict_mode = 1")  # or it begins anywhere
+            session.execute("SET @slave_gtid_strict_mode = 1")  # else it may start anywhere
             session.execute("SET @slave_gtid_ignore_duplicates = 0")
             return _DUMP, struct.pack("<IHI", 4, 0, self._server_id)
         sets = GtidSet(gtids).packed()
@@ -116,7 +116,7 @@ class Dump:
 
     @contextmanager
     def _rights(self) -> Iterator[None]:
-        """Raise ConfigError with the statement that grants what a user lacks."""
+        """Raise ConfigError with the GRANT statement if the user lacks privileges."""
         from pymysql.err import MySQLError  # noqa: PLC0415 - an extra
 
         try:
@@ -138,13 +138,13 @@ class Dump:
         """Disconnect. Never raises."""
         if self._session is not None:
             with suppress(Exception):
-                self._session.connection._force_close()  # noqa: SLF001 - it has no other end
+                self._session.connection._force_close()  # noqa: SLF001 - no public method
             self._session = None
 
     def receive(self, seconds: float) -> bool:
-        """Wait for something that the server sends; return whether something came.
+        """Wait for data from the server; return whether data was received.
 
-        Raises RetriableError: the connection has ended, or the server is silent.
+        Raises RetriableError if the connection has ended, or the server sends no heartbeats.
         """
         count = -1
         try:
@@ -161,15 +161,15 @@ class Dump:
             return True
         title = self._database.address.title
         if count == 0:
-            raise RetriableError(problem=f"{title} has ended the connection.")
+            raise RetriableError(problem=f"{title} has closed the connection.")
         if time.monotonic() - self._heard > 3 * self._heartbeat + _SILENT_SECONDS:
             raise RetriableError(problem=f"{title} has sent no heartbeat.")
         return False
 
     def packet(self, place: int) -> tuple[int, int] | None:
-        """Return where an event starts and ends that begins there; None if not all is there.
+        """Return the start and end of the event in the packet at a place; None if incomplete.
 
-        Raises what the server has sent in its place.
+        Raises the error that the server has sent instead of an event.
         """
         data = self.data
         if place + _HEAD_BYTES > len(data):
@@ -185,7 +185,7 @@ class Dump:
         return place + _HEAD_BYTES + 1, end
 
     def _join(self, end: int) -> int:
-        """Make one of a packet and those that continue it, if all are there; return its end."""
+        """Join a packet with its continuations, if all were received; return its end."""
         data, heads, size = self.data, list[int](), _FULL
         while size == _FULL:
             if end + _HEAD_BYTES > len(data):
@@ -200,10 +200,10 @@ class Dump:
         return end - _HEAD_BYTES * len(heads)
 
     def _failure(self, packet: bytes) -> Exception:
-        """Return the error for what a server sends instead of an event."""
+        """Return the error for a packet that the server has sent instead of an event."""
         address = self._database.address
         if packet[0] == _END:
-            return RetriableError(problem=f"{address.title} has ended its binary log.")
+            return RetriableError(problem=f"{address.title} has ended the log stream.")
         number = int.from_bytes(packet[1:3], "little")
         text = packet[9:].decode(errors="replace").rstrip(".")
         if number in _NO_RIGHT:
@@ -212,7 +212,7 @@ class Dump:
             return RetriableError(
                 problem=f"{address.title}: {text}.",
                 fix="Another reader or replica has the same server id: set database.server.id "
-                "to a number that nobody else has, or leave it out to have one drawn.",
+                "to an unused number, or remove it to use a random one.",
             )
         if number != _UNREADABLE:
             return translated(address, number, text, self._database.grants)
@@ -222,6 +222,7 @@ class Dump:
                 fix="SET GLOBAL max_allowed_packet = 1073741824;",
             )
         return DataLostError(
-            problem=f"{address.title} no longer has what follows in its binary log: {text}.",
-            fix="Begin with a new snapshot, and keep the log for longer.",
+            problem=f"{address.title} no longer has the required part of its binary log: "
+            f"{text}.",
+            fix="Start with a new snapshot, and keep the log for longer.",
         )

@@ -1,4 +1,4 @@
-"""The events of a binary log, as MySQL and MariaDB write them.
+"""Decodes the events of a binary log of MySQL or MariaDB.
 
 https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html
 https://mariadb.com/kb/en/2-binlog-event-header/
@@ -43,17 +43,17 @@ ROWS = {
     170: UPDATE,
     171: DELETE,  # v2 and compressed
 }
-"""What events of rows do, by their types."""
+"""The operations of the row event types."""
 COMPRESSED_ROWS = range(166, 172)
 _V2_ROWS = {30, 31, 32, 169, 170, 171}
 
 MOST_BYTES = 1 << 30
-"""The largest event or value that a server sends: max_allowed_packet is no larger.
+"""The largest event or value that a server sends: the maximum of max_allowed_packet.
 
 https://dev.mysql.com/doc/refman/8.4/en/server-system-variables.html#sysvar_max_allowed_packet
 """
 HEADER = struct.Struct("<IBIIIH")
-"""Time, type, server, length with this header, end in the log, flags."""
+"""Time, type, server, length including this header, end in the log, flags."""
 ARTIFICIAL = 0x20
 """The flag of an event that is not in the log."""
 
@@ -66,7 +66,7 @@ _META_BYTES = {
     **dict.fromkeys((VARCHAR, BIT, VAR_STRING, STRING, ENUM, SET, DECIMAL), 2),
     VARCHAR_COMPRESSED: 2,
 }
-"""How many bytes a TABLE_MAP has to say more of a type."""
+"""The number of metadata bytes per type in a TABLE_MAP."""
 _NUMERIC = {1, 2, 3, 4, 5, 8, 9, 13, DECIMAL}
 _MARIADB_TEXTS = {VARCHAR_COMPRESSED, BLOB_COMPRESSED, GEOMETRY}
 _TEXTS = {STRING, VAR_STRING, VARCHAR, BLOB, 249, 250, 251}
@@ -80,12 +80,12 @@ class BinlogColumn:
     """A column of a TABLE_MAP.
 
     Args:
-        code: The type's number, ENUM and SET as their own.
-        meta: What the event says of it beside: lengths, digits, bytes of a length.
-        name: Its name, None where the log does not have names.
-        unsigned: Whether it is; None where the log does not say.
-        collation: The number of its collation; None where the log does not say.
-        values: The values of an ENUM or SET; None where the log does not have them.
+        code: The type's number; ENUM and SET have their own instead of STRING.
+        meta: The type's metadata: lengths, digits, bytes of a length.
+        name: The column's name; None if the log has no names.
+        unsigned: Whether the type is unsigned; None if not in the log.
+        collation: The number of the collation; None if not in the log.
+        values: The values of an ENUM or SET; None if not in the log.
     """
 
     code: int
@@ -98,7 +98,7 @@ class BinlogColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """What a TABLE_MAP says: the columns, and the numbers of those of the primary key."""
+    """A decoded TABLE_MAP: the columns, and the column numbers of the primary key."""
 
     table: TableName
     columns: tuple[BinlogColumn, ...]
@@ -106,7 +106,7 @@ class TableMap:
 
 
 class Body:
-    """Reads what an event has, from front to back."""
+    """Reads the body of an event sequentially."""
 
     def __init__(self, data: bytes, place: int = 0) -> None:
         self.data, self.place = data, place
@@ -117,26 +117,26 @@ class Body:
         return self.data[self.place - size : self.place]
 
     def number(self, size: int) -> int:
-        """Return the next number of so many bytes."""
+        """Return the next number, of ``size`` bytes."""
         return int.from_bytes(self.take(size), "little")
 
     def length(self) -> int:
-        """Return the next number that says itself how long it is."""
+        """Return the next length-encoded number."""
         first = self.number(1)
         return first if first < 0xFB else self.number({0xFC: 2, 0xFD: 3}.get(first, 8))  # noqa: PLR2004
 
     def text(self) -> bytes:
-        """Return the next text behind its length."""
+        """Return the next length-prefixed text."""
         return self.take(self.length())
 
     @property
     def is_left(self) -> bool:
-        """Whether something is left."""
+        """Whether any data is left."""
         return self.place < len(self.data)
 
 
 def table_map(data: bytes, *, mariadb: bool) -> TableMap:
-    """Take a TABLE_MAP apart, without the number of the table in front."""
+    """Decode a TABLE_MAP without its leading table number."""
     body = Body(data, 2)
     schema = body.take(body.number(1)).decode()
     body.take(1)
@@ -144,7 +144,7 @@ def table_map(data: bytes, *, mariadb: bool) -> TableMap:
     body.take(1)
     codes = body.take(body.length())
     metas = Body(body.text())
-    body.take((len(codes) + 7) // 8)  # which may be null
+    body.take((len(codes) + 7) // 8)  # nullable columns
     found: dict[int, bytes] = {}
     while body.is_left:
         kind = body.number(1)
@@ -175,7 +175,7 @@ def table_map(data: bytes, *, mariadb: bool) -> TableMap:
     key = None
     if 8 in found:  # noqa: PLR2004 - the primary key
         key = tuple(_lengths(found[8]))
-    elif 9 in found:  # noqa: PLR2004 - one of parts of columns
+    elif 9 in found:  # noqa: PLR2004 - a key with column prefixes
         key = tuple(_lengths(found[9])[::2])
     return TableMap(table, columns, key if key is not None or not names else ())
 
@@ -188,7 +188,7 @@ def _kind(code: int, metas: Body) -> tuple[int, int]:
     if code != STRING:
         return code, meta
     kind, size = meta & 0xFF, meta >> 8
-    if kind & 0x30 != 0x30:  # noqa: PLR2004 - two bits of a long CHAR's length are there
+    if kind & 0x30 != 0x30:  # noqa: PLR2004 - contains two bits of a long CHAR's length
         return kind | 0x30, size | ((kind & 0x30) ^ 0x30) << 4
     return kind, size
 
@@ -196,7 +196,7 @@ def _kind(code: int, metas: Body) -> tuple[int, int]:
 def _by_column(
     kinds: list[tuple[int, int]], codes: set[int], facts: Iterator[Fact]
 ) -> dict[int, Fact]:
-    """Return facts by the numbers of the columns that they are of: those of some types."""
+    """Return facts by column number; they are listed for columns of some types only."""
     return dict(
         zip([n for n, (code, _) in enumerate(kinds) if code in codes], facts, strict=False)
     )
@@ -218,7 +218,7 @@ def _lists(data: bytes | None) -> Iterator[tuple[bytes, ...]]:
     while body.is_left:
         count = body.length()
         if count > len(data or b""):
-            raise DatabaseError(problem="The binary log has a list that does not end.")
+            raise DatabaseError(problem="The binary log contains a list with a wrong length.")
         yield tuple(body.text() for _ in range(count))
 
 
@@ -230,7 +230,7 @@ def _lengths(data: bytes) -> list[int]:
 
 
 def _collations(found: dict[int, bytes], kind: int, count: int) -> Iterator[int]:
-    """Return the collations that are there as a usual one with exceptions, or one by one."""
+    """Return collations that are stored as a default with exceptions, or one by one."""
     if kind in found:
         usual, *others = _lengths(found[kind])
         given = dict(zip(others[::2], others[1::2], strict=True))
@@ -243,35 +243,35 @@ _TABLE_NUMBER = struct.Struct("<IH")
 
 
 def written_length(number: int) -> bytes:
-    """Return a number of columns as events have it."""
+    """Return a number of columns as encoded in events."""
     return bytes([number]) if number < 0xFB else b"\xfc" + number.to_bytes(2, "little")  # noqa: PLR2004
 
 
 def table_number(data: bytes | bytearray, place: int) -> int:
-    """Return the number of the table that an event of rows or a TABLE_MAP is of."""
+    """Return the table number of a row event or a TABLE_MAP."""
     low, high = _TABLE_NUMBER.unpack_from(data, place)
     return int(low | high << 32)
 
 
 def rows_begin(kind: int, data: bytes | bytearray, place: int) -> int:
-    """Return where the count of columns is in an event of rows, behind the table's number."""
+    """Return the place of the column count in a row event; ``place`` is after the table."""
     if kind in _V2_ROWS:
         return place + 2 + int.from_bytes(data[place + 2 : place + 4], "little")
     return place + 2
 
 
 def decompressed(data: bytes) -> bytes:
-    """Return what MariaDB has compressed: a byte with its method, its length, and zlib's."""
+    """Decompress data of MariaDB: a byte with the method, the length, and zlib's data."""
     method, size = data[0] >> 4 & 7, data[0] & 7
     if method:
-        raise DatabaseError(problem=f"The binary log has values compressed by method {method}.")
+        raise DatabaseError(problem=f"Unknown compression method {method} in the binary log.")
     return inflated(data[1 : 1 + size], data[1 + size :])
 
 
 def inflated(size: bytes, data: bytes, bits: int = zlib.MAX_WBITS) -> bytes:
-    """Return what zlib has made small, of the size that is written before it.
+    """Decompress zlib's data to the declared size.
 
-    No more than that comes into memory, however large it would become. Raises DatabaseError.
+    Never allocates more than the declared size. Raises DatabaseError if the size differs.
     """
     declared, stream = int.from_bytes(size, "big"), zlib.decompressobj(bits)
     try:
@@ -279,21 +279,21 @@ def inflated(size: bytes, data: bytes, bits: int = zlib.MAX_WBITS) -> bytes:
     except zlib.error as error:
         raise _not_whole(problem=error) from error
     if len(found) != declared or not stream.eof:
-        raise _not_whole(problem=f"a value is not of the {declared:,} bytes that it declares")
+        raise _not_whole(problem=f"a value does not have its declared {declared:,} bytes")
     return found
 
 
 def _not_whole(*, problem: object) -> DatabaseError:
     return DatabaseError(
         problem=f"The binary log cannot be decompressed: {problem}.",
-        fix="Look for what has damaged the log, and begin with a new snapshot.",
+        fix="Find out what has damaged the log, and start with a new snapshot.",
     )
 
 
 class Gtid(NamedTuple):
-    """What a transaction begins with: its GTID, and when it was committed.
+    """The start of a transaction: its GTID, and its commit time.
 
-    ``has_end`` says that an event follows that ends it.
+    ``has_end`` tells whether a separate event ends the transaction.
     """
 
     text: str | None
@@ -307,20 +307,20 @@ _LOGICAL_CLOCK = 2
 
 
 def mariadb_gtid(data: bytes | bytearray, place: int, server_id: int) -> Gtid:
-    """Take MariaDB's GTID apart, which begins at a place."""
+    """Decode MariaDB's GTID at a place."""
     number, domain, flags = _MARIADB_GTID.unpack_from(data, place)
     return Gtid(f"{domain}-{server_id}-{number}", not flags & 1)
 
 
 def gtid(kind: int, data: bytes, server_id: int) -> Gtid:
-    """Take apart the event that a transaction begins with."""
+    """Decode the event that starts a transaction."""
     if kind == MARIADB_GTID:
         return mariadb_gtid(data, 0, server_id)
     if kind == TAGGED_GTID:
         return _tagged_gtid(data)
     [number] = struct.unpack_from("<q", data, 17)
     text = None if kind == ANONYMOUS_GTID else f"{UUID(bytes=data[1:17])}:{number}"
-    # Behind them: the clock of commits, and since 8.0.1 when this server committed.
+    # Followed by the logical clock, and since 8.0.1 by the commit time on this server.
     if len(data) < 25 + 17 + 7 or data[25] != _LOGICAL_CLOCK:
         return Gtid(text)
     moment = int.from_bytes(data[42:49], "little")
@@ -328,7 +328,7 @@ def gtid(kind: int, data: bytes, server_id: int) -> Gtid:
 
 
 def _tagged_gtid(data: bytes) -> Gtid:
-    """Take apart a GTID with a tag, of MySQL 8.3 and later: numbered fields.
+    """Decode a tagged GTID of MySQL 8.3 and later, which consists of numbered fields.
 
     https://dev.mysql.com/doc/dev/mysql-server/latest/PageLibsMysqlSerialization.html
     """
@@ -356,7 +356,7 @@ _UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD, _COMMIT_FIELD = 1, 2, 3, 6
 
 
 def _variable(body: Body) -> int:
-    """Return a number whose first byte says by its lowest bits how many follow."""
+    """Return a number whose first byte's lowest bits tell how many bytes follow."""
     first = body.number(1)
     more = 0
     while first >> more & 1:
@@ -377,12 +377,12 @@ def query(kind: int, data: bytes) -> tuple[int, str, str]:
 
 
 class Payload:
-    """The events of a transaction that MySQL has compressed, one after the other.
+    """Iterates over the events of a transaction that MySQL has compressed.
 
-    Only one of them is in memory at a time, and none that is larger than MySQL sends one.
+    Only one event is in memory at a time, and none larger than MySQL's maximum.
 
     Args:
-        data: The body of the event that holds them.
+        data: The body of the event that contains them.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -392,15 +392,16 @@ class Payload:
         method, rest = facts.get(_PAYLOAD_METHOD), pa.BufferReader(data[body.place :])
         if method not in {0, _NOT_COMPRESSED}:
             raise DatabaseError(
-                problem=f"The binary log has a transaction compressed by method {method}."
+                problem="The binary log contains a transaction compressed by unknown method "
+                f"{method}."
             )
         self._stream = pa.CompressedInputStream(rest, "zstd") if method == 0 else rest
         self._size = facts.get(_PAYLOAD_SIZE, len(data) - body.place)
         self.place = 0
-        """Where the next event begins."""
+        """The start of the next event."""
 
     def next(self) -> bytes | None:
-        """Return the next event; None behind the last one. Raises DatabaseError."""
+        """Return the next event; None after the last one. Raises DatabaseError."""
         if self.place == self._size and not self._read(1):
             return None
         head = self._read(HEADER.size)
@@ -410,17 +411,17 @@ class Payload:
             body = self._read(size - HEADER.size)
         if size < HEADER.size or len(head) + len(body) != size:
             raise _not_whole(
-                problem="events of a transaction are not the "
-                f"{self._size:,} bytes that it declares"
+                problem="events of a transaction do not have their declared "
+                f"{self._size:,} bytes"
             )
         self.place += size
         return head + body
 
     def _read(self, size: int) -> bytes:
-        """Return the next bytes, or as many as there are."""
+        """Return the next ``size`` bytes, or fewer at the end."""
         found = bytearray()
         try:
-            while len(found) < size:  # a piece at a time: the size may be anything
+            while len(found) < size:  # in small pieces, as the size is not trusted
                 piece = self._stream.read(min(size - len(found), _READ_BYTES))
                 if not piece:
                     break

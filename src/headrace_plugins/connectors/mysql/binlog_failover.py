@@ -1,4 +1,4 @@
-"""Where a place in one server's binary log lies in that of the server that has taken over."""
+"""Translates a place in a server's binary log to that of another server after a failover."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def is_of(session: Session, place: Offset) -> bool:
-    """Return whether a place is one in this server's log, as far as the server's name tells.
+    """Return whether a place is in this server's log, according to the place's ``server``.
 
-    One of before places had a server is.
+    Places of earlier versions have no server and are accepted.
     """
     return place.get("server") in {None, server_of(session)}
 
 
 def is_same_log(session: Session, place: Offset) -> bool:
-    """Return whether the log has the place's GTIDs there, where MariaDB can tell.
+    """Return whether MariaDB's log has the place's GTIDs at that place; True if unknown.
 
-    Its servers have numbers only, which those of two sites may share.
+    MariaDB's servers are identified by numbers only, and two sites may use the same number.
     """
     if not {"server", "gtid", "file"} <= set(place) or not place["file"]:
         return True
@@ -34,9 +34,9 @@ def is_same_log(session: Session, place: Offset) -> bool:
 
 
 def require_read(session: Session, place: Offset, title: str) -> None:
-    """Raise DataLostError for a server that lacks what was read of another's log up to a place.
+    """Raise DataLostError if the server lacks transactions that were read from another server.
 
-    It may be a replica that is behind.
+    It may be a replica that lags behind.
     """
     server, other = server_of(session), place.get("server")
     read = GtidSet(place.get("gtid", "")).filled(str(other))
@@ -44,34 +44,34 @@ def require_read(session: Session, place: Offset, title: str) -> None:
     if not executed.covers(read):
         raise DataLostError(
             problem=f"{title} is the server {server}, which lacks transactions that were read "
-            f"from {other}: it has {str(executed) or 'none'}, and {read} was read.",
-            fix="Let it catch up if it is a replica that is behind, and restart the task. If "
-            f"they were lost with {other}, a target has what no server has. {RESNAPSHOT}",
+            f"from {other}: it has {str(executed) or 'none'}, but {read} was read.",
+            fix="If it is a replica that lags, let it catch up, and restart the task. If "
+            f"they were lost with {other}, only the target still has them. {RESNAPSHOT}",
         )
 
 
 def taken_over(session: Session, place: Offset, title: str) -> Offset:
-    """Return a place in the log of this server, behind the transactions of one in another's.
+    """Return the place in this server's log that corresponds to a place of another server.
 
-    It has no file yet: the server is asked for what comes behind the GTIDs.
+    It has no file yet: the reader requests the log after the GTIDs.
 
-    Raises DataLostError: there are no GTIDs to find it by, or the server has purged
-    transactions that were not read.
+    Raises DataLostError if the place has no GTIDs, or the server has purged transactions that
+    were not read.
     """
     server, other = server_of(session), place.get("server")
     if "gtid" not in place:
         raise DataLostError(
-            problem=f"{title} is the server {server}, and the position is one in the log of "
-            f"{other}, without GTIDs by which it could be found here.",
-            fix=f"Connect to the server of before. {RESNAPSHOT} Set gtid_mode=ON on MySQL "
-            "for the next time.",
+            problem=f"{title} is the server {server}, but the position is in the log of "
+            f"{other}, and has no GTIDs to find it here.",
+            fix=f"Connect to the previous server. {RESNAPSHOT} On MySQL, set gtid_mode=ON for "
+            "later failovers.",
         )
     read = GtidSet(place["gtid"]).filled(str(other))
     _, purged = _gtids_of(session)
     if not read.covers(purged):
         raise DataLostError(
             problem=f"{title} is the server {server}, which has purged transactions that were "
-            f"not read from {other}: it has purged {purged}, and {read} was read.",
+            f"not read from {other}: it has purged {purged}, but only {read} was read.",
             fix=f"Keep binary logs for longer. {RESNAPSHOT}",
         )
     count = int(place.get("failovers", 0)) + 1
@@ -87,9 +87,9 @@ def taken_over(session: Session, place: Offset, title: str) -> Offset:
 
 
 def _gtids_of(session: Session) -> tuple[GtidSet, GtidSet]:
-    """Return what a server has in its log or had, and what of it is purged if that is known."""
+    """Return the GTIDs that a server has executed, and those purged, empty if unknown."""
     if is_mariadb(session):
-        # What is purged the server itself says when it is asked for what follows.
+        # MariaDB reports purged transactions only when the log is requested.
         return GtidSet(str(session.value("SELECT @@global.gtid_binlog_pos") or "")), GtidSet("")
     [[executed, purged]] = session.rows("SELECT @@global.gtid_executed, @@global.gtid_purged")
     return GtidSet(executed), GtidSet(purged)

@@ -1,4 +1,4 @@
-"""Sets of the GTIDs of transactions, as MySQL and MariaDB write them."""
+"""GTID sets of MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SET = re.compile(rf"(?i)\s*{_ONE}(?:\s*,\s*{_ONE})*\s*")
 
 
 def is_gtid_set(value: object) -> bool:
-    """Return whether a value is a set of GTIDs as a server writes it."""
+    """Return whether a value is a GTID set as a server writes it."""
     return isinstance(value, str) and _SET.fullmatch(value) is not None
 
 
 class GtidSet:
-    """GTIDs that were executed: what a reader has got, which grows.
+    """A set of executed GTIDs, to which a reader adds.
 
-    MySQL's are intervals of each server's numbers, `uuid:1-5:9,uuid:1-3`, and since 8.3 also of
-    its tags, `uuid:1-5:tag:1-3`. MariaDB's are the last one of each domain, `0-1-77,1-4-3`.
+    MySQL's sets are intervals of numbers per server, `uuid:1-5:9,uuid:1-3`, and since 8.3 also
+    per tag, `uuid:1-5:tag:1-3`. MariaDB's contain the last GTID per domain, `0-1-77,1-4-3`.
     """
 
     def __init__(self, text: str) -> None:
@@ -51,7 +51,7 @@ class GtidSet:
             self._last[gtid.partition("-")[0]] = gtid
             return
         own, found = int(number), self._intervals.setdefault(source.lower(), [])
-        if found and found[-1][1] == own - 1:  # as nearly all do
+        if found and found[-1][1] == own - 1:  # the usual case
             found[-1][1] = own
             return
         if any(first <= own <= last for first, last in found):
@@ -67,7 +67,7 @@ class GtidSet:
         self._intervals[source.lower()] = joined
 
     def covers(self, other: GtidSet) -> bool:
-        """Return whether all of another set is in this one."""
+        """Return whether this set contains all of another set."""
         for source, intervals in other._intervals.items():
             own = self._intervals.get(source, [])
             if not all(any(a <= x and y <= b for a, b in own) for x, y in intervals):
@@ -80,8 +80,8 @@ class GtidSet:
     def filled(self, server: str) -> GtidSet:
         """Return the set without the gaps between a MySQL server's own numbers.
 
-        In its own log these grow. What it was about to commit when it was asked for the set is
-        missing there, and lies before its place in the log nonetheless.
+        They increase in the server's own log. The set lacks transactions that the server was
+        committing when it was queried, although they are before that place in the log.
         """
         found = GtidSet(str(self))
         for source, intervals in found._intervals.items():
@@ -90,7 +90,7 @@ class GtidSet:
         return found
 
     def packed(self) -> bytes:
-        """Return MySQL's set as the protocol has it, in the form with tags if it has any."""
+        """Return MySQL's set encoded for the protocol, in the tagged form if it has tags."""
         count, is_tagged = len(self._intervals), any(":" in each for each in self._intervals)
         parts = [struct.pack("<Q", count << 8 | 1 << 56 | 1 if is_tagged else count)]
         for source, intervals in sorted(self._intervals.items()):
@@ -102,14 +102,14 @@ class GtidSet:
 
     @classmethod
     def unpacked(cls, data: bytes) -> GtidSet:
-        """Return the set that ``packed`` gives, as a file of MySQL's log begins with it.
+        """Decode the form of ``packed``, which is also at the start of a file of MySQL's log.
 
-        Raises DatabaseError: it is not whole.
+        Raises DatabaseError if it is incomplete.
         """
         try:
             return cls(cls._text_of(data))
         except (struct.error, ValueError, IndexError) as error:
-            problem = f"The binary log has a set of GTIDs that is damaged: {error}."
+            problem = f"The binary log contains a damaged GTID set: {error}."
             raise DatabaseError(problem=problem) from error
 
     @staticmethod
@@ -132,7 +132,7 @@ class GtidSet:
 
     @override
     def __str__(self) -> str:
-        """Write it as the server does, so that two of the same GTIDs are the same text."""
+        """Return the set as the server writes it, so that equal sets have equal texts."""
         servers: dict[str, list[str]] = {}
         for source, intervals in sorted(self._intervals.items()):
             server, _, tag = source.partition(":")

@@ -1,4 +1,4 @@
-"""MySQL's binary form of JSON, as the text that the server writes.
+"""Converts MySQL's binary JSON to the text that the server would write.
 
 https://dev.mysql.com/doc/dev/mysql-server/latest/json__binary_8h.html
 """
@@ -19,11 +19,11 @@ _INLINED_SMALL, _INLINED_LARGE = {4, 5, 6}, {4, 5, 6, 7, 8}
 _DECIMAL, _DATE, _TIME, _TIMES = 246, 10, 11, {7, 12}
 _DIGITS_OF_A_GROUP = 9
 _LEAST_POINT, _MOST_POINT = -14, 15
-"""Where a double's point may be that is written without an exponent."""
+"""The range of the decimal point in doubles that are written without an exponent."""
 
 
 def json_text(data: bytes) -> str:
-    """Return a value's text; an empty one is null, as an INSERT IGNORE may leave it."""
+    """Return a value's text; empty data, which INSERT IGNORE may leave, is null."""
     return _value(data[0], data, 1, [len(data)]) if data else "null"
 
 
@@ -45,14 +45,16 @@ def _value(kind: int, data: bytes, place: int, left: list[int]) -> str:
         size, start = _length(data, place + 1)
         _take(size, left)
         return _opaque(data[place], data[start : start + size])
-    raise DatabaseError(problem=f"The binary log has JSON of an unknown type {kind}.")
+    raise DatabaseError(problem=f"The binary log contains JSON of unknown type {kind}.")
 
 
 def _take(size: int, left: list[int]) -> None:
-    """Count bytes: a value that has more than there are leads to itself, or to one twice."""
+    """Count bytes: more than the data's size means that a value contains itself."""
     left[0] -= size
     if left[0] < 0:
-        raise DatabaseError(problem="The binary log has JSON that leads to itself.")
+        raise DatabaseError(
+            problem="The binary log contains a JSON value that contains itself."
+        )
 
 
 def _container(kind: int, data: bytes, place: int, left: list[int]) -> str:
@@ -82,13 +84,13 @@ def _container(kind: int, data: bytes, place: int, left: list[int]) -> str:
 
 
 def _length(data: bytes, place: int) -> tuple[int, int]:
-    """Return a length in groups of seven bits, and where what has it starts."""
+    """Return a length encoded in groups of seven bits, and the place after it."""
     size = shift = 0
     while True:
         byte = data[place]
         size |= (byte & 0x7F) << shift
         place, shift = place + 1, shift + 7
-        if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
             return size, place
 
 
@@ -97,9 +99,9 @@ def _quoted(text: str) -> str:
 
 
 def _double(value: float) -> str:
-    """Return a double as the server does: the fewest digits, and always seen as one."""
+    """Return a double as the server writes it: with the fewest digits and a decimal point."""
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    if not isinstance(exponent, int):  # infinity, which no JSON has
+    if not isinstance(exponent, int):  # infinity, which JSON cannot represent
         return "null"
     text, point = "".join(map(str, digits)), len(digits) + exponent
     if not value:
@@ -113,7 +115,7 @@ def _double(value: float) -> str:
 
 
 def _opaque(kind: int, data: bytes) -> str:
-    """Return a value of one of SQL's own types."""
+    """Return a value of a SQL type inside JSON."""
     if kind == _DECIMAL:
         return _decimal(data)
     if kind in {_DATE, _TIME, *_TIMES}:

@@ -1,9 +1,9 @@
-"""The rows of a binary log's events as columns of Arrow, without a look at each row.
+"""Decodes the rows of a binary log's events to Arrow columns, without a loop over rows.
 
-All rows of a table have their columns in the same order, each value behind the one before it,
-so where a row starts is known when the one before it has been walked through. The rows of many
-events are walked through together: the first row of each, then the second one of each. Then
-each column is taken out of all rows at once.
+All rows of a table store their values in the same order without gaps, so the start of a row is
+known only after the previous row was traversed. The rows of many events are traversed together:
+the first row of each event, then the second row of each. Then each column is extracted from all
+rows at once.
 https://dev.mysql.com/doc/dev/mysql-server/latest/classbinary__log_1_1Rows__event.html
 """
 
@@ -29,11 +29,11 @@ _PADDING = bytes(8)
 _DIGITS_OF_FOUR_BYTES = 9
 _BYTES_OF_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _LONG_DIGITS = 18
-"""How many digits any 64 bits hold."""
+"""The number of decimal digits that always fit into 64 bits."""
 
 
 class Block:
-    """The rows of events, one behind the other, and the numbers in them."""
+    """The concatenated rows of events, with vectorized access to the numbers in them."""
 
     def __init__(self, rows: bytes) -> None:
         self.bytes = rows + _PADDING
@@ -47,43 +47,43 @@ class Block:
         }
 
     def at(self, kind: str, start: Numbers) -> npt.NDArray[Any]:
-        """Return numbers of a type of numpy's that start at any byte."""
+        """Return numbers of a NumPy type at places of any alignment."""
         size = np.dtype(kind).itemsize
         if size == 1:
             return self.data[start].view(kind)
         return self._views[f"<u{size}"][start].view(kind)
 
     def little(self, start: Numbers, width: int) -> Unsigned:
-        """Return numbers of up to 8 bytes, the lowest byte first."""
+        """Return little-endian numbers of up to 8 bytes."""
         if width == 1:
             return self.data[start].astype(np.uint64)
         found = self._views["<u8"][start]
         return found if width == 8 else found & np.uint64((1 << 8 * width) - 1)  # noqa: PLR2004
 
     def big(self, start: Numbers, width: int) -> Unsigned:
-        """Return numbers of up to 8 bytes, the highest byte first."""
+        """Return big-endian numbers of up to 8 bytes."""
         found = self._views[">u8"][start].astype(np.uint64)
         return found >> np.uint64(64 - 8 * width)
 
     def fixed(self, start: Numbers, width: int) -> npt.NDArray[np.uint8]:
-        """Return a row of bytes for each place."""
+        """Return a matrix with ``width`` bytes for each place."""
         place = np.minimum(start[:, None] + np.arange(width), len(self.data) - 1)
         found: npt.NDArray[np.uint8] = self.data[place]
         return found
 
 
 Decode: TypeAlias = Callable[[Block, "Numbers", "Numbers", "Flags | None"], pa.Array]
-"""Makes values of where they start, how long they are, and which are null."""
+"""Decodes values, given their starts, their sizes, and a mask of nulls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How a column is in a row.
+    """How a column is encoded in a row.
 
     Args:
-        width: How many bytes it has, or how many its length in front of it has.
-        counted: Whether it has its length in front.
-        decode: What makes values of it.
+        width: The number of bytes of the value, or of its length prefix if ``counted``.
+        counted: Whether the value has a length prefix.
+        decode: Decodes the values.
     """
 
     width: int
@@ -94,14 +94,14 @@ class Field:
 def row_starts(
     block: Block, begins: Numbers, ends: Numbers, fields: Sequence[Field]
 ) -> tuple[Numbers, Numbers]:
-    """Return where rows start, in the order of the block, and how many each event has.
+    """Return the starts of the rows, in the order of the block, and the row count per event.
 
-    Raises DatabaseError: the rows of an event do not end where the event does.
+    Raises DatabaseError if the rows of an event do not end at the end of the event.
     """
     null_bytes = (len(fields) + 7) // 8
     parts = _parts(fields)
     if not fields and (begins < ends).any():
-        raise DatabaseError(problem="The binary log has rows of a table without columns.")
+        raise DatabaseError(problem="The binary log contains rows of a table without columns.")
     place, left = begins, np.arange(len(begins))
     places, events = list[Any](), list[Any]()
     keep = place < ends
@@ -125,8 +125,8 @@ def row_starts(
                 place = place + (size if present is None else size * present[:, end])
         if (place > ends[left]).any():
             raise DatabaseError(
-                problem="An event of the binary log has rows of other columns than its table "
-                "is said to have."
+                problem="An event of the binary log contains rows that do not match the "
+                "columns of its table."
             )
         keep = place < ends[left]
     if not places:
@@ -140,7 +140,7 @@ def row_starts(
 
 
 def _parts(fields: Sequence[Field]) -> list[tuple[int, Numbers, int]]:
-    """Return fixed columns with the one behind them that has a length, if any."""
+    """Return groups of fixed-width columns, each with the counted column that follows it."""
     parts, first, widths = list[Any](), 0, list[int]()
     for number, field in enumerate(fields):
         if field.counted:
@@ -160,7 +160,7 @@ def _null_bits(block: Block, place: Numbers, count: int) -> Flags:
 def decoded(
     block: Block, starts: Numbers, fields: Sequence[Field], names: Sequence[str]
 ) -> pa.StructArray:
-    """Return rows by where they start, with those of the columns that have names."""
+    """Return the rows at ``starts``, with the columns that have names."""
     null_bytes = (len(fields) + 7) // 8
     nulls = _null_bits(block, starts, null_bytes)
     has_null: Flags = np.any(nulls, axis=0)
@@ -179,11 +179,11 @@ def decoded(
     return pa.StructArray.from_arrays(arrays, names)
 
 
-# --- what makes values --------------------------------------------------------------
+# --- fields by type -----------------------------------------------------------------
 
 
 def whole(width: int, *, signed: bool, kind: str) -> Field:
-    """Return an integer's field; ``kind`` is numpy's type of the values."""
+    """Return the field of an integer; ``kind`` is the NumPy type of the values."""
 
     def decode(block: Block, start: Numbers, _: Numbers, mask: Flags | None) -> pa.Array:
         sign = "i" if signed else "u"
@@ -239,7 +239,7 @@ def bits(count: int) -> Field:
 
 
 def number(precision: int, scale: int, kind: pa.DataType) -> Field:
-    """Return the field of a DECIMAL, as decimals or, of many digits, as texts."""
+    """Return the field of a DECIMAL, as decimals or, with too many digits, as strings."""
     pieces = _pieces(precision - scale, scale)
     width = sum(bytes_ for bytes_, _ in pieces)
 
@@ -261,7 +261,7 @@ def number(precision: int, scale: int, kind: pa.DataType) -> Field:
 
 
 def _pieces(whole_digits: int, scale: int) -> list[tuple[int, int]]:
-    """Return how many bytes and digits each group of a DECIMAL's digits has."""
+    """Return the number of bytes and digits of each group of a DECIMAL."""
     nines, rest = divmod(whole_digits, _DIGITS_OF_FOUR_BYTES)
     behind, last = divmod(scale, _DIGITS_OF_FOUR_BYTES)
     digits = [rest, *[9] * (nines + behind), last]
@@ -285,7 +285,7 @@ def _groups(
 def _long(
     groups: Sequence[Unsigned], pieces: Sequence[tuple[int, int]], negative: Flags
 ) -> tuple[Unsigned, Unsigned]:
-    """Return numbers of 128 bits as their low and high halves, by multiplying four quarters."""
+    """Return 128-bit numbers as low and high halves, computed with four 32-bit limbs."""
     quarter = np.uint64(0xFFFFFFFF)
     limbs = [np.zeros(len(negative), np.uint64) for _ in range(4)]
     for group, (_, digits) in zip(groups, pieces, strict=True):
@@ -342,8 +342,8 @@ def _from_fixed(values: npt.NDArray[np.uint8], mask: Flags | None) -> pa.Array:
 
 def binary(block: Block, start: Numbers, size: Numbers, mask: Flags | None) -> pa.Array:
     """Return bytes as they are in the block."""
-    # Of the block as values, one after the other, each second one is a row's value, and those
-    # between are whatever else there is. So Arrow copies the values, and nothing else does.
+    # Describes the block as one array, in which every second element is a row's value, and the
+    # others are the data between them. So only Arrow's take copies the values.
     offsets = np.empty(2 * len(start) + 1, np.int32)
     offsets[:-1:2], offsets[1::2] = start, start + size
     offsets[-1] = len(block.data)
@@ -353,7 +353,7 @@ def binary(block: Block, start: Numbers, size: Numbers, mask: Flags | None) -> p
 
 
 def counted(width: int, change: Callable[[pa.Array], pa.Array] | None = None) -> Field:
-    """Return the field of bytes with their length in front, and what is made of them."""
+    """Return the field of length-prefixed bytes; ``change`` converts the values."""
 
     def decode(block: Block, start: Numbers, size: Numbers, mask: Flags | None) -> pa.Array:
         found = binary(block, start, size, mask)
@@ -365,7 +365,7 @@ def counted(width: int, change: Callable[[pa.Array], pa.Array] | None = None) ->
 def padded(
     prefix: int, width: int, change: Callable[[pa.Array], pa.Array] | None = None
 ) -> Field:
-    """Return the field of BINARY, whose zeros in the end are not in the log."""
+    """Return the field of BINARY, whose trailing zeros are not in the log."""
 
     def decode(block: Block, start: Numbers, size: Numbers, mask: Flags | None) -> pa.Array:
         values = block.fixed(start, width)
@@ -377,7 +377,7 @@ def padded(
 
 
 def chosen(width: int, values: Sequence[str]) -> Field:
-    """Return the field of an ENUM; a value that was wrong is the empty one."""
+    """Return the field of an ENUM; an invalid value is the empty string."""
     texts = pa.array(["", *values], pa.string())
 
     def decode(block: Block, start: Numbers, _: Numbers, mask: Flags | None) -> pa.Array:
@@ -401,20 +401,20 @@ def several(width: int, values: Sequence[str]) -> Field:
     return Field(width, counted=False, decode=decode)
 
 
-# --- days and times, as numbers that binlog_columns makes values of ------------------
+# --- dates and times, as numbers that binlog_columns converts ------------------------
 
 
 def day() -> Field:
-    """Return the field of a DATE: the number that the log has."""
+    """Return the field of a DATE: the number as in the log."""
     return whole(3, signed=False, kind="<i4")
 
 
 def moment(width: int, digits: int) -> Field:
-    """Return the field of a TIMESTAMP: microseconds since 1970, 0 for no day."""
+    """Return the field of a TIMESTAMP: microseconds since 1970, 0 for the zero date."""
     fraction = (digits + 1) // 2
 
     def decode(block: Block, start: Numbers, _: Numbers, mask: Flags | None) -> pa.Array:
-        if width:  # as servers before MySQL 5.6 have it
+        if width:  # the format of servers before MySQL 5.6
             seconds = block.little(start, width)
             micros = np.zeros_like(seconds)
         else:
@@ -433,7 +433,7 @@ def _micros(block: Block, start: Numbers, fraction: int) -> Unsigned:
 
 
 def date_time(digits: int) -> Field:
-    """Return the field of a DATETIME: days and seconds in bits, and 24 bits of microseconds."""
+    """Return the field of a DATETIME: date and time in bits, and 24 bits of microseconds."""
     fraction = (digits + 1) // 2
 
     def decode(block: Block, start: Numbers, _: Numbers, mask: Flags | None) -> pa.Array:
@@ -445,7 +445,7 @@ def date_time(digits: int) -> Field:
 
 
 def old_date_time() -> Field:
-    """Return the field of a DATETIME of before MySQL 5.6, as newer ones are."""
+    """Return the field of a DATETIME before MySQL 5.6, converted to the newer form."""
 
     def decode(block: Block, start: Numbers, _: Numbers, mask: Flags | None) -> pa.Array:
         days, clock = np.divmod(block.at("<i8", start), 10**6)
@@ -459,7 +459,7 @@ def old_date_time() -> Field:
 
 
 def time_of_day(digits: int) -> Field:
-    """Return the field of a TIME: microseconds, which may be less than 0."""
+    """Return the field of a TIME: microseconds, which may be negative."""
     fraction = (digits + 1) // 2
 
     def decode(block: Block, start: Numbers, _: Numbers, mask: Flags | None) -> pa.Array:
@@ -476,7 +476,7 @@ def time_of_day(digits: int) -> Field:
 
 
 def old_time_of_day() -> Field:
-    """Return the field of a TIME of before MySQL 5.6."""
+    """Return the field of a TIME before MySQL 5.6."""
 
     def decode(block: Block, start: Numbers, _: Numbers, mask: Flags | None) -> pa.Array:
         found = ((block.at("<u4", start) << 8).view("<i4") >> 8).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Events of rows, put aside until there are enough of them, and runs of changes of them."""
+"""Buffers row events until there are enough of them, and converts them to runs of changes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _OPS = (CREATE, UPDATE, DELETE, TRUNCATE)
 _CREATES, _UPDATES, _DELETES, TRUNCATES = range(4)
 
 Facts: TypeAlias = "tuple[Bound, int, int, str, int, int, int, str | None, int | None]"
-"""An event of rows: its table, what it does as its place in `_OPS`, the microseconds of its
-commit, its file, its place, which row of what the log has at that place its first one is, and
-its server, GTID and thread. A plain tuple, as there may be one for each row."""
+"""A row event: its table, its operation as the index in `_OPS`, its commit time in
+microseconds, its file, its position, the index of its first row among all rows at that
+position, and its server, GTID and thread. A plain tuple, as there may be one for each row."""
 
 
 class RowsEvents:
-    """Events of rows that are put aside: first those of whole transactions."""
+    """Buffered row events: first those of complete transactions, then of the open one."""
 
     def __init__(self) -> None:
         self.events: list[Facts] = []
@@ -37,7 +37,7 @@ class RowsEvents:
         self.whole = self._whole_bytes = 0
 
     def put(self, rows: bytes | bytearray, facts: Facts) -> int:
-        """Put an event aside; return how many bytes of rows there are now."""
+        """Buffer an event; return the size of all buffered rows."""
         self.bodies += rows
         size = len(self.bodies)
         self.events.append(facts)
@@ -46,25 +46,25 @@ class RowsEvents:
 
     @property
     def begun(self) -> int:
-        """How many are of a transaction that is not whole."""
+        """The number of events of the open transaction."""
         return len(self.events) - self.whole
 
     @property
     def begun_tables(self) -> set[TableName]:
-        """The tables of a transaction that is not whole."""
+        """The tables of the open transaction."""
         return {bound.shape.table for bound, *_ in self.events[self.whole :]}
 
     def commit(self) -> None:
-        """Take what was put aside for whole transactions."""
+        """Mark the open transaction as complete."""
         self.whole, self._whole_bytes = len(self.events), len(self.bodies)
 
     def undo(self) -> None:
-        """Drop what is of no whole transaction."""
+        """Drop the events of the open transaction."""
         del self.events[self.whole :], self.ends[self.whole :]
         del self.bodies[self._whole_bytes :]
 
     def take(self, *, begun: bool = False) -> list[Run]:
-        """Return the changes of whole transactions, or all, and drop them here."""
+        """Remove and return the changes of complete transactions; with ``begun``, of all."""
         count = len(self.events) if begun else self.whole
         size = len(self.bodies) if begun else self._whole_bytes
         block, ends = Block(bytes(self.bodies[:size])), _numbers(self.ends[:count])
@@ -92,7 +92,7 @@ def _changes(block: Block, begins: Any, ends: Any, group: Sequence[Facts]) -> pa
     )
     starts, images = row_starts(block, begins, ends, bound.fields)
     op = _numbers(ops_)
-    # An update has two images of each row, and what empties a table has none.
+    # An update has two images of each row, a truncation has none.
     counts = np.where(op == _UPDATES, images // 2, np.where(op == TRUNCATES, 1, images))
     event = np.repeat(np.arange(len(group)), counts)
     first = np.cumsum(counts) - counts
@@ -122,7 +122,7 @@ def _changes(block: Block, begins: Any, ends: Any, group: Sequence[Facts]) -> pa
 
 
 def _images(block: Block, bound: Bound, starts: Any, has: Any) -> pa.Array:
-    """Return the images of rows that have one, and null for the others."""
+    """Return the images of the rows that have one, and null for the other rows."""
     if not len(starts):
         kinds = [(column.name, raw_type(column)) for column in bound.shape.columns]
         return pa.nulls(len(has), pa.struct(kinds))

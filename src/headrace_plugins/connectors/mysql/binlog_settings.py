@@ -1,4 +1,4 @@
-"""What a server of MySQL or MariaDB needs for its binary log to be followed, and its places."""
+"""Checks the settings of a MySQL or MariaDB server, and queries places in its binary log."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.catalog import Table
     from headrace_plugins.databases.database import Session
 
-ROW_FORMAT = "SET GLOBAL binlog_format = 'ROW'; Then begin with a new snapshot."
-FULL_IMAGE = "SET GLOBAL binlog_row_image = 'FULL'; Then begin with a new snapshot."
-NO_PARTIAL_JSON = "SET GLOBAL binlog_row_value_options = ''; Then begin with a new snapshot."
+ROW_FORMAT = "SET GLOBAL binlog_format = 'ROW'; Then start with a new snapshot."
+FULL_IMAGE = "SET GLOBAL binlog_row_image = 'FULL'; Then start with a new snapshot."
+NO_PARTIAL_JSON = "SET GLOBAL binlog_row_value_options = ''; Then start with a new snapshot."
 _OPTIONS = (
-    "Write log_bin = binlog, server_id = 1, binlog_format = ROW and binlog_row_image = FULL "
+    "Set log_bin = binlog, server_id = 1, binlog_format = ROW and binlog_row_image = FULL "
     "under [mysqld] in the server's option file, with a server_id that no other server has, "
-    "and restart it."
+    "and restart the server."
 )
 _NEW_NAMES = (8, 2)
-"""The first MySQL that has SHOW BINARY LOG STATUS."""
+"""The first MySQL version with SHOW BINARY LOG STATUS."""
 _LEAST_SECONDS = 86_400
 _VARIABLES = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'binlog_format', "
@@ -35,7 +35,7 @@ _SNAPSHOT = (
     "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
 )
 _ISOLATION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-"""Which is that of the next transaction only."""
+"""Applies to the next transaction only."""
 _START = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 _CASCADES = """
 SELECT table_name, referenced_table_name, delete_rule, update_rule
@@ -49,7 +49,7 @@ _MASTER_STATUS = "SHOW MASTER STATUS"
 
 
 def examine_binlog(session: Session) -> Iterator[Finding]:
-    """Yield what the server has to have for its log to be followed."""
+    """Yield findings on the settings and privileges required to follow the log."""
     found = dict(session.rows(_VARIABLES))
 
     def needed(name: str, wanted: str, fix: str, verdict: Verdict = Verdict.FAILED) -> Finding:
@@ -88,9 +88,9 @@ def examine_binlog(session: Session) -> Iterator[Finding]:
 
 
 def examine_cascades(session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
-    """Yield the tables whose rows foreign keys change: InnoDB writes no such change to the log.
+    """Yield tables whose rows are changed by foreign keys: InnoDB does not log these changes.
 
-    MySQL does since 9.6, unless InnoDB is told to check foreign keys itself as before.
+    MySQL logs them since 9.6, unless it is configured to let InnoDB check foreign keys.
     """
     native = session.rows("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
     if native and native[0][1] == "OFF":
@@ -102,21 +102,21 @@ def examine_cascades(session: Session, tables: Sequence[Table]) -> Iterator[Find
                 yield Finding(
                     f"changes of {schema}.{name} by its foreign key to {parent}",
                     Verdict.WARNING,
-                    f"ON DELETE {delete} ON UPDATE {update} changes its rows, and the binary "
-                    "log does not have that",
-                    "Change these rows by statements or triggers of their own, or compare "
+                    f"ON DELETE {delete} ON UPDATE {update} changes its rows, but the binary "
+                    "log does not contain these changes",
+                    "Change these rows by separate statements or triggers, or compare "
                     "source and target by headrace verify --repair.",
                 )
 
 
 def _kept(name: str, value: str, *, mariadb: bool) -> str:
-    """Return how a variable is set now, and for after a restart."""
+    """Return the fix that sets a variable permanently."""
     if not mariadb:
         return f"SET PERSIST {name} = {value};"
     line = f"{name} = {value}".replace("'", "")
     return (
-        f"SET GLOBAL {name} = {value}; and write {line} under [mysqld] in the server's option "
-        "file, as a restart forgets the statement."
+        f"SET GLOBAL {name} = {value}; and add {line} under [mysqld] in the server's option "
+        "file, as a restart discards the statement."
     )
 
 
@@ -141,7 +141,7 @@ def _age(found: dict[str, Any], *, mariadb: bool) -> Finding:
     return Finding(
         "binary logs that are kept for a day or longer",
         Verdict.OK if is_long else Verdict.WARNING,
-        f"they are kept for {seconds} s" if seconds else "they are kept until they are purged",
+        f"kept for {seconds} s" if seconds else "kept until they are purged",
         "" if is_long else fix,
     )
 
@@ -165,7 +165,7 @@ def _rights(session: Session, *, mariadb: bool) -> Iterator[Finding]:
         yield Finding(
             f"right {right}",
             Verdict.OK if has else Verdict.FAILED,
-            f"{user} has it" if has else f"{user} has it not",
+            f"{user} has it" if has else f"{user} does not have it",
             "" if has else f"GRANT {right} ON *.* TO {_quoted(user)};",
         )
 
@@ -182,14 +182,14 @@ def _quoted(user: str) -> str:
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """Return a version's numbers."""
+    """Return the numbers of a version."""
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
 def current_place(session: Session) -> Offset:
-    """Return where the log ends: what comes is behind it.
+    """Return the current end of the log.
 
-    Raises ConfigError: the server writes no binary log.
+    Raises ConfigError if the server does not write a binary log.
     """
     version = str(session.value("SELECT VERSION()"))
     is_new = "MariaDB" not in version and version_of(version) >= _NEW_NAMES
@@ -197,13 +197,13 @@ def current_place(session: Session) -> Offset:
     if not rows:
         raise _no_log()
     file, pos, *_, gtids = rows[0]
-    if "MariaDB" in version:  # whose last column is another
+    if "MariaDB" in version:  # the last column is not the GTIDs
         gtids = gtids_at(session, str(file), int(pos))
     return _place(session, str(file), int(pos), gtids)
 
 
 def oldest_place(session: Session) -> Offset:
-    """Return where the log begins that the server still has."""
+    """Return the start of the log that the server still has."""
     if not session.value("SELECT @@log_bin"):
         raise _no_log()
     rows = session.rows("SHOW BINARY LOGS")
@@ -211,10 +211,10 @@ def oldest_place(session: Session) -> Offset:
 
 
 def snapshot_place(session: Session) -> Offset:
-    """Begin a transaction that sees one state of all tables, and return its place in the log.
+    """Start a transaction with a snapshot of all tables, and return its place in the log.
 
-    MariaDB tells the place itself. MySQL does not: there a lock on all tables, which needs
-    RELOAD, keeps writers away for as long as the two statements take.
+    MariaDB reports the place. MySQL does not: there a lock on all tables, which needs RELOAD,
+    blocks writers during the two statements.
     """
     mariadb = is_mariadb(session)
     session.rollback()
@@ -237,11 +237,11 @@ def snapshot_place(session: Session) -> Offset:
 
 
 def gtids_at(session: Session, file: str, pos: int) -> str | None:
-    """Return the GTIDs before a place in MariaDB's log; None where it is none, or of MySQL."""
+    """Return the GTIDs before a place in MariaDB's log; None if invalid, or on MySQL."""
     if not is_mariadb(session):
         return None
-    # A server searches its file for them, from its beginning on. Of the end of the log it
-    # knows them: they are of this place if the log ends there before and after.
+    # The server scans the file from its start for the GTIDs. For the end of the log it knows
+    # them: they are valid if the log ends at this place before and after the query.
     found = None
     if _ends_at(session, file, pos):
         found = session.value("SELECT @@global.gtid_binlog_pos")
@@ -255,18 +255,18 @@ def _ends_at(session: Session, file: str, pos: int) -> bool:
 
 
 def server_of(session: Session) -> str:
-    """Return what tells a server from others: MySQL's UUID, or the number of a MariaDB."""
+    """Return the server's identity: MySQL's UUID, or MariaDB's server id."""
     name = "server_id" if is_mariadb(session) else "server_uuid"
     return str(session.value(f"SELECT @@global.{name}"))
 
 
 def is_mariadb(session: Session) -> bool:
-    """Return whether a server is one of MariaDB."""
+    """Return whether a server is MariaDB."""
     return "MariaDB" in str(session.value("SELECT VERSION()"))
 
 
 def in_log(place: Offset) -> tuple[int, int]:
-    """Return what grows within the log of one server."""
+    """Return the sort key of places in the log of one server."""
     found = _NUMBER.search(str(place["file"]))
     return (int(found[0]) if found else 0, int(place["pos"]))
 
@@ -280,6 +280,6 @@ def _place(session: Session, file: str, pos: int, gtids: str | None) -> Offset:
 
 def _no_log() -> ConfigError:
     return ConfigError(
-        problem="The server writes no binary log.",
+        problem="The server does not write a binary log.",
         fix=_OPTIONS,
     )

@@ -1,4 +1,4 @@
-"""What the tables of a binary log look like, by the log and by the server's catalog."""
+"""The shapes of the tables in a binary log, from the log and the server's catalog."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 METADATA = "SET GLOBAL binlog_row_metadata = 'FULL';"
 _HIDDEN = "!hidden!"
-"""What the names of columns begin with that MySQL makes for an index of an expression."""
+"""The prefix of the hidden columns that MySQL creates for functional indexes."""
 _BINARY = 63
 _UTF8 = {"utf8", "utf8mb3", "utf8mb4", "ascii"}
 _WIDE_CODECS = {
@@ -55,7 +55,7 @@ _CODECS = {
     "eucjpms": "euc_jp",
     "euckr": "euc_kr",
 }
-"""Python's names of character sets with several bytes a sign, beside Unicode's."""
+"""Python's names of multibyte character sets, except Unicode's."""
 _TYPE = re.compile(r"(\w+)(?:\((\d+)(?:,(\d+))?\))?( unsigned)?")
 _BY_LENGTH = ("", "tiny", "", "medium", "long")
 _SPATIAL = (
@@ -92,7 +92,7 @@ _CODES: Mapping[str, set[int]] = {
     "json": {events.JSON, events.BLOB},
     "vector": {events.VECTOR, *_VARCHAR_CODES},
 }
-"""The types that a log may have for a column of a type of the catalog."""
+"""The log's possible type codes for each type in the catalog."""
 _MARIADB_WIDTHS = {
     "tinyint": 4,
     "smallint": 6,
@@ -110,12 +110,12 @@ _SWAPPED_UUIDS = 0x60
 
 @dataclass(frozen=True)
 class Bound:
-    """A table of the log with how its rows are taken apart.
+    """A table of the log, and how to decode its rows.
 
     Args:
-        shape: What the table looks like.
-        log: What the log says of it.
-        fields: How each column is in a row: those of the shape, and then any that are hidden.
+        shape: The table's shape.
+        log: The table's TABLE_MAP in the log.
+        fields: The encoding of each column in a row: those of the shape, then hidden columns.
     """
 
     shape: Shape
@@ -124,33 +124,33 @@ class Bound:
 
     @cached_property
     def heads(self) -> Sequence[bytes]:
-        """What an insert, an update and a delete of whole rows have in front of them."""
+        """The heads of insert, update and delete events that contain all columns."""
         count = len(self.log.columns)
         bits = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
         size = events.written_length(count)
         return size + bits, size + bits + bits, size + bits
 
     def is_whole(self, head: bytes, op: int) -> bool:
-        """Return whether such a front says that all columns are there."""
+        """Return whether the head of an event tells that it contains all columns."""
         count, whole = len(self.log.columns), self.heads[op]
         bits = (count + 7) // 8
         unused = bytes([*bytes(bits - 1), 0xFF << (count - 8 * (bits - 1)) & 0xFF])
-        # Some servers set the bits of the last byte that stand for no column.
+        # Some servers set the unused bits of the last byte.
         given = head.removeprefix(events.written_length(count))
         filled = bytes(a & ~b for a, b in zip(given, unused * 2, strict=False))
         return filled == whole[len(whole) - len(filled) :] and len(head) == len(whole)
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of its columns."""
+        """The names of the columns."""
         return [column.name for column in self.shape.columns]
 
 
 class Shapes:
-    """Finds out what tables of a log look like.
+    """Determines the shapes of the tables in a log.
 
-    The catalog says more than the log, and nothing of what a table was before. So it is asked
-    first, and believed where it agrees with the log.
+    The catalog has more details than the log, but only for the table's current state. So it is
+    queried first, and used if it agrees with the log.
     """
 
     def __init__(self, database: Mysql, *, mariadb: tuple[int, ...]) -> None:
@@ -161,7 +161,7 @@ class Shapes:
     def bound(self, log: TableMap) -> Bound:
         """Return a table with its shape.
 
-        Raises ConfigError: neither the log nor the catalog has the names of its columns.
+        Raises ConfigError if neither the log nor the catalog has the names of its columns.
         """
         with self._database.session() as session:
             table = self._database.table(session, log.table)
@@ -186,7 +186,7 @@ class Shapes:
         return Bound(Shape(log.table, tuple(kept), key), log, fields)
 
     def known(self, name: TableName) -> Bound | None:
-        """Return a table of which the log has no rows yet, if it is there."""
+        """Return a table that has no rows in the log yet; None if it does not exist."""
         with self._database.session() as session:
             table = self._database.table(session, name)
         if table is None:
@@ -206,7 +206,7 @@ class Shapes:
     def _columns(
         self, session: Session, log: TableMap, table: Table | None
     ) -> Sequence[Column]:
-        # MySQL puts last what it has made for indexes of expressions.
+        # MySQL's hidden columns for functional indexes come last.
         shown = [each for each in log.columns if not (each.name or "").startswith(_HIDDEN)]
         names = [column.name for column in shown]
         if table is not None and len(table.columns) == len(names):
@@ -219,9 +219,9 @@ class Shapes:
         if None in names:
             is_there = "other columns now" if table is not None else "been dropped since"
             raise ConfigError(
-                problem=f"The binary log has rows of {log.table} without the names of their "
-                f"columns, and the table has {is_there}.",
-                fix=f"{METADATA} Then begin with a new snapshot, as it is for later rows only.",
+                problem=f"The binary log contains rows of {log.table} without the names of "
+                f"their columns, and the table has {is_there}.",
+                fix=f"{METADATA} It affects later rows only, so start with a new snapshot.",
             )
         usual = session.value(_USUAL, [log.table.schema])
         return [self._logged(session, str(found.name), found, usual) for found in shown]
@@ -229,7 +229,7 @@ class Shapes:
     def _logged(
         self, session: Session, name: str, log: BinlogColumn, usual: str | None
     ) -> Column:
-        """Return a column as the log alone has it."""
+        """Return a column as described by the log alone."""
         type_ = self._type(session, log)
         collation = self._collations.get(log.collation or _BINARY)
         if collation is not None and collation[0] not in {usual, "binary"}:
@@ -278,7 +278,7 @@ class Shapes:
             return [None if each is None else each[1] for each in found]
         return [row[0] for row in session.rows(_CHARSETS, [log.table.schema, log.table.name])]
 
-    # --- how columns are in a row ---------------------------------------------------
+    # --- encoding of columns --------------------------------------------------------
 
     def _field(
         self, session: Session, column: Column, log: BinlogColumn, charset: str | None
@@ -314,7 +314,7 @@ class Shapes:
     def _char(
         self, session: Session, column: Column, log: BinlogColumn, charset: str | None
     ) -> rows.Field:
-        prefix = 1 if log.meta < 256 else 2  # noqa: PLR2004 - what a byte holds
+        prefix = 1 if log.meta < 256 else 2  # noqa: PLR2004 - more than a byte
         base = column.type.partition("(")[0]
         change = {"uuid": self._uuid, "inet4": _inet4, "inet6": _inet6}.get(base)
         if change is not None:
@@ -323,8 +323,8 @@ class Shapes:
         return rows.padded(prefix, log.meta) if texts is None else rows.counted(prefix, texts)
 
     def _uuid(self, value: bytes) -> str:
-        # MariaDB keeps first what changes least, since 10.11.5 only of UUIDs with a time in
-        # front of it: https://jira.mariadb.org/browse/MDEV-29959
+        # MariaDB stores the least variable bytes first, since 10.11.5 only for UUIDs that start
+        # with a time: https://jira.mariadb.org/browse/MDEV-29959
         is_swapped = 0 < value[8] < _SWAPPED_UUIDS and value[6] & 0x80
         if is_swapped or self._mariadb < (10, 11, 5):
             value = value[12:] + value[10:12] + value[8:10] + value[6:8] + value[:6]
@@ -345,14 +345,14 @@ class Shapes:
         text = column.type.partition(COLLATE)[0]
         if not text.startswith(("enum(", "set(")):
             raise ConfigError(
-                problem=f"The column {column.name} has values that the catalog cannot show, "
-                "and the binary log does not have them.",
+                problem=f"The values of the column {column.name}'s type are in neither the "
+                "catalog nor the binary log.",
                 fix=METADATA,
             )
         return [each.replace("''", "'") for each in re.findall(r"'((?:[^']|'')*)'", text)]
 
     def _texts(self, session: Session, charset: str | None) -> Change | None:
-        """Return what makes texts of bytes; None where they are bytes."""
+        """Return the function that decodes text; None if the values are bytes."""
         if charset in {None, "binary"}:
             return None
         if charset in _UTF8:
@@ -366,7 +366,7 @@ class Shapes:
 
 
 def _decoder(session: Session, charset: str) -> Callable[[bytes], str]:
-    """Return what decodes a character set as the server does, which is asked for its signs."""
+    """Return a function that decodes a character set like the server, which is queried."""
 
     def converted(signs: bytes) -> str:
         query = f"SELECT CONVERT(CONVERT(X'{signs.hex()}' USING {charset}) USING utf8mb4)"
@@ -440,9 +440,9 @@ _MAKERS: Mapping[int, Callable[[int], rows.Field]] = {
 
 def _unreadable(name: str, code: int) -> ConfigError:
     return ConfigError(
-        problem=f"The binary log has values of the column {name} that cannot be read: they are "
-        f"of type {code}.",
-        fix="Leave the table out, with table.exclude.list.",
+        problem=f"The binary log contains values of the column {name} of an unsupported type, "
+        f"{code}.",
+        fix="Exclude the table by table.exclude.list.",
     )
 
 
@@ -451,12 +451,12 @@ def _bit_count(meta: int) -> int:
 
 
 def _agrees(column: Column, log: BinlogColumn) -> bool:
-    """Return whether a column of the catalog can be the log's."""
+    """Return whether a column of the catalog matches that of the log."""
     found = _TYPE.match(column.type)
     if found is None:
         return False
     base, size, scale, unsigned = found.groups()
-    # A type of a plugin is what the server keeps it in.
+    # A type of a plugin may be stored as any type.
     if log.code not in _CODES.get(base, {log.code}):
         return False
     if log.unsigned is not None and base in _INTEGERS and log.unsigned != bool(unsigned):
@@ -466,7 +466,7 @@ def _agrees(column: Column, log: BinlogColumn) -> bool:
     if base == "bit":
         return _bit_count(log.meta) == int(size)
     if base in {"time", "datetime", "timestamp"}:
-        # An old type has no digits in the log, and is wider where it has some.
+        # An old type has no fractional digits in the log; with digits it has another width.
         return log.meta == int(size or 0)
     if base == "binary":
         return log.meta == int(size)
@@ -476,7 +476,7 @@ def _agrees(column: Column, log: BinlogColumn) -> bool:
 def _as_text(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
-    except pa.ArrowInvalid:  # what a server would not take by itself
+    except pa.ArrowInvalid:  # invalid text, which a server does not accept by default
         return _by_value(lambda value: value.decode(errors="replace"))(values)
 
 
@@ -501,7 +501,7 @@ def _bytes_by_value(change: Callable[[bytes], bytes]) -> Change:
 
 
 def _ascii_or(change: Change) -> Change:
-    """Return what takes texts of ASCII as they are."""
+    """Return a function that converts ASCII values directly, others with ``change``."""
 
     def changed(values: pa.Array) -> pa.Array:
         data = values.buffers()[2]
@@ -512,7 +512,7 @@ def _ascii_or(change: Change) -> Change:
 
 
 def _expanded(value: bytes) -> bytes:
-    """Return the value of a column that is COMPRESSED: its method, its length, and zlib's."""
+    """Decompress a value of a COMPRESSED column: its method, its length, and zlib's data."""
     if not value or not value[0]:
         return value[1:]
     size, is_wrapped = value[0] & 7, not value[0] & 8
@@ -525,7 +525,7 @@ def _inet4(value: bytes) -> str:
 
 
 def _inet6(value: bytes) -> str:
-    """Return an address as MariaDB does, where one group of zeros is left out too."""
+    """Return an address as MariaDB writes it, which also shortens a single zero group."""
     groups = [value[at] << 8 | value[at + 1] for at in range(0, 16, 2)]
     runs, start = [(0, 0)], 0
     for place, group in enumerate([*groups, 1]):
@@ -536,7 +536,7 @@ def _inet6(value: bytes) -> str:
     gap = -start
     texts = [f"{group:x}" for group in groups]
     if gap == 0 and (length == 6 or (length == 5 and groups[5] == 0xFFFF)):  # noqa: PLR2004
-        texts[6:] = [_inet4(value[12:])]  # an address of IPv4
+        texts[6:] = [_inet4(value[12:])]  # an embedded IPv4 address
     if not length:
         return ":".join(texts)
     return f"{':'.join(texts[:gap])}::{':'.join(texts[gap + length :])}"

@@ -1,4 +1,4 @@
-"""Statements in a binary log, and what they do to tables."""
+"""Parses statements in a binary log for their effect on tables."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ _QUOTED = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`"
 _COMMENTS = re.compile(
     rf"(?s)({_QUOTED})|/\*M?!\d*|/\*.*?\*/|\*/|--(?:[ \t][^\n]*|(?=\n|\Z))|#[^\n]*"
 )
-"""What is quoted, and comments; of those that are executed only what is around them."""
+"""Quoted parts, and comments; of executable comments only the delimiters."""
 _STRINGS = re.compile(rf"(?s){_QUOTED}")
 _SET = re.compile(rf"(?is)\A\s*SET\s+STATEMENT\b(?:{_QUOTED}|[^'\"`])*?\sFOR\s+")
 
 
 def plain(statement: str) -> str:
-    """Return a statement without comments, and without the variables that it is run with."""
+    """Return a statement without comments, and without a SET STATEMENT prefix."""
     found = _COMMENTS.sub(lambda match: match[1] or " ", statement).strip()
     return _SET.sub("", found)
 
 
 def truncated(statement: str, schema: str) -> TableName | None:
-    """Return the table that a statement empties; None for any other statement."""
+    """Return the table that a TRUNCATE empties; None for any other statement."""
     return _table(_TRUNCATE.match(statement), schema)
 
 
 def replaced(statement: str, schema: str) -> TableName | None:
-    """Return the table that a statement makes in place of one that goes; None for others."""
+    """Return the table that CREATE OR REPLACE TABLE replaces; None for other statements."""
     return _table(_REPLACE.match(statement), schema)
 
 
 def stored_otherwise(statement: str, schema: str) -> set[TableName]:
-    """Return the tables whose rows a statement takes away or brings, by their files."""
+    """Return the tables whose rows a statement adds or removes by partitions or files."""
     if not _ALTER.match(statement) or not _STORED.search(_STRINGS.sub("x", statement)):
         return set()
     return {_name(found, schema) for found in _TABLE.finditer(statement)}
 
 
 def names_in(statement: str, schema: str) -> set[TableName]:
-    """Return what may be names of tables in a statement."""
+    """Return all possible table names in a statement."""
     return {
         TableName(_plain(first) if second else schema, _plain(second or first))
         for first, second in _NAMES.findall(statement)

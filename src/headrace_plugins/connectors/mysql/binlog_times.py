@@ -18,20 +18,20 @@ _LOOK_SECONDS = 1.0
 
 
 def place_since(dump: Dump, files: Sequence[str], since: datetime) -> Offset | None:
-    """Return where the first transaction begins that has this time or a later one.
+    """Return the start of the first transaction with this time or a later one.
 
-    All that the log has behind it counts, whatever its times are, as those of replicas are not
-    in order. None where there is no such transaction. Raises ConfigError: it is unknown what
-    was before the log began.
+    Everything after it in the log is included, regardless of its times: those of replicas are
+    not in order. Returns None if there is no such transaction. Raises ConfigError if the log
+    starts after the time.
 
     Args:
         dump: The connection; the caller closes it.
-        files: The files that the server has, the oldest first.
-        since: A time, of which whole seconds count.
+        files: The server's log files, the oldest first.
+        since: A time, truncated to whole seconds.
     """
     seconds, number = int(since.timestamp()), len(files)
     began, headers = seconds, iter(list[tuple[int, int, int, int]]())
-    while number and began >= seconds:  # the file before has some of the same second, perhaps
+    while number and began >= seconds:  # the previous file may have events of the same second
         number -= 1
         headers = _headers(dump, files[number])
         began = next(ts for ts, kind, *_ in headers if kind == events.FORMAT_DESCRIPTION)
@@ -39,8 +39,8 @@ def place_since(dump: Dump, files: Sequence[str], since: datetime) -> Offset | N
         raise ConfigError(
             problem=f"The binary log begins at {datetime.fromtimestamp(began, UTC)}, with "
             f"{files[0]}.",
-            fix="Name a later time, or read tables as they are now: a connector by headrace "
-            "connector tables resync NAME TABLE, a job by a copy with the source jdbc.",
+            fix="Set a later time, or read the current rows of the tables: for a connector by "
+            "headrace connector tables resync NAME TABLE, for a job with the source jdbc.",
             field="offsets",
         )
     for ts, kind, size, pos in headers:
@@ -51,12 +51,12 @@ def place_since(dump: Dump, files: Sequence[str], since: datetime) -> Offset | N
         if kind in events.GTIDS and ts >= seconds:
             return {"file": files[number], "pos": pos - size}
         if kind in {events.HEARTBEAT, events.HEARTBEAT_V2}:
-            break  # which is sent at the end only
+            break  # heartbeats are sent only at the end of the log
     return None
 
 
 def _headers(dump: Dump, file: str) -> Iterator[tuple[int, int, int, int]]:
-    """Yield time, type, length and end of the events of a file and of those behind it."""
+    """Yield time, type, length and end of the events of a file and of later files."""
     dump.open()
     dump.request(file, 4, None)
     place = 0

@@ -1,4 +1,4 @@
-"""The sink of MySQL and MariaDB."""
+"""The MySQL and MariaDB sink."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from headrace_plugins.databases.sink import TableSink
 
 
 class MysqlSink(TableSink):
-    """Writes records to tables of MySQL or MariaDB, exactly once, at the speed of LOAD DATA."""
+    """Writes records to tables of MySQL or MariaDB, exactly once, with LOAD DATA."""

@@ -1,4 +1,4 @@
-"""The source of MySQL and MariaDB: its tables and their changes, as they come."""
+"""The MySQL and MariaDB source: a snapshot of the tables, then their changes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _MOST_IDS = (1 << 32) - 1
 
 
 class MysqlSourceSettings(ChangeSettings, group="Log"):
-    """How the binary log of a server is followed."""
+    """Settings of the MySQL and MariaDB source."""
 
     database_server_id: int | None = setting(
-        "What the server knows the reader by, which no replica of it may have too. A large "
-        "number is drawn if null.",
+        "The server id of the reader, which no replica of the server may use. If null, a large "
+        "random number.",
         default=None,
         type=ConfigType.LONG,
         validator=NullOr(Range(at_least=1, at_most=_MOST_IDS)),
     )
     connect_keep_alive_interval_ms: int = setting(
-        "How often the server tells that it is there while nothing happens.",
+        "The interval of the server's heartbeats while there are no events.",
         default=1000,
         type=ConfigType.LONG,
         validator=Range(at_least=100),
@@ -67,17 +67,18 @@ class MysqlTask(ChangeTask):
 
 
 class MysqlSource(ChangeSource):
-    """Follows the tables of a MySQL or MariaDB database: what they hold, then each change.
+    """Follows the tables of a MySQL or MariaDB database: a snapshot, then each change.
 
-    It reads all tables side by side without a lock, in parts that a restart goes on behind, and
+    It reads all tables in parallel without a lock, in parts that a restart does not repeat, and
     then the binary log, as a replica does. Records are changes in Debezium's envelope; the
-    transform Unwrap makes rows of them. Each table is a stream of its own, whose columns may
-    change while it is followed. A row that is changed while its table is read comes first as it
-    is, and then its changes again, so a sink has to upsert; a table without a key should not be
-    written meanwhile. Nothing is lost as long as the server keeps its binary logs.
+    transform Unwrap turns them into rows. Each table is a stream of its own, whose columns may
+    change while it is followed. A row that is changed during the snapshot is first read in its
+    current state, followed by its changes again, so a sink has to upsert; a table without a key
+    should not be written to meanwhile. Nothing is lost as long as the server keeps its binary
+    logs.
 
-    The keys are those of Debezium's connector where they mean the same. ``headrace doctor``
-    says what the server lacks.
+    Settings have the names of Debezium's connector if they mean the same. ``headrace doctor``
+    reports what the server lacks.
     """
 
     aliases = (
@@ -105,13 +106,13 @@ class MysqlSource(ChangeSource):
                 yield Finding(
                     f"transactions of {table.name}",
                     Verdict.FAILED,
-                    f"It is kept by {table.untransactional}.",
+                    f"The engine {table.untransactional} does not support transactions.",
                     f"ALTER TABLE {log.database.path(table.name)} ENGINE=InnoDB;",
                 )
             elif not table.key:
                 yield Finding(
                     f"a primary key of {table.name}",
                     Verdict.WARNING,
-                    "It has none: its rows cannot be updated in a target.",
+                    "The table has none: a target cannot update its rows.",
                     f"ALTER TABLE {log.database.path(table.name)} ADD PRIMARY KEY (…);",
                 )

@@ -1,8 +1,8 @@
 """PostgreSQL: the source that follows changes, and the sink.
 
-`source.py`; `wal.py` follows the log that `replication.py` gets, `pgoutput.py` decodes it,
-`slot_log.py` has slot and publication, `slot_monitor.py` watches them. Never: what all logs
-have in common, which is in `changes`, or in `databases` for the sink.
+The source is in `source.py`: `replication.py` streams the log, `wal.py` reads it, `pgoutput.py`
+decodes it, `slot_log.py` manages slot and publication, and `slot_monitor.py` watches them. Code
+for all logs belongs in `changes`, code for all sinks in `databases`.
 """
 
 from headrace_plugins.connectors.postgres.sink import PostgresSink

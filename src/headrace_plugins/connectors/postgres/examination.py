@@ -1,4 +1,4 @@
-"""What ``headrace doctor`` finds of a PostgreSQL database whose changes are to be followed."""
+"""The findings of ``headrace doctor`` about following the changes of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _MUCH_BYTES = 1 << 30
 
 
 def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
-    """Yield what following the log takes, each with the statement that is missing."""
+    """Yield the requirements for following the log, each with the statement that fixes it."""
     standby = session.value("SELECT pg_is_in_recovery()")
     yield _finding(
         not standby,
         "a primary",
         "a standby" if standby else "yes",
-        "Name all servers in connection.url, with ?target_session_attrs=read-write.",
+        "List all servers in connection.url, with ?target_session_attrs=read-write.",
     )
     if standby:
         return
@@ -75,7 +75,7 @@ def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iter
     for name, free in (("max_replication_slots", slots), ("max_wal_senders", senders)):
         yield _finding(
             free > 0,
-            f"a free place of {name}",
+            f"free capacity of {name}",
             f"{free} free",
             f"ALTER SYSTEM SET {name} = 20; then restart the server.",
         )
@@ -90,9 +90,9 @@ def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iter
         end = f"COMMIT PREPARED {gid}; or ROLLBACK PREPARED {gid}; in its database"
     yield _finding(
         oldest is None or oldest < _LONG_SECONDS,
-        "no transaction that is open for long",
+        "no long-running transaction",
         "none" if oldest is None else f"the oldest is open for {oldest} s",
-        f"{end}: until then a slot cannot be created, and the server keeps its log.",
+        f"{end}: until then no slot can be created, and the server keeps its log.",
         otherwise=Verdict.WARNING,
     )
 
@@ -123,18 +123,18 @@ def _tables(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator
                 yield Finding(
                     f"a primary key of {table.name}",
                     Verdict.WARNING,
-                    "It has none: its rows cannot be updated in a target.",
+                    "The table has none: a target cannot update its rows.",
                     f"ALTER TABLE {log.database.path(table.name)} ADD PRIMARY KEY (…);",
                 )
     if fine:
-        yield Finding("rows that the log tells apart", Verdict.OK, f"{len(tables)} tables")
+        yield Finding("rows identified in the log", Verdict.OK, f"{len(tables)} tables")
 
 
 def _publication(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
     requirement = f"the publication {log.publication}"
     options = log.incomplete(session, tables)
     if options is not None:
-        yield Finding(requirement, Verdict.FAILED, "It leaves changes out.", f"{options};")
+        yield Finding(requirement, Verdict.FAILED, "It omits changes.", f"{options};")
         return
     statement = log.missing(session, tables)
     if statement is None:
@@ -142,7 +142,7 @@ def _publication(log: SlotLog, session: Session, tables: Sequence[Table]) -> Ite
         return
     obstacle = log.publication_obstacle(session, tables)
     if obstacle is None:
-        yield Finding(requirement, Verdict.OK, "is made at the start")
+        yield Finding(requirement, Verdict.OK, "is created at the start")
         return
     problem, fix = obstacle
     yield Finding(requirement, Verdict.FAILED, problem, fix)
@@ -160,10 +160,10 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
             requirement,
             Verdict.FAILED,
             "The server has removed the log that it needs.",
-            "Reset the connector's offsets, which reads all tables anew.",
+            "Reset the connector's offsets, which reads all tables again.",
         )
         return
-    seen = f"{_size(behind)} behind, {_size(kept)} of the log are kept for it"
+    seen = f"{_size(behind)} behind, {_size(kept)} of the log retained"
     seen += ", in use" if active else ", not in use"
     if log.max_retained_bytes is not None:
         seen += f", dropped at {_size(log.max_retained_bytes)}"
@@ -173,7 +173,7 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
         most is None or (kept or 0) < most,
         requirement,
         seen,
-        "See what holds the sinks up, before the disk is full."
+        "Find out what blocks the sinks, before the disk is full."
         if active
         else f"Run the connector, or drop the slot before the disk is full: {drop}",
         otherwise=Verdict.WARNING,
@@ -183,34 +183,34 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
             f"{requirement} for this connector alone",
             Verdict.WARNING,
             f"in use by PID {pid} of the application {application or 'of another user'}",
-            "If that is another connector, give this one another slot.name: with one slot both "
-            "would end each other.",
+            "If that is another connector, set another slot.name for this one: with the same "
+            "slot each would terminate the other's connection.",
         )
     limit = session.value("SELECT current_setting('max_slot_wal_keep_size')")
     yield _finding(
         limit != "-1",
-        "a limit of what slots keep",
+        "a limit of the log that slots retain",
         limit if safe is None else f"{limit}, {_size(safe)} left",
-        "Without a limit a connector that is stopped for long fills the server's disk: "
+        "Without a limit, a connector that is stopped for a long time fills the server's disk: "
         "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();",
         otherwise=Verdict.WARNING,
     )
 
 
 def _failover(log: SlotLog, session: Session) -> Iterator[Finding]:
-    """Yield whether the connector would go on at a standby, if there is any."""
+    """Yield whether the connector can continue on a standby, if there is one."""
     [(standbys, version, synchronized, failover)] = session.rows(_STANDBYS, [log.slot])
     if not standbys:
         return
     seen, fix = f"waits for the standbys of {synchronized}", ""
     if version < HAS_FAILOVER:
-        seen = "Slots of this version stay behind on the old primary."
-        fix = "After a failover all tables are read again; PostgreSQL 17 takes slots over."
+        seen = "This version does not synchronize slots to standbys."
+        fix = "After a failover all tables are read again; PostgreSQL 17 synchronizes slots."
     elif not log.failover or failover == "false":
-        seen = "The slot stays behind on the old primary."
+        seen = "The slot is not synchronized to standbys."
         fix = "Set slot.failover=true and run the connector."
     elif not synchronized:
-        seen = "Targets may get what no standby has, which a failover then loses."
+        seen = "Targets may get changes that no standby has, and that a failover loses."
         fix = (
             "ALTER SYSTEM SET synchronized_standby_slots = 'the standbys'' physical slots'; "
             "SELECT pg_reload_conf();"

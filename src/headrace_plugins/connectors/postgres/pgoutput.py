@@ -1,6 +1,6 @@
-"""Messages of PostgreSQL's logical replication, as columns of texts.
+"""Decodes messages of PostgreSQL's logical replication to columns of texts.
 
-All rows of a table that have come are taken apart at once, one column after the other.
+All received rows of a table are decoded at once, column by column.
 The formats: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 HEAD = 25
-"""The bytes of XLogData before a message: its letter, two places in the log, and a time."""
+"""The bytes of XLogData before a message: its letter, two positions in the log, and a time."""
 INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE, TRUNCATE_MESSAGE = b"IUDT"
 _EPOCH_US = 946_684_800_000_000
-"""2000-01-01, PostgreSQL's beginning of time, in microseconds since 1970."""
+"""2000-01-01, PostgreSQL's epoch, in microseconds since 1970."""
 _NEW, _NULL, _UNCHANGED = b"Nnu"
-_BROKEN = "PostgreSQL has sent a change whose values end behind its message."
+_BROKEN = "PostgreSQL has sent a change whose values exceed its message."
 _MARK = HEAD + 5
-"""Where a message of a row says of which kind its first tuple is, behind the relation's oid."""
+"""The place of the kind of the first tuple in a row message, after the relation's oid."""
 _OPS = {
     INSERT_MESSAGE: CREATE,
     UPDATE_MESSAGE: UPDATE,
@@ -43,7 +43,7 @@ _OPS = {
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What Begin says: the place of the commit, its time, and the number of the transaction."""
+    """The content of a Begin message: the commit's LSN and time, and the transaction's id."""
 
     lsn: int
     ts_us: int
@@ -51,19 +51,19 @@ class Transaction:
 
     @classmethod
     def begun(cls, message: bytes) -> Transaction:
-        """Read a Begin message, with the head of XLogData before it."""
+        """Decode a Begin message, including the head of XLogData."""
         lsn, at, xid = struct.unpack_from("!qqI", message, HEAD + 1)
         return cls(lsn, at + _EPOCH_US, xid)
 
 
 def commit_end(message: bytes) -> int:
-    """Return the place behind a transaction that a Commit message says."""
+    """Return the position after the transaction from a Commit message."""
     return int.from_bytes(message[HEAD + 10 : HEAD + 18], "big")
 
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """A column as a Relation message has it."""
+    """A column in a Relation message."""
 
     name: str
     type_oid: int
@@ -76,8 +76,8 @@ class Relation:
     """A table as a Relation message describes it.
 
     Args:
-        identity: Which columns identify a row in changes: ``d`` for the primary key, ``f`` for
-            all, ``i`` for an index, ``n`` for none.
+        identity: The columns that identify a row in changes: ``d`` for the primary key, ``f``
+            for all, ``i`` for an index, ``n`` for none.
     """
 
     oid: int
@@ -88,7 +88,7 @@ class Relation:
 
     @classmethod
     def parsed(cls, message: bytes) -> Relation:
-        """Read a Relation message."""
+        """Decode a Relation message."""
         oid = int.from_bytes(message[HEAD + 1 : HEAD + 5], "big")
         schema, at = _text(message, HEAD + 5)
         name, at = _text(message, at)
@@ -105,7 +105,7 @@ class Relation:
 
 
 def truncated(message: bytes) -> tuple[int, ...]:
-    """Return the oids of the relations that a Truncate message is of."""
+    """Return the oids of the relations in a Truncate message."""
     count = int.from_bytes(message[HEAD + 1 : HEAD + 5], "big")
     return struct.unpack_from(f"!{count}I", message, HEAD + 6)
 
@@ -117,28 +117,28 @@ def _text(message: bytes, at: int) -> tuple[str, int]:
 
 @dataclass
 class RowMessages:
-    """Messages of the rows of one relation, in the order of the log.
+    """Row messages of one relation, in the order of the log.
 
-    Raises SourceError for one that does not hold what it says.
+    Raises SourceError for an invalid message.
 
     Args:
-        columns: How many columns the relation has.
+        columns: The number of columns of the relation.
     """
 
     columns: int
     messages: list[bytes] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
-    """That of each message."""
+    """The transaction of each message."""
 
     def add_truncation(self, message: bytes, transaction: Transaction) -> None:
-        """Add that all rows have gone."""
-        # It has no tuple: it gets one of nulls, where those of others are.
+        """Add a truncation of the relation."""
+        # Truncate has no tuple: add one of nulls, so that all messages have the same layout.
         none = struct.pack("!h", self.columns) + b"n" * self.columns
         self.messages.append(message[:HEAD] + b"T" + bytes(5) + none)
         self.transactions.append(transaction)
 
     def before(self, transaction: Transaction) -> tuple[RowMessages, RowMessages]:
-        """Return those before a transaction, and its own, which are the last."""
+        """Return the messages before a transaction, and those of it, which are the last."""
         count = len(self.messages)
         while count and self.transactions[count - 1] is transaction:
             count -= 1
@@ -149,7 +149,7 @@ class RowMessages:
 
     def decoded(self) -> DecodedRows:
         """Return the changes as columns."""
-        block = b"".join([*self.messages, bytes(8)])  # lengths are checked after they are read
+        block = b"".join([*self.messages, bytes(8)])  # lengths are read before they are checked
         sizes = np.fromiter(map(len, self.messages), np.int64, len(self.messages))
         starts = np.cumsum(sizes) - sizes
         limits = starts + sizes
@@ -198,15 +198,15 @@ class DecodedRows:
     """Changes of one relation.
 
     Args:
-        op: What each does.
-        lsn: Its place in the log.
-        transactions: What it is part of.
-        before: The texts of each column before it; None where no change has such a row.
-        after: Those after it.
-        has_before: Whether it has a row before.
-        has_after: Whether it has one after.
-        unchanged: By the number of a column, in which rows after a change it has a value that
-            is not sent, as it is stored apart (TOAST) and was not changed.
+        op: The operation of each change.
+        lsn: The position of each change in the log.
+        transactions: The transaction of each change.
+        before: The texts of each column before the change; None if no change has such a row.
+        after: The texts of each column after the change.
+        has_before: Whether the change has a row before.
+        has_after: Whether the change has a row after.
+        unchanged: By column number: the rows in ``after`` whose value was not sent, because it
+            is stored out of line (TOAST) and was not changed.
     """
 
     op: pa.Array
@@ -221,13 +221,13 @@ class DecodedRows:
 
 @dataclass
 class _Column:
-    """One column of tuples: its texts, and where they are not sent, if anywhere."""
+    """One column of tuples: its texts, and a mask of values that were not sent, if any."""
 
     texts: pa.Array
     unchanged: npt.NDArray[np.bool_] | None = None
 
     def joined(self, other: _Column) -> _Column:
-        """Return the values of both, one after the other."""
+        """Return the concatenated values of both columns."""
         unchanged = None
         if self.unchanged is not None or other.unchanged is not None:
             parts = [
@@ -239,7 +239,7 @@ class _Column:
 
 
 def _taken(column: _Column, index: Numbers) -> _Column:
-    """Return the values at an index; null where it is -1."""
+    """Return the values at the indexes; null for -1."""
     missing = index < 0
     if not missing.any() and len(index) == len(column.texts):
         return column
@@ -253,10 +253,10 @@ def _taken(column: _Column, index: Numbers) -> _Column:
 def _tuples(
     block: bytes, data: Bytes, places: Numbers, limits: Numbers, columns: int
 ) -> tuple[list[_Column], Numbers]:
-    """Return the values of a tuple at each place, and where it ends.
+    """Return the values of the tuple at each place, and the end of each tuple.
 
-    A tuple is its number of columns, and for each a letter, and behind the letter ``t`` the
-    length of the value and its text.
+    A tuple consists of the number of columns, and for each column a letter; the letter ``t`` is
+    followed by the length of the value and its text.
     """
     rows = len(places)
     place = places + 2
@@ -274,7 +274,7 @@ def _tuples(
             nulls.append(None)
             unsent.append(None)
         else:
-            # What is not sent has one byte: its length is that of nothing.
+            # A value that is not sent consists of the letter only: its size is 0.
             size = np.zeros(rows, np.int64)
             size[sent] = _big_endian(data, place[sent] + 1, 4)
             start = place + np.where(sent, 5, 1)
@@ -284,10 +284,10 @@ def _tuples(
         bounds[:, column, 0] = start
         place = start + size
         if (place > limits).any():
-            raise SourceError(_BROKEN)  # or memory that is not the message's would be taken
+            raise SourceError(_BROKEN)  # else memory outside the message would be read
         bounds[:, column, 1] = place
-    # Of the whole block as values, one after the other, each second one is a column's value,
-    # and those between are lengths. So Arrow copies the values, and nothing else does.
+    # Describes the block as one array, in which every second element is a column's value, and
+    # the others are lengths. So only Arrow's take copies the values.
     offsets = np.append(bounds.ravel(), bounds[-1, -1, 1] if rows and columns else 0)
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(block)]
     everything = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
@@ -307,7 +307,7 @@ def _big_endian(data: Bytes, places: Numbers, width: int) -> Numbers:
 
 
 def patched(texts: pa.Array, rows: Numbers, values: Sequence[str | None]) -> pa.Array:
-    """Return texts with other values in some rows."""
+    """Return the texts with the values in ``rows`` replaced."""
     mask = np.zeros(len(texts), bool)
     mask[rows] = True
     return pc.replace_with_mask(texts, pa.array(mask), pa.array(values, pa.string()))

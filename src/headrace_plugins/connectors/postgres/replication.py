@@ -23,55 +23,54 @@ if TYPE_CHECKING:
 
 _UNIX_2000 = 946_684_800
 _TRIES, _BUSY_SECONDS = 20, 0.5
-"""How often, and after how long, a slot is asked for again that is still in use."""
+"""The number of tries to use a slot that is still in use, and the pause between them."""
 _PATIENT_TRIES = 4
-"""How often, before whoever uses it is ended."""
+"""The number of tries before the connection that uses the slot is terminated."""
 END_HOLDER = """
 SELECT pg_catalog.pg_terminate_backend(a.pid)
 FROM pg_catalog.pg_replication_slots s
 JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 WHERE s.slot_name = %s AND a.application_name = current_setting('application_name')"""
 HAS_FAILOVER = 170_000
-"""What to do about a log that has lost what comes next."""
+"""The first server version that synchronizes slots to standbys."""
 
 
 def to_lsn(text: str) -> int:
-    """Return the number of a place in the log that is written as ``16/B374D848``."""
+    """Return the number of an LSN that is written as ``16/B374D848``."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) | int(low, 16)
 
 
 def lsn_text(lsn: int) -> str:
-    """Return a place in the log as PostgreSQL writes it."""
+    """Return an LSN as PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def check_confirmed(title: str, slot: str, confirmed: str | None, place: int) -> None:
-    """Raise DataLostError for a slot that stands behind a stored position.
+    """Raise DataLostError if a slot's confirmed position is after the stored position.
 
-    The server would begin where the slot stands, without a word, if it were asked for what
-    lies before.
+    If an earlier position is requested, the server silently starts at the slot's position.
     """
     if confirmed is not None and to_lsn(confirmed) > place:
         raise DataLostError(
-            problem=f"The slot {slot} of {title} stands at {confirmed}, past the stored "
-            f"position {lsn_text(place)}: it was created anew or read by another, and what "
-            "lies between is lost.",
+            problem=f"The slot {slot} of {title} is at {confirmed}, after the stored position "
+            f"{lsn_text(place)}: it was created again or read by another reader, and the "
+            "changes in between are lost.",
             fix=RESNAPSHOT,
         )
 
 
 def check_system(title: str, place: Offset, system: str) -> None:
-    """Raise DataLostError for a server that is neither the one of a place nor its copy."""
+    """Raise DataLostError if a server is neither the one of a place nor a copy of it."""
     if place.get("system") not in {None, system}:
         raise DataLostError(
             problem=f"{title} is another server than the one whose log was read.",
-            fix=f"Lead connection.url to that one. {RESNAPSHOT}",
+            fix=f"Set connection.url to the server that was read. {RESNAPSHOT}",
         )
 
 
 def _timeline_end(history: str, timeline: int) -> int | None:
-    """Return where a timeline was left; None where the history has nothing of it."""
+    """Return the end of a timeline; None if the history does not contain it."""
     for line in history.splitlines():
         number, *rest = line.split()
         if number == str(timeline):
@@ -80,22 +79,22 @@ def _timeline_end(history: str, timeline: int) -> int | None:
 
 
 def timeline_of(segment: str) -> int:
-    """Return the timeline that a file of the log is of."""
+    """Return the timeline of a file of the log."""
     return int(segment[:8], 16)
 
 
 def require_primary(title: str, *, is_standby: bool) -> None:
-    """Raise RetriableError for a server that only follows another."""
+    """Raise RetriableError for a standby."""
     if is_standby:
         raise RetriableError(
             problem=f"{title} is a standby, whose slots cannot be read until it is promoted.",
-            fix="Lead connection.url to the primary: name all servers, and let "
-            "?target_session_attrs=read-write choose.",
+            fix="Set connection.url to the primary: list all servers, with "
+            "?target_session_attrs=read-write.",
         )
 
 
 def has_ended(session: Session) -> bool:
-    """Return whether the server has ended a session in which no query runs."""
+    """Return whether the server has terminated an idle session."""
     from psycopg import Error  # noqa: PLC0415 - an extra
 
     server = session.connection.pgconn
@@ -103,19 +102,22 @@ def has_ended(session: Session) -> bool:
         readable = poll()
         readable.register(server.socket, POLLIN)
         while readable.poll(0):
-            server.consume_input()  # why it has ended comes first, and then its end
+            server.consume_input()  # the reason is received first, then the end
     except Error:
         return True
     return False
 
 
 def _option(text: str) -> str:
-    """Return a text as commands of replication have it: they know no escapes by backslashes."""
+    """Return a quoted text for replication commands, which have no backslash escapes."""
     return "'" + text.replace("'", "''") + "'"
 
 
 class FollowedPostgresql(Postgresql):
-    """One that refuses a query of which a policy would leave rows out, as no log does."""
+    """A database that refuses queries from which row security would omit rows.
+
+    The log is not subject to row security.
+    """
 
     settings: ClassVar[Mapping[str, str]] = {**SETTINGS, "row_security": "off"}
 
@@ -143,7 +145,7 @@ class ReplicationConnection:
             raise
 
     def _command(self, text: str) -> list[bytes | None]:
-        """Run a command; return the first row of what it gives."""
+        """Run a command; return the first row of its result."""
         result, status = self._server.exec_(text.encode()), self._pq.ExecStatus
         if result.status not in {status.COMMAND_OK, status.COPY_BOTH, status.TUPLES_OK}:
             self._raise(result)
@@ -152,8 +154,8 @@ class ReplicationConnection:
     def check(self, *places: Offset) -> int:
         """Raise DataLostError unless this server's log has these places; return its timeline.
 
-        A standby that is promoted begins a timeline where its log ended. What the old primary
-        has in its own behind that is lost, and numbers of places are given once more.
+        A promoted standby starts a new timeline where its log ended. Later changes in the old
+        primary's log are lost, and their LSNs are used again.
         """
         title = self._database.address.title
         [standby] = self._command("SELECT pg_is_in_recovery()")
@@ -171,13 +173,14 @@ class ReplicationConnection:
             end = _timeline_end(history, int(place["timeline"]))
             if end is None or int(place["lsn"]) > end:
                 raise DataLostError(
-                    problem=f"{title} was failed over, or set back: its timeline {timeline} "
-                    f"{'does not come' if end is None else f'left at {lsn_text(end)}'} from "
-                    f"timeline {place['timeline']}, in which the log was read up to "
-                    f"{lsn_text(int(place['lsn']))}. What the target has may be missing here.",
-                    fix="Lead connection.url to the primary, if that is another server. Else: "
-                    f"{RESNAPSHOT} headrace verify --repair then removes what the target has "
-                    "and the source has lost.",
+                    problem=f"{title} was failed over, or restored: its timeline {timeline} "
+                    f"{'does not branch' if end is None else f'branched at {lsn_text(end)}'} "
+                    f"from timeline {place['timeline']}, in which the log was read up to "
+                    f"{lsn_text(int(place['lsn']))}. The target may have changes that are "
+                    "missing here.",
+                    fix="Set connection.url to the primary, if that is another server. Else: "
+                    f"{RESNAPSHOT} headrace verify --repair then deletes rows from the target "
+                    "that the source has lost.",
                 )
         return int(timeline)
 
@@ -188,8 +191,8 @@ class ReplicationConnection:
             except RetriableError:
                 if not left:
                     raise
-                # The walsender of a process that has died needs a moment to notice it. One
-                # whose process stands still is ended: it has lost its task to this one.
+                # The walsender of a dead process needs a moment to notice that. If the process
+                # hangs, its walsender is terminated: this process has taken over its task.
                 if left <= _TRIES - _PATIENT_TRIES:
                     self._end_holder()
                 time.sleep(_BUSY_SECONDS)
@@ -206,18 +209,18 @@ class ReplicationConnection:
         error = error_from_result(result)
         state, text = error.sqlstate, str(error.diag.message_primary)
         title = self._database.address.title
-        # 42704: there is no such slot. 55000: it was invalidated. 58P01: a file of the log has
-        # gone.
+        # 42704: the slot does not exist. 55000: it was invalidated. 58P01: a file of the log is
+        # missing.
         if state == "42704" and self._publication in text:
             raise DataLostError(
-                problem=f"{title}: {text}. It was made anew behind the stored position, and "
-                "what lies before that cannot be read.",
+                problem=f"{title}: {text}. The publication was created after the stored "
+                "position, and earlier changes cannot be read.",
                 fix="SELECT pg_drop_replication_slot("
                 f"{self._database.literal(self._slot)}); {RESNAPSHOT}",
             ) from error
         if state in {"42704", "58P01"} or (state == "55000" and self._slot in text):
             raise DataLostError(
-                problem=f"{title}: {text}. What comes after the stored position is lost.",
+                problem=f"{title}: {text}. The changes after the stored position are lost.",
                 fix=RESNAPSHOT,
             ) from error
         if state == "55006":
@@ -232,13 +235,13 @@ class ReplicationConnection:
 
 
 class ReplicationStream(ReplicationConnection):
-    """Messages of a slot from a place on; only one connection at a time has them.
+    """Streams the messages of a slot from a place on; one connection at a time may do so.
 
-    Raises DataLostError where the slot or its log has gone.
+    Raises DataLostError if the slot or its log is gone.
 
     Args:
-        cut: Where a batch ends that was planned before.
-        failover: Whether the slot goes over to standbys, where the server knows that.
+        cut: The end of a batch that was already planned.
+        failover: Whether to synchronize the slot to standbys, if the server supports that.
     """
 
     def __init__(
@@ -273,7 +276,7 @@ class ReplicationStream(ReplicationConnection):
         self._readable.register(self._server.socket, POLLIN)
 
     def next(self, by: float) -> bytes | None:
-        """Return the next message; None where there is none by a time of ``monotonic``."""
+        """Return the next message; None if there is none until ``by``, a ``monotonic`` time."""
         try:
             size, message = self._server.get_copy_data(1)
             if size == 0:
@@ -282,7 +285,7 @@ class ReplicationStream(ReplicationConnection):
                     self._readable.poll(left * 1000)
                     self._server.consume_input()
                     size, message = self._server.get_copy_data(1)
-        except self._error:  # a context for each message would take longer than it
+        except self._error:  # entering a context for each message would be too slow
             with self._database.errors():
                 raise
         if size < 0:
@@ -294,10 +297,12 @@ class ReplicationStream(ReplicationConnection):
             result = self._server.get_result()
         if result is not None and result.status == self._pq.ExecStatus.FATAL_ERROR:
             self._raise(result)
-        raise RetriableError(problem=f"{self._database.address.title} has ended the log.")
+        raise RetriableError(
+            problem=f"{self._database.address.title} has ended the log stream."
+        )
 
     def send_status(self, received: int, flushed: int, *, ask: bool = False) -> None:
-        """Tell what has come and what may be forgotten, and ask where the server is."""
+        """Send the received and the flushed position; ``ask`` requests a reply."""
         now = int((time.time() - _UNIX_2000) * 1_000_000)
         status = struct.pack("!cqqqqB", b"r", received, flushed, flushed, now, ask)
         with self._database.errors():

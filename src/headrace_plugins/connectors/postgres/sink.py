@@ -1,4 +1,4 @@
-"""The sink of PostgreSQL."""
+"""The PostgreSQL sink."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from headrace_plugins.databases.sink import TableSink
 
 
 class PostgresSink(TableSink):
-    """Writes records to tables of PostgreSQL, exactly once, at the speed of COPY."""
+    """Writes records to tables of PostgreSQL, exactly once, with COPY."""

@@ -1,4 +1,4 @@
-"""The log of a PostgreSQL database: its slot, its publication, and snapshots beside it."""
+"""The log of a PostgreSQL database: its slot, its publication, and its snapshots."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ _PLACE = (
     OffsetField.mark("initial"),
 )
 _PAGE_BYTES = 1024
-"""Of which a page of the log is a multiple, whatever its size is."""
+"""The size of a page of the log is a multiple of this."""
 _PAGE_SECONDS = 1.0
-"""How long the end of a page is not taken for the end of the log."""
+"""The end of a page is not accepted as the end of the log for this long."""
 _LOOK_SECONDS, _WRITERS_SECONDS = 0.1, 2.0
 _COMMITTED = """
 SELECT x::text FROM pg_snapshot_xip(pg_current_snapshot()) x
@@ -100,7 +100,7 @@ SELECT EXISTS (SELECT FROM (
   LEFT JOIN pg_catalog.pg_class c ON c.oid = t.oid
   WHERE c.oid IS NULL OR (c.relkind = 'r'
     AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid)))"""
-"""The catalog is as of the snapshot, and what the function says is as of now."""
+"""The catalog is read as of the snapshot; the function returns the current value."""
 _HAS_FILTERS = 150_000
 _FILTERED = """
 SELECT p.schemaname, p.tablename FROM pg_catalog.pg_publication_tables p
@@ -131,20 +131,20 @@ _MAY_CREATE = "SELECT has_database_privilege(current_user, current_database(), '
 
 @dataclass(frozen=True)
 class SlotLog(DatabaseLog):
-    """The log of a database, as a slot and a publication give it.
+    """The log of a database, read by a slot and a publication.
 
     Args:
         slot: The name of the slot.
         publication: The name of the publication.
-        mode: Whether the publication is made here.
-        name: What ``source`` calls the server.
-        nulls: Whether values that no schema has anything for become null.
-        failover: Whether the slot goes over to standbys, where the server knows that.
-        warn_retained_bytes: How much of the log the slot may keep without a warning.
-        max_retained_bytes: How much it may keep before it is dropped.
+        mode: Whether the connector creates the publication.
+        name: The server's name in ``source``.
+        nulls: Whether values that the schema cannot represent become null.
+        failover: Whether to synchronize the slot to standbys, if the server supports that.
+        warn_retained_bytes: The size of the retained log from which on a warning is logged.
+        max_retained_bytes: The size of the retained log above which the slot is dropped.
     """
 
-    keeps_start: ClassVar[bool] = True  # the slot does
+    keeps_start: ClassVar[bool] = True  # by the slot
 
     database: Postgresql
     slot: str
@@ -184,14 +184,15 @@ class SlotLog(DatabaseLog):
             self._check_slot(plugin, is_here)
             place = confirmed
             is_published = session.rows(_PUBLICATION, [self.publication])
-            # Nothing was read by it, and nothing will be: its log has been removed, or begins
-            # before the publication, and pgoutput reads no such log.
+            # The slot was never read and cannot be: its log was removed, or starts before the
+            # publication was created, which pgoutput cannot read.
             if not (is_published or anew or self.slot.startswith(OWN_SLOT)):
                 raise ConfigError(
-                    problem=f"The slot {self.slot} is there, and the publication "
-                    f"{self.publication} is not: what the slot has kept cannot be read by it.",
-                    fix="Name the slot's own publication, another slot, or drop it if nobody "
-                    "uses it: SELECT pg_drop_replication_slot("
+                    problem=f"The slot {self.slot} exists, but not the publication "
+                    f"{self.publication}: the changes that the slot retains cannot be read "
+                    "without it.",
+                    fix="Name the slot's own publication, or another slot, or drop the slot if "
+                    "nobody uses it: SELECT pg_drop_replication_slot("
                     f"{self.database.literal(self.slot)});",
                     field="publication.name",
                 )
@@ -208,7 +209,7 @@ class SlotLog(DatabaseLog):
             place = session.value(_CREATE_FAILOVER if has_failover else _CREATE, [self.slot])
             session.commit()
         else:
-            # Where a slot is created, the server waits for them itself.
+            # When a slot is created, the server itself waits for the writers.
             self._await_writers(session, tables)
         return {**self.now(session), "lsn": to_lsn(str(place)), "system": system}
 
@@ -220,10 +221,10 @@ class SlotLog(DatabaseLog):
         found = session.rows(_SLOT, [self.slot])
         if not found:
             raise DataLostError(
-                problem=f"{title} has no replication slot {self.slot}: what was committed "
-                f"after {lsn_text(int(place['lsn']))} is lost. A standby that was promoted "
+                problem=f"{title} has no replication slot {self.slot}: the changes "
+                f"after {lsn_text(int(place['lsn']))} are lost. A promoted standby "
                 "has only the slots that were synchronized to it.",
-                fix=f"{RESNAPSHOT} For the next failover see slot.failover.",
+                fix=f"{RESNAPSHOT} To prevent this in later failovers, see slot.failover.",
             )
         plugin, is_here, status, confirmed, reason = found[0]
         self._check_slot(plugin, is_here)
@@ -237,7 +238,7 @@ class SlotLog(DatabaseLog):
         if int(self.now(session)["lsn"]) < int(place["lsn"]):
             raise DataLostError(
                 problem=f"The log of {title} ends before the stored position "
-                f"{lsn_text(int(place['lsn']))}: the server was set back to a backup.",
+                f"{lsn_text(int(place['lsn']))}: the server was restored from a backup.",
                 fix=RESNAPSHOT,
             )
         self._publish(session, tables)
@@ -251,9 +252,9 @@ class SlotLog(DatabaseLog):
                 connection.check(upto)
 
     def _await_writers(self, session: Session, tables: Sequence[Table]) -> None:
-        """Wait for those who write tables, since before these were published perhaps.
+        """Wait for transactions that may have written to tables before they were published.
 
-        What they have written is not in the log, nor yet in a snapshot.
+        Such writes are not in the log's stream, and not yet in a snapshot.
         """
         by = time.monotonic() + _WRITERS_SECONDS
         for table in tables:
@@ -261,9 +262,9 @@ class SlotLog(DatabaseLog):
             while writers:
                 if time.monotonic() > by:
                     raise RetriableError(
-                        problem=f"A transaction is open that may have written {table.name} "
-                        "before it was published; what it wrote would be in no log.",
-                        fix="Commit it, or end its session.",
+                        problem=f"An open transaction may have written to {table.name} before "
+                        "the table was published; these changes would not be in the log.",
+                        fix="Commit the transaction, or end its session.",
                     )
                 session.rollback()
                 time.sleep(_LOOK_SECONDS)
@@ -272,9 +273,9 @@ class SlotLog(DatabaseLog):
     def _check_slot(self, plugin: str, is_here: bool) -> None:  # noqa: FBT001 - a column
         if plugin != "pgoutput" or not is_here:
             raise ConfigError(
-                problem=f"The replication slot {self.slot} is of the plugin {plugin}"
-                f"{'' if is_here else ', and of another database'}.",
-                fix="Name another slot, or drop this one: SELECT pg_drop_replication_slot("
+                problem=f"The replication slot {self.slot} uses the plugin {plugin}"
+                f"{'' if is_here else ', and is of another database'}.",
+                fix="Set another slot, or drop this one: SELECT pg_drop_replication_slot("
                 f"{self.database.literal(self.slot)});",
                 field="slot.name",
             )
@@ -300,14 +301,13 @@ class SlotLog(DatabaseLog):
                 _SLOT, [self.slot]
             ):
                 fix += (
-                    f" The slot {self.slot} cannot go on across the time without it: "
-                    "what was committed meanwhile comes only by reading the tables again. "
+                    f" The slot {self.slot} cannot read the time without the publication: "
+                    "changes of that time are copied only by reading the tables again. "
                     f"SELECT pg_drop_replication_slot({self.database.literal(self.slot)}); "
                     f"{RESNAPSHOT}"
                 )
             raise ConfigError(
-                problem=f"The publication {self.publication} lacks tables that are followed. "
-                + problem,
+                problem=f"The publication {self.publication} lacks followed tables. " + problem,
                 fix=fix,
                 field="publication.name",
             )
@@ -315,66 +315,69 @@ class SlotLog(DatabaseLog):
     def publication_obstacle(
         self, session: Session, tables: Sequence[Table]
     ) -> tuple[str, str] | None:
-        """Return why the user may not give the publication what it lacks, and the fix."""
+        """Return why the user may not add the missing tables, and the fix; None if allowed."""
         statement = self.missing(session, tables)
         if statement is None:
             return None
         if self.mode is PublicationMode.DISABLED:
-            return "publication.autocreate.mode leaves it to others.", f"{statement};"
+            return "publication.autocreate.mode is disabled.", f"{statement};"
         lacking = self.left_out(session, tables)
         names = [[each.schema for each in lacking], [each.name for each in lacking]]
         foreign = [str(TableName(*row)) for row in session.rows(_FOREIGN, names)]
         if foreign:
             return (
-                f"The user does not own {', '.join(foreign)}, and so may not publish them.",
+                f"The user does not own {', '.join(foreign)}, and may not publish them.",
                 f"Let the owner run: {statement};",
             )
         owns = session.rows(_OWNS_PUBLICATION, [self.publication])
         if owns == [(False,)]:
-            return "The user does not own it.", f"Let its owner run: {statement};"
+            return (
+                "The user does not own the publication.",
+                f"Let its owner run: {statement};",
+            )
         if not owns and not session.value(_MAY_CREATE):
             database = self.database.quote(self.database.address.database)
             user = self.database.quote(self.database.address.user or "user")
             return (
-                "The user may not make it.",
+                "The user may not create the publication.",
                 f"GRANT CREATE ON DATABASE {database} TO {user};",
             )
         return None
 
     def _require_all_changes(self, session: Session, tables: Sequence[Table]) -> None:
-        """Raise ConfigError where a publication, or a table in it, leaves something out."""
+        """Raise ConfigError if the publication, or a table in it, omits changes or values."""
         self._require_keys(session, tables)
         if int(session.value("SELECT current_setting('server_version_num')")) >= _HAS_FILTERS:
             for row in session.rows(_FILTERED, [self.publication]):
                 raise ConfigError(
-                    problem=f"The publication {self.publication} has some columns or rows only "
-                    f"of {TableName(*row)}.",
-                    fix="Publish the table without a list of columns and without a filter.",
+                    problem=f"The publication {self.publication} contains only some columns or "
+                    f"rows of {TableName(*row)}.",
+                    fix="Publish the table without a column list and without a row filter.",
                     field="publication.name",
                 )
         statement = self.incomplete(session, tables)
         if statement is not None:
             raise ConfigError(
-                problem=f"The publication {self.publication} leaves changes out.",
+                problem=f"The publication {self.publication} omits changes.",
                 fix=f"{statement};",
                 field="publication.name",
             )
 
     def incomplete(self, session: Session, tables: Sequence[Table]) -> str | None:
-        """Return the statement that lets a publication have all changes; None if it has."""
+        """Return the statement that makes the publication complete; None if it is."""
         found = session.rows(_PUBLICATION, [self.publication])
         if not found:
             return None
         _, via_root, has_all = found[0]
         options = [] if has_all else ["publish = 'insert, update, delete, truncate'"]
-        # Changes would come under the names of the parts, which nobody follows.
+        # Else changes have the names of the partitions, which are not followed.
         if not via_root and session.rows(_PARTITIONED, _names(tables)):
             options.append("publish_via_partition_root = true")
         name = self.database.quote(self.publication)
         return f"ALTER PUBLICATION {name} SET ({', '.join(options)})" if options else None
 
     def missing(self, session: Session, tables: Sequence[Table]) -> str | None:
-        """Return the statement that gives the publication what it lacks; None for nothing."""
+        """Return the statement that creates or completes the publication; None if complete."""
         name = self.database.quote(self.publication)
         found = session.rows(_PUBLICATION, [self.publication])
         wanted = self.left_out(session, tables)
@@ -393,7 +396,7 @@ class SlotLog(DatabaseLog):
     ) -> Mapping[TableName, ConfigError]:
         found = dict(self._unlogged(session, tables)) | dict(self._unusable(session, tables))
         if not session.rows(_PUBLICATION, [self.publication]):
-            return found  # all of them are published at once, or none
+            return found  # all tables are published together, or none
         lacking = set(self.left_out(session, tables)) - found.keys()
         for table in [each for each in tables if each.name in lacking]:
             try:
@@ -420,7 +423,7 @@ class SlotLog(DatabaseLog):
             yield (
                 table,
                 ConfigError(
-                    problem=f"The user may not use the schema of {table}.",
+                    problem=f"The user lacks USAGE on the schema of {table}.",
                     fix=f"GRANT USAGE ON SCHEMA {self.database.quote(schema)} TO {user};",
                     field="connection.user",
                 ),
@@ -434,9 +437,9 @@ class SlotLog(DatabaseLog):
             yield (
                 TableName(*row),
                 ConfigError(
-                    problem=f"{TableName(*row)} is a foreign, a temporary or an unlogged "
-                    "table: the log has nothing of it.",
-                    fix=f"{logged}; if it is unlogged, or name it in table.exclude.list.",
+                    problem=f"{TableName(*row)} is a foreign, temporary or unlogged table: its "
+                    "changes are not in the log.",
+                    fix=f"{logged}; if it is unlogged, or exclude it by table.exclude.list.",
                     field="table.exclude.list",
                 ),
             )
@@ -451,7 +454,7 @@ class SlotLog(DatabaseLog):
         return [each.name for each in tables if each.name not in published]
 
     def _publish(self, session: Session, tables: Sequence[Table]) -> None:
-        """See to it that the publication has the tables."""
+        """Create the publication, or add missing tables to it."""
         self.require(session, tables)
         statement = self.missing(session, tables)
         if statement is None:
@@ -468,7 +471,7 @@ class SlotLog(DatabaseLog):
         session.commit()
 
     def _require_keys(self, session: Session, tables: Sequence[Table]) -> None:
-        """Raise ConfigError for a table of whose deletions the log does not have the key."""
+        """Raise ConfigError for a table whose logged deletions lack the primary key."""
         for row in session.rows(_OTHER_INDEX, _names(tables)):
             raise self._unfollowable(
                 row,
@@ -477,23 +480,23 @@ class SlotLog(DatabaseLog):
             )
 
     def require_followable(self, session: Session, tables: Sequence[Table]) -> None:
-        """Raise ConfigError for a table that no publication may have, or better has not."""
+        """Raise ConfigError for a table that cannot or should not be published."""
         for _, error in (*self._unusable(session, tables), *self._unlogged(session, tables)):
             raise error
-        # In a publication such a table refuses the UPDATEs and DELETEs of everyone.
+        # Once such a table is published, all UPDATEs and DELETEs of it fail.
         for row in session.rows(_IDENTITY, _names(tables)):
             raise self._unfollowable(
                 row,
-                "has no primary key, and nothing else tells its rows apart in the log",
+                "has neither a primary key nor a replica identity for its rows in the log",
                 identity="FULL",
             )
         self._require_keys(session, tables)
 
     def _unfollowable(self, row: Sequence[Any], what: str, identity: str) -> ConfigError:
-        """Return the error for a table, with the replica identity that it should have."""
+        """Return the error for a table, with the replica identity to set."""
         table = TableName(*row)
         alter = f"ALTER TABLE {self.database.path(table)} REPLICA IDENTITY {identity}"
-        fix = f"{alter}; or leave it out by table.exclude.list."
+        fix = f"{alter}; or exclude the table by table.exclude.list."
         return ConfigError(problem=f"{table} {what}.", fix=fix, field="table.exclude.list")
 
     def _system(self, session: Session) -> str:
@@ -503,8 +506,8 @@ class SlotLog(DatabaseLog):
 
     @override
     def now(self, session: Session) -> Offset:
-        # Up to the end of a page it may be flushed within a record. A commit that lies on both
-        # sides of a place would be taken for one before it: its rest comes at once.
+        # At the end of a page, the flushed log may end inside a record. A commit that spans
+        # this place would count as before it, so wait: the rest of the record follows at once.
         by = time.monotonic() + _PAGE_SECONDS
         while True:
             place = _place(session, "pg_current_wal_flush_lsn")
@@ -514,15 +517,15 @@ class SlotLog(DatabaseLog):
 
     @override
     def oldest(self, session: Session, tables: Sequence[Table]) -> Offset:
-        return self.begin(session, tables)  # which is where the slot stands
+        return self.begin(session, tables)  # the slot's position
 
     @override
     def since(self, session: Session, time: datetime) -> Offset:
         raise ConfigError(
-            problem="PostgreSQL gives no changes again: a replication slot goes forward only, "
-            "and the log behind it is removed.",
-            fix="Read the tables as they are now: headrace connector tables resync NAME TABLE, "
-            "with --where for some of their rows.",
+            problem="PostgreSQL cannot repeat changes: a replication slot only moves forward, "
+            "and the log before it is removed.",
+            fix="Read the current rows: headrace connector tables resync NAME TABLE, with "
+            "--where for some of the rows.",
             field="offsets",
         )
 
@@ -545,8 +548,8 @@ class SlotLog(DatabaseLog):
     @contextmanager
     def snapshot(self, place: Offset) -> Iterator[Snapshot]:
         with self.database.session() as session, self.database.session() as looking:
-            # The log has a transaction as soon as it is flushed, and snapshots a moment later,
-            # or long after where it waits for a standby: no snapshot may be behind the log.
+            # A transaction is in the log once it is flushed, but visible to snapshots a moment
+            # later, or much later if it waits for a standby: a snapshot must not lag the log.
             late = {x for (x,) in looking.rows(_COMMITTED)}
             while late:
                 looking.rollback()
@@ -597,12 +600,12 @@ class SlotLog(DatabaseLog):
 
 
 def _names(tables: Sequence[Table]) -> list[list[str]]:
-    """Return the schemas and the names of tables, as queries take them."""
+    """Return the schemas and the names of tables, as query parameters."""
     return [[t.name.schema for t in tables], [t.name.name for t in tables]]
 
 
 def _place(session: Session, end: str) -> Offset:
-    """Return a place in the log that one of PostgreSQL's functions gives."""
+    """Return the place in the log that a function of PostgreSQL returns."""
     query = f"SELECT l::text, pg_walfile_name(l) FROM {end}() l"  # noqa: S608 - our own
     [(text, segment)] = session.rows(query)
     return {"lsn": to_lsn(text), "timeline": timeline_of(segment)}

@@ -1,4 +1,4 @@
-"""Watches how much of its log a server keeps for a slot, and gives the slot up at a limit."""
+"""Watches how much of its log a server retains for a slot, and drops the slot at a limit."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS, _STOP_SECONDS = 2.0, 5.0
 _DROPS = 50
-"""How often a slot is dropped that is taken again before it is."""
+"""The number of tries to drop a slot, which another connection may take in between."""
 _NEAR_BYTES = 1 << 20
-"""How far a reader may be from the end of the log whose changes are counted."""
+"""The lag in rows is reported only within this distance from the end of the log."""
 _STALE_SECONDS = 10.0
-"""How old the newest look may be: behind that only ages are known."""
+"""The maximum age of the last measurement; after that only the age of changes is reported."""
 _MARKS = 200
 _RETAINED = """
 SELECT pg_catalog.pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint,
@@ -40,14 +40,14 @@ WHERE slot_name = %s"""
 
 
 class SlotMonitor:
-    """Looks at a slot now and then, on a thread and a connection of its own.
+    """Polls a slot, on a thread and a connection of its own.
 
-    A task that waits for its sinks looks at nothing, and just then the log grows.
+    A task that waits for its sinks cannot poll, and this is when the log grows.
 
     Args:
-        slot_log: Where the slot is, and how much it may keep.
-        read_ahead: Gives what was read and waits for the sinks, and up to where; nothing while
-            the log is not read.
+        slot_log: The slot's log, with its limits.
+        read_ahead: Returns the changes that were read and wait for the sinks, and the position
+            up to which the log was read; None while the log is not read.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class SlotMonitor:
         self._looked, self._now_us = time.monotonic(), 0
         self._is_silent = False
         self._place = 0
-        """Up to where the log was read."""
+        """The position up to which the log was read."""
         self._marks: tuple[tuple[int, int], ...] = ()
-        """Ends that the log had at looks before and that were not read, with their times."""
+        """Earlier ends of the log that were not read yet, with the times of their polls."""
         self._error: DataLostError | None = None
         self._warned_bytes = 0
         self._stopping = threading.Event()
@@ -71,16 +71,16 @@ class SlotMonitor:
 
     @property
     def lag(self) -> Lag | None:
-        """How far the task was behind at the newest look. Any thread may ask.
+        """The task's lag at the last poll. Thread-safe.
 
-        While the server does not answer nothing is known but how old the changes are that it
-        had by then, or that were read and wait for the sinks.
+        While the server does not answer, only the age is reported: of the changes known by
+        then, or of those that were read and wait for the sinks.
         """
         silent = time.monotonic() - self._looked
         if silent < _STALE_SECONDS:
             return self._lag
         if not self._is_silent:
-            self._is_silent = True  # nothing else tells it before a query has given up
+            self._is_silent = True  # no other code reports it before a query times out
             log.warning(
                 "server does not answer",
                 server=self._log.database.address.title,
@@ -91,13 +91,13 @@ class SlotMonitor:
         return Lag(age=self._age(entries, self._now_us + int(silent * 1_000_000)))
 
     def raise_error(self) -> None:
-        """Raise DataLostError, once, when the slot was given up."""
+        """Raise DataLostError, once, after the slot was dropped."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._stopping.set()
         self._thread.join(_STOP_SECONDS)
 
@@ -108,14 +108,14 @@ class SlotMonitor:
                 session = self._log.database.idle(session)
                 self._look(session)
                 session.rollback()
-            except HeadraceError:  # the task itself tells of a server that is away
-                log.debug("slot was not looked at", slot=self._log.slot, exc_info=True)
+            except HeadraceError:  # the task itself reports an unavailable server
+                log.debug("slot poll failed", slot=self._log.slot, exc_info=True)
         if session is not None:
             session.close()
 
     def _look(self, session: Session) -> None:
         found = session.rows(_RETAINED, [self._log.slot])
-        # It is gone or being made; a task that goes on says what became of it.
+        # The slot is gone or being created; the task reports a missing slot.
         if not found or None in found[0]:
             self._lag, self._looked = Lag(), time.monotonic()
             return
@@ -131,11 +131,11 @@ class SlotMonitor:
         elif warn is not None and retained > max(warn, 2 * self._warned_bytes):
             self._warned_bytes = retained
             log.warning(
-                "a slot keeps much of the server's log",
+                "slot retains much of the server's log",
                 slot=self._log.slot,
                 server=self._log.database.address.title,
                 retained_bytes=retained,
-                fix="See what holds the sinks up, before the server's disk is full.",
+                fix="Find out what blocks the sinks, before the server's disk is full.",
             )
         elif warn is None or retained <= warn:
             self._warned_bytes = 0
@@ -148,7 +148,7 @@ class SlotMonitor:
         is_near = place > 0 and end - max(confirmed, place) < _NEAR_BYTES
         rows = sum(entry.rows for entry in entries)
         return Lag(
-            # Behind a place that does not come nearer there may be any number of changes.
+            # Between the reader's place and the log's end there may be any number of changes.
             rows=rows if is_near and (entries or age == timedelta()) else None,
             size_bytes=max(0, end - (confirmed if entries else max(confirmed, place))),
             age=age,
@@ -156,15 +156,15 @@ class SlotMonitor:
         )
 
     def _mark(self, end: int, place: int, now_us: int) -> None:
-        """Know since when the log has had what was not read up to a place."""
+        """Record the time of the log's end, and drop the marks up to the read place."""
         marks = tuple(each for each in self._marks if each[0] > place)
         if end > max(place, marks[-1][0] if marks else 0):
             marks += ((end, now_us),)
-        # The oldest stays: where others go, an age is told too small for a while.
+        # Keep the oldest mark: dropping others reports a too small age for a while.
         self._marks = marks if len(marks) <= _MARKS else marks[::2]
 
     def _age(self, entries: Sequence[Entry], now_us: int) -> timedelta | None:
-        """Return how old the oldest change is that waits, whether it was read or not."""
+        """Return the age of the oldest waiting change, read or not."""
         if entries:
             began_us = entries[0].ts_us
         else:
@@ -173,7 +173,7 @@ class SlotMonitor:
         return None if began_us is None else timedelta(microseconds=max(0, now_us - began_us))
 
     def _give_up(self, session: Session, retained: int, most: int) -> None:
-        """Drop the slot: the disk of the source comes before this copy of it."""
+        """Drop the slot: the source's disk is more important than this copy."""
         slot, title = self._log.slot, self._log.database.address.title
         for _ in range(_DROPS):
             session.rows(END_HOLDER, [slot])
@@ -187,12 +187,12 @@ class SlotMonitor:
                 session.commit()
                 break
         else:
-            log.warning("a slot cannot be dropped", slot=slot, server=title)
+            log.warning("slot cannot be dropped", slot=slot, server=title)
             return
         log.error("slot was dropped", slot=slot, server=title, retained_bytes=retained)
         self._error = DataLostError(
-            problem=f"The slot {slot} made {title} keep {retained:,} bytes of its log, more "
-            f"than slot.max.retained.bytes = {most:,}, and was dropped: what comes after the "
-            "stored position is lost to this connector.",
-            fix=f"Find out what held the sinks up. {RESNAPSHOT}",
+            problem=f"The slot {slot} made {title} retain {retained:,} bytes of its log, more "
+            f"than slot.max.retained.bytes = {most:,}, and was dropped: the changes after the "
+            "stored position are lost to this connector.",
+            fix=f"Find out what blocked the sinks. {RESNAPSHOT}",
         )

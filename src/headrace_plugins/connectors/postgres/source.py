@@ -1,4 +1,4 @@
-"""The source of PostgreSQL: its tables and their changes, as they come."""
+"""The PostgreSQL source: a snapshot of the tables, then their changes."""
 
 from __future__ import annotations
 
@@ -86,16 +86,16 @@ class PostgresTask(ChangeTask):
 
 
 class PostgresSource(ChangeSource):
-    """Follows the tables of a PostgreSQL database: what they hold, then each change of them.
+    """Follows the tables of a PostgreSQL database: a snapshot, then each change.
 
-    It reads all tables side by side without a lock, in parts that a restart goes on behind, and
+    It reads all tables in parallel without a lock, in parts that a restart does not repeat, and
     then the write-ahead log, by logical decoding with the plugin pgoutput. Records are changes
-    in Debezium's envelope; the transform Unwrap makes rows of them. Each table is a stream of
+    in Debezium's envelope; the transform Unwrap turns them into rows. Each table is a stream of
     its own, whose columns may change while it is followed. Nothing is lost as long as the
-    replication slot is kept, and nothing comes twice in a sink that upserts.
+    replication slot exists, and a sink that upserts has no duplicates.
 
-    The keys are those of Debezium's connector where they mean the same. ``headrace doctor``
-    says what the database lacks.
+    Settings have the names of Debezium's connector if they mean the same. ``headrace doctor``
+    reports what the database lacks.
     """
 
     aliases = ("io.debezium.connector.postgresql.PostgresConnector",)
@@ -112,9 +112,9 @@ class PostgresSource(ChangeSource):
     def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
         if not config.get_str("slot.name"):
             raise ConfigError(
-                problem="What lies between bounds is in the log as long as a slot keeps it, "
-                "also while nothing reads.",
-                fix="Name a slot for all that reads them.",
+                problem="The changes between bounds stay in the log only while a slot retains "
+                "them, also between runs.",
+                fix="Set slot.name to one slot for all runs.",
                 field="slot.name",
             )
         return super().fill_in_boundaries(config, boundaries)
@@ -127,13 +127,13 @@ class PostgresSource(ChangeSource):
         if settings.snapshot_mode.follows:
             title, slot = log.database.address.title, log.database.literal(log.slot)
             yield (
-                f"The replication slot {log.slot} stays at {title}, which keeps its log for "
-                f"it: SELECT pg_drop_replication_slot({slot});"
+                f"The replication slot {log.slot} remains on {title}, which retains its log "
+                f"for it: SELECT pg_drop_replication_slot({slot});"
             )
             if log.mode is not PublicationMode.DISABLED:
                 yield (
-                    f"The publication {log.publication} stays at {title}; if nobody else uses "
-                    f"it: DROP PUBLICATION {log.database.quote(log.publication)};"
+                    f"The publication {log.publication} remains on {title}; if nobody else "
+                    f"uses it: DROP PUBLICATION {log.database.quote(log.publication)};"
                 )
 
     @override

@@ -1,4 +1,4 @@
-"""Values that the log does not have, as they are stored apart (TOAST) and were left alone."""
+"""Values missing from the log, as they are stored out of line (TOAST) and unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.postgresql import Postgresql
 
 UNAVAILABLE = "__debezium_unavailable_value"
-"""What Debezium has for a value that the log does not have; in a column that is never null."""
+"""Debezium's placeholder for a missing value; used in columns that are not nullable."""
 _NOW = """
 SELECT n.nspname, c.relname, a.attname, a.attnotnull OR t.typnotnull,
   t.typtype IN ('d', 'e') OR t.typnamespace = 'pg_catalog'::regnamespace::oid
@@ -36,15 +36,15 @@ WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped"""
 
 @dataclass(frozen=True)
 class Toast:
-    """What rows have now of what the log does not send.
+    """Fills in values that the log does not send, from the current rows of the table.
 
-    If it was changed meanwhile, a later change has it, and comes after this one.
+    If a value was changed meanwhile, a later change contains it and corrects the row.
 
     Args:
-        database: Where the table is.
-        session: A session of it.
+        database: The database of the table.
+        session: A session of the database.
         relation: The table, as the log describes it.
-        shape: The same as a shape.
+        shape: The shape of the table.
     """
 
     database: Postgresql
@@ -53,12 +53,12 @@ class Toast:
     shape: Shape
 
     def complete(self, rows: DecodedRows) -> None:
-        """Fill in what updates have left alone: from the row before, or else as it is now."""
+        """Fill in unchanged values: from the row before the update, or the current row."""
         left = dict[int, np.ndarray]()
         for number, unchanged in rows.unchanged.items():
             unsent, places = unchanged, np.nonzero(unchanged)[0]
             if rows.before is not None:
-                # The whole row, or a part of the key that is stored apart itself.
+                # The whole row, or a key column that is itself stored out of line.
                 known = rows.before[number].take(pa.array(places))
                 rows.after[number] = patched(rows.after[number], places, known.to_pylist())
                 unsent = unsent & rows.after[number].is_null().to_numpy(zero_copy_only=False)
@@ -88,7 +88,7 @@ class Toast:
     def _found(
         self, keys: Sequence[int], wanted: Sequence[int], texts: Sequence[Sequence[str]]
     ) -> tuple[frozenset[str], Mapping[int, tuple[str | None, ...]]]:
-        """Return which columns are never null, and by the place of keys what columns have."""
+        """Return the required columns, and the current values by the index of the key."""
         described = self.session.rows(_NOW, [self.relation.oid])
         required = frozenset(name for _, _, name, is_required, _ in described if is_required)
         columns = {name for _, _, name, _, _ in described}
@@ -97,7 +97,7 @@ class Toast:
         quote = self.database.quote
         names = [quote(each.name).replace("%", "%%") for each in self.shape.columns]
         types = [each.type.replace("%", "%%") for each in self.shape.columns]
-        # Casts to text would write some values otherwise than the log does.
+        # Casts to text would format some values differently from the log.
         values = [
             f"CASE WHEN t.{names[w]} IS NOT NULL THEN pg_catalog.concat(t.{names[w]}) END"
             if self.shape.columns[w].name in columns
@@ -106,7 +106,7 @@ class Toast:
         ]
         given = ", ".join("pg_catalog.unnest(%s::text[])" for _ in keys)
         aliases = ", ".join(f"k{n}" for n in range(len(keys)))
-        # Or another operator that takes a varchar is the better one, whoever has made it.
+        # Otherwise a user-defined operator for varchar might be a better match.
         own = {name for _, _, name, _, is_own in described if is_own}
         equals = [
             "OPERATOR(pg_catalog.=)" if self.shape.columns[k].name in own else "=" for k in keys
@@ -122,12 +122,12 @@ class Toast:
                 [list(each) for each in texts],
             )
         except DatabaseError:
-            return required, {}  # the key has another type since, which the log tells later
+            return required, {}  # the key's type was changed since; the log has that later
         return required, {int(place) - 1: tuple(rest) for place, *rest in found}
 
 
 def _unavailable(column: Column) -> str:
-    """Return the text of a value that a target takes for one of the column's type."""
+    """Return the placeholder as a valid text of the column's type."""
     if column.schema.type is Type.BYTES:
         return f"\\x{UNAVAILABLE.encode().hex()}"
     if column.type.endswith("[]"):

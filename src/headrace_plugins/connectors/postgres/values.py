@@ -1,4 +1,4 @@
-"""The texts of PostgreSQL's log as values, and which changes a snapshot has seen."""
+"""Converts texts of PostgreSQL's log to values, and filters changes that a snapshot has."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ROW = Column(name="", type="bigint", schema=Schema.int64())
 
 @dataclass(frozen=True)
 class LogTexts:
-    """Makes values of texts, as the bulk reader does.
+    """Converts texts to values, like the bulk reader.
 
     Args:
-        nulls: Whether a value that its schema has nothing for becomes null.
+        nulls: Whether a value that its schema cannot represent becomes null.
     """
 
     nulls: bool = False
@@ -34,9 +34,9 @@ class LogTexts:
     def __call__(
         self, columns: tuple[Column, ...], rows: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, Rejected]:
-        """Return changes with values before and after, and those that have none.
+        """Return the changes with typed ``before`` and ``after``, and the rejected changes.
 
-        What a row was before does not reject it: a value there that is none is null.
+        In ``before``, an invalid value becomes null if the column is nullable.
         """
         reasons: list[tuple[str, str]] = []
         for name, nulls in (("before", True), ("after", self.nulls)):
@@ -48,7 +48,7 @@ class LogTexts:
                 reasons += rejected
                 missing = structs.is_null() if left is None else structs.is_null().take(left)
                 kind = _struct(columns)
-                # Times of day are parsed as Arrow's own.
+                # Times of day are parsed as Arrow's time type.
                 fitted = [a.cast(field.type) for a, field in zip(arrays, kind, strict=True)]
                 values = pa.StructArray.from_arrays(fitted, fields=list(kind), mask=missing)
             rows = rows if left is None else rows.take(left)
@@ -63,7 +63,7 @@ def _struct(columns: tuple[Column, ...]) -> pa.StructType:
 def _values(
     columns: tuple[Column, ...], arrays: list[pa.Array], *, nulls: bool
 ) -> tuple[list[pa.Array], Rejected, pa.Array | None]:
-    """Return values of texts, those that are none with the reasons, and which rows are left."""
+    """Return the values, the rejected rows with reasons, and the indexes of the kept rows."""
     texts = [_plain(array, column) for array, column in zip(arrays, columns, strict=True)]
     batch, rejected = TextColumns(columns, nulls, zone="+00").parse(texts)
     if not rejected:
@@ -76,19 +76,19 @@ def _values(
 
 def _plain(texts: pa.Array, column: Column) -> pa.Array:
     if column.type == "money":
-        # As it is written with lc_monetary C, which the connection sets.
+        # The format of lc_monetary C, which the connection sets.
         return pc.replace_substring_regex(texts, r"[$,]", "")
     return unhexed(texts, column.schema)
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """Keeps the changes of transactions that a snapshot does not see.
+    """Selects the changes of transactions that a snapshot does not see.
 
     Args:
         xmin: All transactions before this one had ended.
-        xmax: This one and all behind it had not begun.
-        running: Those between that had not ended.
+        xmax: This one and all later ones had not started.
+        running: The transactions in between that had not ended.
     """
 
     xmin: int
@@ -97,15 +97,15 @@ class Unseen:
 
     @classmethod
     def of(cls, text: str) -> Unseen:
-        """Read what ``pg_current_snapshot()`` says."""
+        """Parse the text of ``pg_current_snapshot()``."""
         xmin, xmax, running = text.split(":")
         return cls(
             int(xmin), int(xmax), tuple(int(each) for each in running.split(",") if each)
         )
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """Return which changes are kept; None for all."""
-        # The log has the lower 32 bits, in which later is what is less than half a round ahead.
+        """Return a mask of the changes to keep; None for all."""
+        # The log has the lower 32 bits: of two ids, the later is less than 2**31 ahead.
         numbers = rows.column("txId").to_numpy()
         from_xmin = ((numbers - self.xmin + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
         seen = from_xmin < self.xmax - self.xmin

@@ -1,4 +1,4 @@
-"""Follows the write-ahead log of PostgreSQL by logical replication, as pgoutput gives it."""
+"""Reads the write-ahead log of PostgreSQL by logical replication with pgoutput."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.postgresql import Postgresql
 
 _PIECE_BYTES = 4 << 20
-"""How much is decoded at a time, in mid-transaction too."""
+"""The size that completes a piece, even inside a transaction."""
 _FULL_BYTES = 1 << 20
-"""How much makes a piece at the end of a transaction."""
+"""The size that completes a piece at the end of a transaction."""
 _GATHER_SECONDS = 0.05
-"""How long transactions are gathered before they make a piece."""
+"""How long transactions are collected into one piece."""
 _STATUS_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
-"""How often it looks whether the server has ended the session beside the log."""
+"""The interval of checks whether the server has terminated the reader's session."""
 _SILENT_SECONDS = 300
-"""How long a server may send nothing that is asked: a long transaction takes a while."""
+"""The timeout for a reply of the server, which a long transaction delays."""
 _BEGIN, _COMMIT, _RELATION = b"BCR"
 _ROWS = {INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE}
 [_KEEPALIVE] = b"k"
@@ -64,7 +64,7 @@ SELECT confirmed_flush_lsn::text FROM pg_catalog.pg_replication_slots WHERE slot
 
 @dataclass
 class _Followed:
-    """A table that is followed: what it looks like, and what has come of it."""
+    """A followed table: its shape, and its messages for the next piece."""
 
     relation: Relation
     shape: Shape
@@ -76,11 +76,11 @@ class WalReader(LogReader):
     """Reads the log of a slot.
 
     Args:
-        database: Where the slot is.
-        slot: Its name.
-        publication: What says which tables are in it.
-        follows: Whether a table is wanted of these; the others are passed over.
-        failover: Whether the slot goes over to standbys.
+        database: The database of the slot.
+        slot: The name of the slot.
+        publication: The publication, which defines the streamed tables.
+        follows: Whether a streamed table is followed; others are skipped.
+        failover: Whether the slot is synchronized to standbys.
     """
 
     database: Postgresql
@@ -92,21 +92,21 @@ class WalReader(LogReader):
     _stream: ReplicationStream | None = field(default=None, init=False)
     _session: Session | None = field(default=None, init=False)
     _known: dict[bytes, _Followed | None] = field(default_factory=dict, init=False)
-    """By the oid of a relation, as messages have it; None for one that is not wanted."""
+    """By the oid of a relation, as encoded in messages; None for tables not followed."""
     _transaction: Transaction | None = field(default=None, init=False)
     _bytes: int = field(default=0, init=False)
     _first: float = field(default=0.0, init=False)
-    """When the oldest change that waits has come."""
+    """When the oldest waiting change was received."""
     _end: int = field(default=0, init=False)
-    """The place behind the last whole transaction that was read."""
+    """The position after the last complete transaction that was read."""
     _flushed: int = field(default=0, init=False)
     _cut: int | None = field(default=None, init=False)
     _ts_us: int | None = field(default=None, init=False)
     _status: float = field(default=0.0, init=False)
     _unanswered: float | None = field(default=None, init=False)
-    """Since when the server has not said anything, though it was asked."""
+    """The time since which the server has not answered a request for a reply."""
     _held: bytes | None = field(default=None, init=False)
-    """A message that begins the next piece."""
+    """The first message of the next piece."""
     _looked: float = field(default=0.0, init=False)
 
     # --- the connection -------------------------------------------------------------
@@ -119,7 +119,7 @@ class WalReader(LogReader):
         self._stream = ReplicationStream(
             self.database, self.slot, self.publication, after, cut, failover=self.failover
         )
-        # By now nobody else can move the slot.
+        # From now on no other reader can move the slot.
         confirmed = self._asking().value(_CONFIRMED, [self.slot])
         check_confirmed(self.database.address.title, self.slot, confirmed, place)
 
@@ -137,18 +137,18 @@ class WalReader(LogReader):
 
     @override
     def idle(self) -> None:
-        # The server must not take us for dead, nor is what it sends taken.
+        # Keep the connection alive without receiving data.
         self._unanswered = None
         self._require_session()
         if time.monotonic() > self._status + _STATUS_SECONDS:
             self._send_status()
 
     def _require_session(self) -> None:
-        """Raise RetriableError where the server lets nobody in, as while it shuts down.
+        """Raise RetriableError if the server refuses sessions, as during its shutdown.
 
-        It ends all other sessions first, and then waits until this log is confirmed to its end.
-        It is not as long as targets lack changes, nor can they be given without sessions: so
-        only the end of this connection lets the server go.
+        On shutdown, it first ends all other sessions, then waits until this reader has
+        confirmed the whole log. The reader confirms only what targets have, and cannot deliver
+        changes without sessions. So it must close its connection to let the server shut down.
         """
         now = time.monotonic()
         if now < self._looked + _LOOK_SECONDS:
@@ -193,7 +193,7 @@ class WalReader(LogReader):
                 return self._piece()
 
     def _require_answer(self, now: float) -> None:
-        """Raise RetriableError where a server that was asked has been silent for too long."""
+        """Raise RetriableError if the server has not answered for too long."""
         self._unanswered = self._unanswered or now
         if now > self._unanswered + _SILENT_SECONDS:
             title = self.database.address.title
@@ -201,7 +201,7 @@ class WalReader(LogReader):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether changes wait to be given, of whole transactions only."""
+        """Whether there are waiting changes, all of them of complete transactions."""
         return self._bytes > 0 and self._transaction is None
 
     def _keepalive(self, message: bytes) -> Piece | None:
@@ -213,12 +213,12 @@ class WalReader(LogReader):
         if self._bytes:
             self._held = message
             return self._piece()
-        # All that was committed before this place was sent before it.
+        # All transactions committed before this place were sent before this message.
         self._end = place
         return Piece((), self._place)
 
     def _take(self, message: bytes) -> bool:
-        """Take a message of the log; return whether what has come makes a piece."""
+        """Process a message of the log; return whether a piece is complete."""
         kind = message[HEAD]
         if kind in _ROWS:
             followed = self._known[message[HEAD + 1 : HEAD + 5]]
@@ -264,7 +264,7 @@ class WalReader(LogReader):
         self._bytes += len(message)
 
     def _describe(self, message: bytes) -> bool:
-        """Learn what a table looks like; return whether that begins another piece."""
+        """Process the description of a table; return whether it starts another piece."""
         relation = Relation.parsed(message)
         oid = relation.oid.to_bytes(4, "big")
         known = self._known.get(oid)
@@ -272,7 +272,7 @@ class WalReader(LogReader):
             return False
         if known is not None and known.rows.messages:
             self._held = message
-            return True  # its rows so far have another shape
+            return True  # the rows received so far have another shape
         name = TableName(relation.schema, relation.name)
         if not self.follows(name):
             self._known[oid] = None
@@ -297,7 +297,7 @@ class WalReader(LogReader):
         return self._session
 
     def _piece(self) -> Piece:
-        """Return what waits: first whole transactions, and then what has come of this one."""
+        """Return the waiting changes of complete transactions, or else of the open one."""
         waiting = [each for each in self._known.values() if each and each.rows.messages]
         begun = self._transaction
         has_whole = begun is not None and any(

@@ -1,4 +1,4 @@
-"""The sink of SQLite."""
+"""The SQLite sink."""
 
 from headrace_plugins.connectors.sqlite.sink import SqliteSink
 

@@ -1,4 +1,4 @@
-"""The sink of SQLite."""
+"""The SQLite sink."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from headrace_plugins.databases.sink import TableSink
 
 
 class SqliteSink(TableSink):
-    """Writes records to tables of a SQLite file, exactly once, by workers of its machine."""
+    """Writes records to tables of a SQLite file, exactly once, on workers of its machine."""

@@ -117,7 +117,7 @@ def test_a_window_of_versions_waits_for_those_that_are_not_there_yet(table: Tabl
     keys = DeltaSource.fill_in_boundaries(config, bounds)
     reading = table.read(**{k.replace(".", "_"): v for k, v in keys.items() if k != "path"})
     assert reading.ids() == [1]
-    with pytest.raises(RetriableError, match="has version 2, and the newest is 1"):
+    with pytest.raises(RetriableError, match="ends at version 2, but the newest version is 1"):
         reading.ids()
     table.append(2)
     assert reading.ids() == [2]

@@ -85,7 +85,7 @@ class TestEvolution:
             task.write(frame, batch_of(frame, 2))
         assert raised.value.field == "s.a"
         assert str(tmp_path / "t") in raised.value.problem
-        statement = str(raised.value.fix).partition("by Spark: ")[2].partition(". ")[0]
+        statement = str(raised.value.fix).partition("with Spark: ")[2].partition(". ")[0]
         task = sink(tmp_path / "t", table_properties="delta.enableTypeWidening=true")
         with pytest.raises(ConfigError, match="new tables only"):
             task.write(frame, batch_of(frame, 2))
@@ -227,7 +227,7 @@ class TestFiles:
         assert rows_of(tmp_path / "db.orders" / "bronze") == [(1, "a")]
         assert rows_of(tmp_path / "db.people" / "bronze") == [(2, "b")]
         frame = records([(1, "a")])
-        with pytest.raises(ConfigError, match="part of a folder"):
+        with pytest.raises(ConfigError, match="used as a folder"):
             task.write(frame, batch_of(frame, 1, topic="../up"))
 
     def test_many_small_appends_are_joined_and_the_mark_and_receipt_stay(
