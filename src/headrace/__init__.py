@@ -1,4 +1,4 @@
-"""Headrace brings data to and from every system over one engine, Apache Spark."""
+"""Headrace moves data between systems with one engine, Apache Spark."""
 
 __all__ = ["__version__"]
 

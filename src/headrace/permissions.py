@@ -1,4 +1,4 @@
-"""Files and folders that only the user of this process may read, whatever the umask is."""
+"""Files and folders that only the user of this process can access, regardless of the umask."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 FILE, FOLDER = 0o600, 0o700
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OURS = ("store.db", "store.db.marker", "server.lock", "workers", "logs/headrace.log")
-"""Names in a home folder, any of which shows that it is one."""
+"""Names that identify a folder as a Headrace home, if any of them exists in it."""
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file as ``open(..., opener=private_opener)``: a new one is for its owner alone."""
+    """Open a file, for ``open(..., opener=private_opener)``; a new file is private."""
     return os.open(path, flags, FILE)
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder that is missing, and those above it; what is there is left as it is."""
+    """Create a missing folder and missing parents; existing folders are left unchanged."""
     if not folder.is_dir():
         make_private_folder(folder.parent)
         folder.mkdir(mode=FOLDER, exist_ok=True)
 
 
 def make_private_home(home: Path) -> bool:
-    """Make the home folder, or take it from others; return whether they could look into it.
+    """Create the home folder, or make it private; return whether others could access it.
 
-    A folder that has been used for other things only is left as it is; what holds a password
-    is private in there by itself.
+    A folder used only for other purposes is left unchanged; files with passwords are created
+    private anyway.
     """
     make_private_folder(home)
     found = home.stat()
@@ -41,7 +41,7 @@ def make_private_home(home: Path) -> bool:
 
 
 def narrow(paths: Iterable[Path]) -> list[Path]:
-    """Take files and folders of this user from all others; return those that others had."""
+    """Remove other users' access to this user's files and folders; return the changed ones."""
     narrowed = []
     for path in paths:
         try:
@@ -50,6 +50,6 @@ def narrow(paths: Iterable[Path]) -> list[Path]:
                 continue
             path.chmod(stat.S_IMODE(mode.st_mode) & ~_OTHERS)
         except OSError:
-            continue  # gone meanwhile, or of a file system without permissions
+            continue  # deleted in the meantime, or on a file system without permissions
         narrowed.append(path)
     return narrowed

@@ -1,9 +1,9 @@
-"""Spark's daemon of Python workers: imports once what all of its workers need.
+"""Spark's daemon for Python workers: imports once the modules that all workers need.
 
-For the first task that runs Python the JVM starts ``python -m headrace.python_daemon
-pyspark.worker``, with PySpark's zips in front of the path, and asks it to fork a worker for
-each task that runs at the same time. ``pyspark.daemon`` would compile the modules of the zips
-at each start, and each of its workers imports PyArrow and ours by itself.
+For the first task that runs Python, the JVM starts ``python -m headrace.python_daemon
+pyspark.worker``, with PySpark's zips first on the path, and asks it to fork a worker for each
+concurrent task. With ``pyspark.daemon``, the modules in the zips would be compiled at each
+start, and each worker would import PyArrow and Headrace itself.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 __all__ = ["without_zips"]
 
-# None of them starts a thread that works in the parent when it forks: Arrow makes its pools at
-# their first use, and jemalloc, whose thread waits, forks by handlers of its own.
+# None of these modules has a busy thread in the parent at the fork: Arrow creates its pools at
+# first use, and jemalloc, whose thread is waiting, has its own fork handlers.
 _NEEDED = ("pyspark.worker", "pyarrow.compute", "pyarrow.parquet", "headrace.dataplane")
 
 
 def without_zips(path: Sequence[str]) -> list[str]:
-    """Return the import path without the zips of the PySpark that is installed on it.
+    """Return the import path without the zips of the installed PySpark.
 
-    They hold the same modules as the package does, for which Python keeps what it compiles.
-    Zips of another PySpark stay: they are the side of its JVM.
+    The zips contain the same modules as the package, whose bytecode Python caches. Zips of
+    another PySpark stay, because its JVM needs that version.
     """
     rest = [entry for entry in path if not entry.endswith(".zip")]
     package = PathFinder.find_spec("pyspark", rest)
@@ -42,10 +42,10 @@ def without_zips(path: Sequence[str]) -> list[str]:
 
 def _main() -> None:
     sys.path[:] = without_zips(sys.path)
-    gc.disable()  # all of it stays
+    gc.disable()  # everything imported stays in memory
     for name in _NEEDED:
         importlib.import_module(name)
-    # Workers neither look for garbage in it nor copy its pages by doing so.
+    # Workers then neither scan these objects for garbage nor copy their pages by scanning.
     gc.freeze()
     gc.enable()
     importlib.import_module("pyspark.daemon").manager()

@@ -1,4 +1,4 @@
-"""The errors of what is done again and again, each reported once and not at every turn."""
+"""Errors of repeated work, each logged once instead of at every attempt."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from headrace.sdk import HeadraceError
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 60.0
-"""How often an error that stays is reported."""
+"""How often a persistent error is logged."""
 
 
 @dataclass
 class RepeatedErrors:
-    """Tells the errors of one loop: when they come, once a minute, and when they are over.
+    """Logs the errors of one loop: at the first error, then once a minute, and at recovery.
 
     Args:
-        plain: What is reported in words; any other error is reported with its traceback.
-        about: What is reported with each.
+        event: The log event of an error.
+        over: The log event of the recovery.
+        plain: The errors logged with their message; all others are logged with a traceback.
+        about: Fields logged with each event.
     """
 
     event: str
@@ -35,22 +37,22 @@ class RepeatedErrors:
 
     @contextmanager
     def logged(self) -> Iterator[None]:
-        """Tell what is raised within, unless it was just reported, and raise it no further."""
+        """Catch and log an exception, unless it was just logged."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - the next turn may go well
+        except Exception as error:  # noqa: BLE001 - the next attempt may succeed
             self.failed(error)
         else:
             self.ended()
 
     def ended(self) -> None:
-        """Tell that it can be done again, if it could not before."""
+        """Log the recovery, if the previous attempt failed."""
         if self._logged:
             log.info(self.over, **self.about)
             self._logged = ""
 
     def failed(self, error: Exception) -> None:
-        """Report an error, unless it was just reported."""
+        """Log an error, unless it was just logged."""
         why, now = f"{type(error).__name__}: {error}", time.monotonic()
         if why == self._logged and now < self._until:
             return

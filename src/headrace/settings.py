@@ -56,7 +56,7 @@ def _java_home() -> Path | None:
 
 
 def _duration(value: object) -> object:
-    """Read a text such as ``30``, ``0.5 s`` or ``30 s`` as seconds; pydantic reads the rest."""
+    """Parse ``30``, ``0.5 s`` or ``30 s`` as seconds; pydantic parses other forms."""
     if not isinstance(value, str):
         return value
     try:
@@ -71,19 +71,19 @@ FullLocation = Annotated[
     BeforeValidator(_location),
     PlainSerializer(str),
     WithJsonSchema({"type": "string", "format": "path"}),
-    NoDecode,  # a variable has its text, and not JSON
+    NoDecode,  # an environment variable contains plain text, not JSON
 ]
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
 DurationOrZero = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(0))]
 
 
 class Settings(BaseSettings):
-    """What a process needs to know before it starts; frozen.
+    """The settings of a process; frozen.
 
     A value comes from the caller, else from the variable `HEADRACE_<FIELD>`, else from the
     file, else from the default. Durations are seconds or ISO 8601 (`PT30S`); `spark_conf` and
-    `config_providers` in the environment are JSON objects. Build it with `load_settings`,
-    which reports a bad value as a `ConfigError` that names the field.
+    `config_providers` in the environment are JSON objects. Create it with `load_settings`,
+    which reports an invalid value as a `ConfigError` that names the field.
     """
 
     model_config = SettingsConfigDict(
@@ -91,84 +91,89 @@ class Settings(BaseSettings):
     )
 
     home: FullPath = Field(
-        default=Path("~/.headrace"), description="State: store, topics, logs."
+        default=Path("~/.headrace"),
+        description="The folder for state: store, topics, logs.",
     )
     cache: FullPath = Field(
         default_factory=_cache_home,
-        description="What set-up can make again: Spark's jars and the class archive.",
+        description="The folder for files that setup can recreate: Spark's jars and the class "
+        "archive.",
     )
     store_url: SecretStr | None = Field(
         default=None,
         description="A PostgreSQL database for the store, as postgresql://user@host/database, "
-        "where several machines share it; else it is a file in `home`. It may hold a password, "
-        "which is shown nowhere.",
+        "if several machines share it; by default the store is a file in `home`. The URL may "
+        "contain a password, which is never shown.",
     )
     store_timeout: Duration = Field(
         default=timedelta(seconds=5),
-        description="How long the PostgreSQL server of the store may take for a connection, a "
-        "lock or a statement, in whole seconds, unless `connect_timeout` in `store_url` says "
-        "so; one that is silent for 2 seconds more is given up until it answers again.",
+        description="The timeout for a connection, a lock or a statement on the store's "
+        "PostgreSQL server, in whole seconds, unless `connect_timeout` in `store_url` sets it. "
+        "A server that does not respond for 2 more seconds counts as unavailable until it "
+        "responds again.",
     )
     topics_dir: FullLocation = Field(
         default_factory=lambda data: Location.of(data.get("home", Path()) / "topics"),
-        description="Where topics are kept: a path or a `file:///` URL.",
+        description="Where topics are stored: a path or a `file:///` URL.",
     )
     java_home: FullPath | None = Field(
-        default_factory=_java_home, description="A Java 17 or 21; else one is looked for."
+        default_factory=_java_home,
+        description="The home of a Java 17 or 21; by default it is searched for.",
     )
     java_idle: DurationOrZero | None = Field(
         default=None,
-        description="How long Spark's JVM waits for the next command when a short one ends "
-        "(`run --once`, `preview`, `dlq replay` and the like, with a local master, on Linux): "
-        "one with the same settings, variables and folder has Spark at once then. "
-        "0: it ends with its command. Without it, 300 at a terminal, else 0.",
+        description="How long Spark's JVM stays running after a short command "
+        "(`run --once`, `preview`, `dlq replay` and similar, with a local master, on Linux): "
+        "the next command with the same settings, environment variables and working folder "
+        "reuses it. 0: it ends with its command. Default: 300 at a terminal, else 0.",
     )
     durability: Durability = Field(
         default=Durability.FSYNC,
-        description="`fsync`: a position moves only once what it covers is on disk, so that it "
-        "survives a loss of power; `os`: the operating system writes it when it likes, which "
-        "survives a crash of Headrace, and not one of the machine.",
+        description="`fsync`: a position moves only after its data is on disk, so the data "
+        "survives a power failure; `os`: the operating system decides when to write, so the "
+        "data survives a crash of Headrace but not of the machine.",
     )
     master: str = Field(default="local[*]", description="Spark's master.")
     driver_memory: str = Field(
         default="1g", pattern=r"^[0-9]+[kmgKMG]$", description="Heap of Spark's driver."
     )
     spark_conf: Mapping[str, str] = Field(
-        default_factory=dict, description="Spark settings; each wins over ours."
+        default_factory=dict, description="Spark settings; they override Headrace's own."
     )
     spark_failures_max: int = Field(
         default=3,
         ge=1,
-        description="How often Spark's JVM may end within `spark_failures_window`: then the "
-        "process ends, with exit code 4; before, Spark is started again.",
+        description="If Spark's JVM ends this many times within `spark_failures_window`, the "
+        "process ends with exit code 4; until then Spark is restarted.",
     )
     spark_failures_window: Duration = Field(
-        default=timedelta(minutes=5), description="The time in which these are counted."
+        default=timedelta(minutes=5),
+        description="The time window of `spark_failures_max`.",
     )
     spark_stalled_after: Duration = Field(
         default=timedelta(minutes=10),
-        description="After how long without progress of its Spark job a task is shown and "
-        "logged as stalled.",
+        description="How long a task's Spark job may make no progress before the task is shown "
+        "and logged as stalled.",
     )
     spark_stalled_cancel: bool = Field(
-        default=False, description="Whether such a job is cancelled and tried again."
+        default=False, description="Whether a stalled Spark job is cancelled and retried."
     )
     health_free_bytes: int = Field(
         default=100 * 1024 * 1024,
         ge=0,
-        description="With less free space than this where `home` or the topics are, a server "
-        "reports the state degraded.",
+        description="A server reports the state degraded if less space than this is free where "
+        "`home` or the topics are.",
     )
     worker_threads: int = Field(
-        default=4, ge=1, description="How many tasks of a worker move data at the same time."
+        default=4, ge=1, description="How many tasks of a worker process data concurrently."
     )
     job_runs: int = Field(
-        default=4, ge=1, description="How many runs of offline jobs go on at the same time."
+        default=4, ge=1, description="How many runs of offline jobs may run concurrently."
     )
     job_approvers: tuple[str, ...] = Field(
         default=(),
-        description="Names of tokens that may approve any job. Where one is named, every job "
-        "needs an approval; else only jobs that name approvers of their own.",
+        description="Names of tokens that may approve any job. If any is set, every job needs "
+        "an approval; otherwise only jobs with their own approvers do.",
     )
     lease: Duration = Field(
         default=timedelta(seconds=30),
@@ -176,44 +181,46 @@ class Settings(BaseSettings):
     )
     server_tokens: FullPath = Field(
         default_factory=lambda data: data.get("home", Path()) / "tokens.json",
-        description="The tokens of the clients of `headrace server`, which `headrace token` "
+        description="The file of client tokens for `headrace server`, which `headrace token` "
         "writes; if the file exists, requests without a token are rejected.",
     )
     server_ssl_certificate: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificate with which `headrace server` speaks TLS, "
-        "and of those that lead to its root; without it, it speaks plain HTTP.",
+        description="A PEM file with the certificate chain with which `headrace server` serves "
+        "TLS; without it, the server uses plain HTTP.",
     )
     server_ssl_key: FullPath | None = Field(
-        default=None, description="A PEM file of its key; else in the certificate's file."
+        default=None,
+        description="A PEM file with the certificate's key; by default the key is read from "
+        "the certificate file.",
     )
     server_ssl_key_password: SecretStr | None = Field(
-        default=None, description="The key's password."
+        default=None, description="The password of `server_ssl_key`."
     )
     server_ssl_client_ca: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificates that sign those of the server's clients; "
-        "clients then need a certificate.",
+        description="A PEM file with the CA certificates for the server's clients; clients "
+        "then need a certificate.",
     )
     server_max_request_bytes: int = Field(
         default=8 * 1024 * 1024,
         ge=1,
-        description="How large a request to the server may be.",
+        description="The maximum size of a request to the server.",
     )
     server_requests_per_minute: int = Field(
         default=30_000,
         ge=1,
-        description="How many requests an address may send to the server in a minute.",
+        description="The maximum number of requests per minute from one address.",
     )
     task_shutdown_graceful_timeout: Duration = Field(
         default=timedelta(seconds=5),
-        description="How long a task that is to end may finish what it moves; then it is "
-        "cancelled, and after the same time again its lease is revoked.",
+        description="How long a stopping task may finish its current batch before it is "
+        "cancelled; after the same time again its lease is revoked.",
     )
     connector_timeout: Duration = Field(
         default=timedelta(minutes=1),
-        description="How long a connector may take to check its configuration, to start and to "
-        "plan its tasks; one that hangs fails alone.",
+        description="How long a connector may take to validate its configuration, to start and "
+        "to plan its tasks; after that only this connector fails.",
     )
     restart_failed: bool = Field(
         default=False,
@@ -223,8 +230,8 @@ class Settings(BaseSettings):
     )
     restart_delay: Duration = Field(
         default=timedelta(seconds=5),
-        description="The wait before the first restart; it doubles with each further one, and "
-        "is reduced at random by up to half.",
+        description="The wait before the first restart; it doubles with each further restart, "
+        "and is reduced at random by up to half.",
     )
     restart_delay_max: Duration = Field(
         default=timedelta(minutes=5), description="The longest wait before a restart."
@@ -232,24 +239,26 @@ class Settings(BaseSettings):
     restart_attempts: int = Field(
         default=10,
         ge=-1,
-        description="After how many consecutive restarts a task stays failed; -1 for never.",
+        description="The number of consecutive restarts after which a task stays failed; -1 "
+        "for no limit.",
     )
     restart_quiet: Duration = Field(
         default=timedelta(minutes=10),
-        description="How long a task must run until its restarts are counted from the first.",
+        description="How long a task must run before its restart count is reset.",
     )
     history_age: Duration = Field(
         default=timedelta(days=7),
-        description="How long past states of connectors and tasks are kept.",
+        description="How long the state history of connectors and tasks is kept.",
     )
     history_count: int = Field(
         default=1000,
         ge=1,
-        description="How many of these, the newest, of each connector and each task.",
+        description="How many state changes, the newest, are kept for each connector and task.",
     )
     audit_age: Duration = Field(
         default=timedelta(days=365),
-        description="How long changes by callers are kept; never shorter than states.",
+        description="How long the audit log of changes by callers is kept; at least "
+        "`history_age`.",
     )
     store_backups_kept: int = Field(
         default=10,
@@ -258,97 +267,101 @@ class Settings(BaseSettings):
     )
     config_providers: Mapping[str, Mapping[str, str]] = Field(
         default_factory=dict,
-        description="Keys of the configuration providers, by the name that references have, "
-        "which stands for a provider of that name unless the key `class` names another.",
+        description="The settings of configuration providers, by the provider name used in "
+        "references. The name selects the provider, unless the key `class` names another.",
     )
     allowed_paths: tuple[FullPath, ...] | None = Field(
         default=None,
-        description="The folders and files at or below which configurations that a server is "
-        "sent may read and write. Without it, any path where the server listens on this "
-        "machine only and asks for no tokens, else what is below `data` in `home`.",
+        description="The folders and files that configurations sent to a server may read and "
+        "write, including everything below. Default: any path if the server listens on this "
+        "machine only and requires no tokens, else the folder `data` in `home`.",
     )
     allow_python_code: bool | None = Field(
         default=None,
-        description="Whether configurations that a server is sent may run Python: the "
-        "transform `Python`, and classes by their path that are not installed plugins. Without "
-        "it, only where the server listens on this machine only and asks for no tokens.",
+        description="Whether configurations sent to a server may run Python: the transform "
+        "`Python`, and classes named by import path that are not installed plugins. Default: "
+        "only if the server listens on this machine only and requires no tokens.",
     )
     allowed_drivers: tuple[str, ...] | None = Field(
         default=None,
-        description="The JDBC drivers that configurations that a server is sent may name: "
-        "patterns of Maven coordinates, such as `org.postgresql:postgresql:*`, and jars, or "
-        "folders of jars, whose paths begin with `/`. Without it, any where the server listens "
-        "on this machine only and asks for no tokens, else none.",
+        description="The JDBC drivers that configurations sent to a server may use: patterns "
+        "of Maven coordinates, such as `org.postgresql:postgresql:*`, and jars, or folders of "
+        "jars, whose paths begin with `/`. Default: any if the server listens on this machine "
+        "only and requires no tokens, else none.",
     )
     registry_token: SecretStr | None = Field(
         default=None,
-        description="What clients of the schema registry must show; without it, "
+        description="The token that clients of the schema registry must send; without it, "
         "`headrace registry serve` listens on this machine only.",
     )
     registry_ssl_certificate: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificate with which `headrace registry serve` speaks "
-        "TLS, and of those that lead to its root; without it, it speaks plain HTTP.",
+        description="A PEM file with the certificate chain with which `headrace registry "
+        "serve` serves TLS; without it, it uses plain HTTP.",
     )
     registry_ssl_key: FullPath | None = Field(
-        default=None, description="A PEM file of its key; else in the certificate's file."
+        default=None,
+        description="A PEM file with the certificate's key; by default the key is read from "
+        "the certificate file.",
     )
     registry_ssl_key_password: SecretStr | None = Field(
-        default=None, description="The key's password."
+        default=None, description="The password of `registry_ssl_key`."
     )
     registry_ssl_client_ca: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificates that sign those of the registry's "
-        "clients; clients then need a certificate.",
+        description="A PEM file with the CA certificates for the registry's clients; clients "
+        "then need a certificate.",
     )
     registry_ssl_ca: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificates that `headrace registry` trusts when it "
-        "connects to a URL; else the system's.",
+        description="A PEM file with the CA certificates that `headrace registry` trusts when "
+        "it connects to a URL; by default the system's.",
     )
     registry_ssl_client_certificate: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificate that `headrace registry` shows to a "
-        "registry at a URL, and of those that lead to its root.",
+        description="A PEM file with the client certificate chain that `headrace registry` "
+        "sends when it connects to a URL.",
     )
     registry_ssl_client_key: FullPath | None = Field(
-        default=None, description="A PEM file of its key; else in the certificate's file."
+        default=None,
+        description="A PEM file with the client certificate's key; by default the key is read "
+        "from the certificate file.",
     )
     registry_ssl_client_key_password: SecretStr | None = Field(
-        default=None, description="The password of that key."
+        default=None, description="The password of `registry_ssl_client_key`."
     )
     registry_max_request_bytes: int = Field(
         default=8 * 1024 * 1024,
         ge=1,
-        description="How large a request to the served schema registry may be.",
+        description="The maximum size of a request to the served schema registry.",
     )
     log_max_bytes: int = Field(
         default=10_000_000,
         ge=1,
-        description="The size at which the log, `logs/headrace.log` in `home`, is put aside "
-        "and a new one begun.",
+        description="The size at which the log, `logs/headrace.log` in `home`, is rotated.",
     )
     log_kept_files: int = Field(
-        default=5, ge=1, le=99, description="How many logs that were put aside are kept."
+        default=5, ge=1, le=99, description="How many rotated logs are kept."
     )
     metrics_interval: Duration = Field(
         default=timedelta(seconds=15),
-        description="How often the memory of processes, the JVM and Spark are looked at for "
-        "the metrics; a scrape does not wait for them.",
+        description="How often process memory, the JVM and Spark are sampled for the metrics; "
+        "a scrape does not wait for a sample.",
     )
     server: str = Field(
         default="http://127.0.0.1:8083",
-        description="The server that `headrace connector` and the like speak to.",
+        description="The server that `headrace connector` and similar commands connect to.",
     )
     token: SecretStr | None = Field(
-        default=None, description="What that server is shown, where it requires a token."
+        default=None, description="The token for that server, if it requires one."
     )
     token_file: FullPath | None = Field(
-        default=None, description="A file that holds it, and nothing else."
+        default=None, description="A file that contains only the token."
     )
     server_ca: FullPath | None = Field(
         default=None,
-        description="A PEM file of certificates that may sign the server's; else the system's.",
+        description="A PEM file with the CA certificates that commands trust for the server; "
+        "by default the system's.",
     )
     reporters: Mapping[str, Mapping[str, str]] = Field(
         default_factory=dict,
@@ -359,28 +372,28 @@ class Settings(BaseSettings):
     )
     alerts: Mapping[str, Mapping[str, str]] = Field(
         default_factory=dict,
-        description="Channels that alerts about jobs are sent by: under a name of your choice, "
-        "the `type` of a plugin, such as log, webhook or email, and its keys, whose values may "
-        "be references to secrets. Without any it is one, `log`. In the environment it is a "
+        description="Channels for alerts about jobs: under a name of your choice, the `type` "
+        "of a plugin, such as log, webhook or email, and its keys, whose values may be "
+        "references to secrets. The default is one channel, `log`. In the environment it is a "
         "JSON object.",
     )
     schedule_engines: Mapping[str, Mapping[str, str]] = Field(
         default_factory=dict,
-        description="Schedulers that may wake jobs, whose key `schedule.engine` names one: "
+        description="Schedulers that may trigger jobs, for the job key `schedule.engine`: "
         "under a name of your choice, the `type` (airflow or dolphinscheduler), and its keys. "
-        "What is secret among them has to be a reference. In the environment it is a JSON "
-        "object.",
+        "Secrets among the values must be references. In the environment it is a JSON object.",
     )
     progress: Literal["auto", "always", "never"] = Field(
-        default="auto", description="Progress on the terminal; auto: when there is one."
+        default="auto",
+        description="Whether to show progress; auto: if the output is a terminal.",
     )
     progress_interval: Duration = Field(
-        default=timedelta(milliseconds=500), description="How often progress is drawn."
+        default=timedelta(milliseconds=500), description="How often progress is redrawn."
     )
 
     @property
     def store_file(self) -> Path:
-        """The file of the embedded store, the schema registry included."""
+        """The file of the embedded store, including the schema registry."""
         return self.home / "store.db"
 
     @property
@@ -400,7 +413,7 @@ class Settings(BaseSettings):
 
     @property
     def log_file(self) -> Path:
-        """The file of the log; when it is full it is renamed, and a new one begun."""
+        """The log file; it is rotated when it is full."""
         return self.logs / "headrace.log"
 
     @override
@@ -420,17 +433,17 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
     """Read the settings once, at the start of a process.
 
     Args:
-        file: A TOML file; without one, the file that `HEADRACE_CONFIG` names, else
-            `headrace.toml` in the current folder if it is there.
-        values: Fields that win over the environment and the file.
+        file: A TOML file; by default the file in `HEADRACE_CONFIG`, else `headrace.toml` in
+            the current folder if it exists.
+        values: Fields that override the environment and the file.
 
     Raises:
-        ConfigError: The file is missing or is not TOML, or a value does not fit its field.
+        ConfigError: The file is missing or is not TOML, or a value is not valid.
     """
     path = _settings_file(file)
 
     class FromFile(Settings):
-        """Settings that also look into the file."""
+        """Settings that are also read from the file."""
 
         model_config = SettingsConfigDict(toml_file=path)
 

@@ -1,12 +1,12 @@
-"""What plugins are written against; ``__init__.pyi`` lists it.
+"""The public API for plugins; ``__init__.pyi`` lists the exported names.
 
-Sources, sinks, transforms, converters and providers, with what they are given and raise. Their
-tools have modules of their own: ``config`` (settings), ``arrow`` and ``sparktypes`` (schemas in
-other forms), ``sqltext`` (SQL for transforms), ``http`` (APIs), ``testing`` (the kit).
+It contains the base classes of sources, sinks, transforms, converters and providers, and the
+types of their arguments and errors. Helpers are in separate modules: ``config`` (settings),
+``arrow`` and ``sparktypes`` (schema conversion), ``sqltext`` (SQL for transforms), ``http``
+(HTTP APIs), ``testing`` (the acceptance kit).
 
-Never: an import of another package of Headrace, or of Spark where a plugin does not ask for it.
-A name is imported when it is used first, so that code that needs an error class does not wait
-for pyarrow.
+This package must not import other Headrace packages, nor Spark unless a plugin asks for it.
+Names are imported lazily, so code that needs only an error class does not load pyarrow.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Alerts: what a person should know about offline jobs, and the channels that carry it."""
+"""Alerts about offline jobs, and the channels that send them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """Something about an offline job that a person should know.
+    """An alert about an offline job.
 
-    It holds no secret and nothing of a record.
+    It must contain no secrets and no record data.
 
     Args:
-        id: What it is known by: an alert that is sent again has the same one.
+        id: Identifies the alert; the same if it is sent again.
         kind: ``failed``, ``late``, ``empty``, ``balance``, ``duration`` or ``rows``; ``test``
-            for one that somebody has asked for.
-        at: When it was found; aware.
+            for a test alert that a user requested.
+        at: When the problem was detected; an aware datetime.
         job: The job; empty for a test.
-        run: The run; of several that are late, the first. None for the job itself.
-        subject: What has happened, in one line.
-        text: The same with what is known of the run, in lines of plain text.
-        details: What the text says, as JSON values by their names.
+        run: The run; the first if several are late. None if the alert is about the job itself.
+        subject: What happened, in one line.
+        text: The subject and details of the run, as lines of plain text.
+        details: The content of the text as JSON values by name.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Alert:
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values, ``at`` in ISO 8601."""
+        """Return the alert as JSON values, ``at`` in ISO 8601."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -57,12 +57,12 @@ class Alert:
 
 
 class AlertChannel(Configured, ABC):
-    """Carries alerts to people: a log, a web service, e-mail.
+    """Sends alerts to users: to a log, a web service, by e-mail.
 
-    The runtime makes one for each that its settings name, and calls ``configure`` once, then
-    ``send`` for each alert, and ``close`` once. After an error it is closed, and another is
-    made for the next attempt, with secrets read anew. All calls come from one thread that
-    belongs to this channel alone, so it may block; only its own alerts wait meanwhile.
+    The runtime creates one for each channel in its settings, and calls ``configure`` once, then
+    ``send`` for each alert, and ``close`` once. After an error the channel is closed, and a new
+    one is created for the next attempt, with secrets resolved again. All calls come from a
+    thread of this channel alone, so it may block; only its own alerts wait in that time.
     """
 
     aliases: ClassVar[Sequence[str]] = ()
@@ -70,17 +70,17 @@ class AlertChannel(Configured, ABC):
 
     @abstractmethod
     def configure(self, config: Config) -> None:
-        """Get ready. Raises ConfigError if it cannot with this configuration."""
+        """Initialize. Raises ConfigError if the configuration is not usable."""
 
     @abstractmethod
     def send(self, alert: Alert) -> None:
-        """Hand an alert over; it counts as sent on return.
+        """Send an alert; it counts as sent when the method returns.
 
-        Whatever it raises, the alert is sent again later, for a day: after the wait that a
-        RetriableError asks for, if it does. The error is logged and shown, so it must hold no
-        secret. An alert comes twice, with the same id, where a server dies between sending it
-        and writing that down, or where one call takes longer than five minutes.
+        After any exception the alert is retried later, for up to a day, and not before the wait
+        of a RetriableError. The error is logged and shown, so it must contain no secrets. An
+        alert is sent twice, with the same id, if a server dies after sending it and before
+        recording that, or if a call takes longer than five minutes.
         """
 
     def close(self) -> None:
-        """Let go of everything. Called once, also when ``configure`` failed."""
+        """Release all resources. Called once, also if ``configure`` failed."""

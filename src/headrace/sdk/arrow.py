@@ -1,7 +1,7 @@
-"""Schemas and values as Arrow's, and back, exactly.
+"""Lossless conversion of schemas and values to Arrow and back.
 
-What `to_arrow` gives is what Spark takes: timestamps in microseconds and UTC, no large,
-dictionary or view types. What `from_arrow` takes is any type that has one clear meaning.
+`to_arrow` returns types that Spark accepts: timestamps in microseconds and UTC, no large,
+dictionary or view types. `from_arrow` accepts any type with an unambiguous meaning.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,10 +34,10 @@ from headrace.sdk.struct import Struct
 
 
 def to_arrow(schema: Schema) -> pa.Schema:
-    """Give the Arrow schema of rows that a STRUCT describes.
+    """Return the Arrow schema of rows with a STRUCT schema.
 
-    Raises ConfigError: the schema is not a STRUCT, or a Decimal's scale does not fit; `field`
-    is the path to it.
+    Raises ConfigError: the schema is not a STRUCT, or the scale of a Decimal is not supported;
+    `field` is the path to the Decimal.
     """
     if schema.type is not Type.STRUCT:
         raise ConfigError(
@@ -49,22 +49,22 @@ def to_arrow(schema: Schema) -> pa.Schema:
 
 
 def to_arrow_field(name: str, schema: Schema) -> pa.Field:
-    """Give the Arrow field of that name for any schema; errors as `to_arrow`'s."""
+    """Return the Arrow field of that name for any schema; raises the errors of `to_arrow`."""
     return _field(name, schema, name)
 
 
 def to_arrow_type(schema: Schema) -> pa.DataType:
-    """Give the Arrow type of any schema, which loses what only a field can say."""
+    """Return the Arrow type of any schema, without the attributes that only fields have."""
     return _type(schema, "")
 
 
 def from_arrow(arrow: pa.Schema | pa.Field | pa.DataType) -> Schema:
-    """Give the schema of Arrow's rows, field or type; a type alone is taken as required.
+    """Return the schema for an Arrow schema, field or type; a type alone becomes required.
 
-    Unsigned integers take the next larger type, uint64 a Decimal; naive timestamps are local
-    ones; a dictionary or an extension is taken as what it holds; nulls are texts. Raises
-    ConfigError: a type has no clear meaning, such as a union or an interval; `field` is the
-    path to it.
+    Unsigned integers become the next larger type, uint64 a Decimal; naive timestamps become
+    local timestamps; a dictionary or extension type becomes its value or storage type; the null
+    type becomes STRING. Raises ConfigError: a type is not supported, such as a union or an
+    interval; `field` is the path to it.
     """
     if isinstance(arrow, pa.Schema):
         struct = Schema.struct(_members(arrow, ""))
@@ -78,16 +78,16 @@ _Value = Callable[[Any], Any]
 
 
 def to_array(values: Sequence[Any], schema: Schema) -> pa.Array:
-    """Return values of one schema; nulls among them stay nulls.
+    """Return an Arrow array of values with one schema; nulls stay null.
 
-    Rows are Structs or mappings; one may lack fields that are optional or have a default, and
-    what the schema does not have is left out. Raises RecordError: a value does not fit, or a
-    required part of one is null or missing; `field` is the path to it.
+    Rows are Structs or mappings. Fields that are optional or have a default may be missing;
+    fields that are not in the schema are left out. Raises RecordError: a value does not fit the
+    schema, or a required part of it is null or missing; `field` is the path to it.
     """
     change, target = _value_maker(schema), to_arrow_type(schema)
     try:
         made = values if change is None else [None if v is None else change(v) for v in values]
-        # Of a type that takes nulls anywhere: pyarrow puts them into required fields unasked.
+        # With all parts nullable: pyarrow would silently put nulls into required fields.
         array = pa.array(made, _nullable(target))
     except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError) as error:
         problem = f"A value does not fit its schema {schema.type.value}: {error}"
@@ -96,13 +96,13 @@ def to_array(values: Sequence[Any], schema: Schema) -> pa.Array:
 
 
 def to_batch(rows: Sequence[Mapping[str, Any] | Struct], schema: Schema) -> pa.RecordBatch:
-    """Return rows as Arrow's, by the schema of type STRUCT that they have; see `to_array`."""
+    """Return rows with a STRUCT schema as an Arrow record batch; see `to_array`."""
     batch = pa.RecordBatch.from_struct_array(to_array(rows, schema))
     return conform(batch, to_arrow(schema))
 
 
 def _nullable(arrow: pa.DataType) -> pa.DataType:
-    """Return a type of `to_arrow_type` with all its parts nullable but the keys of maps."""
+    """Return a type of `to_arrow_type` with all parts nullable except the keys of maps."""
     if pa.types.is_struct(arrow):
         return pa.struct([pa.field(each.name, _nullable(each.type)) for each in arrow])
     if pa.types.is_list(arrow):
@@ -141,7 +141,7 @@ def _type(schema: Schema, path: str) -> pa.DataType:
         return pa.struct(
             [_field(m.name, m.schema, f"{path}.{m.name}".strip(".")) for m in schema.fields]
         )
-    # The names of the parts are Spark's.
+    # The part names (key, value, element) are those of Spark.
     if schema.value_schema is not None and schema.key_schema is not None:
         keys = pa.field("key", _type(schema.key_schema, f"{path} key"), nullable=False)
         return pa.map_(keys, _part("value", schema.value_schema, f"{path} value"))
@@ -174,7 +174,7 @@ _LOGICAL: Mapping[str, pa.DataType] = {
 
 def _from_field(field: pa.Field, path: str) -> Schema:
     native = _from_type(field.type, path)
-    # A null column is optional whatever the field says: it can hold nothing else.
+    # A column of the null type is always optional: it contains only nulls.
     optional = field.nullable or native.optional
     return with_metadata(native.replaced(optional=optional), _texts(field.metadata))
 
@@ -198,8 +198,8 @@ def _from_type(arrow: pa.DataType, path: str) -> Schema:
         if has_type(arrow):
             return meaning(arrow, path)
     raise ConfigError(
-        problem=f"The Arrow type {arrow} has no counterpart.",
-        fix="Cast the column to another type, or leave it out.",
+        problem=f"The Arrow type {arrow} is not supported.",
+        fix="Cast the column to another type, or remove it.",
         field=path or None,
     )
 
@@ -208,7 +208,7 @@ def _from_decimal(arrow: pa.DataType, path: str) -> Schema:
     if arrow.precision > MAX_PRECISION or arrow.scale < 0:
         raise ConfigError(
             problem=f"The Arrow type {arrow} does not fit into Spark's decimals.",
-            fix=f"Cast it to a decimal of at most {MAX_PRECISION} digits, or to a text.",
+            fix=f"Cast it to a decimal of at most {MAX_PRECISION} digits, or to a string.",
             field=path or None,
         )
     precision = max(arrow.precision, arrow.scale)
@@ -270,21 +270,21 @@ Batch = TypeVar("Batch", pa.RecordBatch, pa.Table)
 
 
 def conform(batch: Batch, schema: pa.Schema) -> Batch:
-    """Give the batch with exactly this schema's columns, in its order and of its types.
+    """Return the batch with exactly this schema's columns, in its order and with its types.
 
-    Called for each batch, on executors. A batch that fits already is given back as it is,
-    and columns that fit are shared, not copied. Missing nullable columns are filled with
-    null, and columns that the schema does not have are left out. Values are cast where no
-    value is bent by it; only timestamps may lose digits, below the microsecond. Times of day
-    become microseconds since midnight where the schema has int64.
+    Called for each batch, on executors. A batch that already fits is returned unchanged, and
+    columns that fit are shared, not copied. Missing nullable columns are filled with nulls, and
+    columns that are not in the schema are left out. Values are cast only if that is lossless;
+    only timestamps may lose digits, below the microsecond. Times of day become microseconds
+    since midnight if the schema has int64.
 
     Args:
         batch: A record batch or a table.
-        schema: What `to_arrow` gave.
+        schema: A schema from `to_arrow`.
 
-    Raises ConfigError: a required column is missing, or a name is there twice; `field` is it.
-    Raises RecordError: a value cannot be cast, or is null where it is required; `field` is the
-    path to it.
+    Raises ConfigError: a required column is missing, or a column name occurs twice; `field` is
+    the name. Raises RecordError: a value cannot be cast, or is null although required; `field`
+    is the path to it.
     """
     if batch.schema.equals(schema):
         return batch
@@ -313,11 +313,11 @@ def _fitted(
     array: pa.Array, field: pa.Field, path: str, within: pa.Array | None = None
 ) -> pa.Array:
     if not field.nullable and array.null_count:
-        # Where the struct itself is null, its fields may be anything.
+        # If the struct itself is null, its fields may have any value.
         nulls = array.is_null() if within is None else pc.and_(array.is_null(), within)
         if count := pc.sum(nulls).as_py():
             raise RecordError(
-                problem=f"{count} of {len(array)} values are null, but one is required.",
+                problem=f"{count} of {len(array)} values are null, but the field is required.",
                 field=path,
             )
     return array if array.type.equals(field.type) else _cast(array, field.type, path)
@@ -336,7 +336,7 @@ def _cast(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
         keys = _fitted(keys, target.key_field, f"{path} key".strip())
         values = _fitted(values, target.item_field, f"{path} value".strip())
         return remapped(pairs, keys, values, target)
-    # Not by a cast to a list: that of a list view gives an array without its last offset.
+    # Without a cast to list: casting a list view returns an array without its last offset.
     if pa.types.is_list(target) and hasattr(source, "value_field"):
         items = _fitted(array.flatten(), target.value_field, f"{path} element".strip())
         return pa.ListArray.from_arrays(
@@ -348,8 +348,8 @@ def _cast(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
         return pc.cast(array, options=pc.CastOptions(target, allow_time_truncate=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise RecordError(
-            problem=f"The column is {source} and cannot be made {target}: {error}",
-            fix="Declare the column with the type that it has, or cast it in the source.",
+            problem=f"The column has type {source} and cannot be cast to {target}: {error}",
+            fix="Declare the column with its actual type, or cast it in the source.",
             field=path,
         ) from error
 
@@ -384,7 +384,7 @@ def _member(array: pa.StructArray, index: int, field: pa.Field, path: str) -> pa
 
 
 def offsets(array: pa.Array) -> pa.Array:
-    """Give the offsets of a list's items after `flatten`, which drops those of null lists."""
+    """Return the offsets of a list's items after `flatten`, which drops items of null lists."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
@@ -392,18 +392,18 @@ def offsets(array: pa.Array) -> pa.Array:
 def remapped(
     pairs: pa.ListArray, keys: pa.Array, values: pa.Array, kind: pa.DataType
 ) -> pa.MapArray:
-    """Give maps of other keys and values in the place of those of their `entries`."""
+    """Return maps with new keys and values in place of those in their `entries`."""
     mask = pairs.is_null()
     return pa.MapArray.from_arrays(offsets(pairs), keys, values, type=kind, mask=mask)
 
 
 def entries(array: pa.MapArray) -> pa.ListArray:
-    """Return maps as lists of structs: `keys` and `items` of a slice are those of the whole."""
+    """Return maps as lists of structs; needed because `keys` and `items` ignore slicing."""
     return array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
 
 
 def _value_maker(schema: Schema) -> _Value | None:
-    """Return what makes a value of ``schema`` one that Arrow takes; None: nothing to do."""
+    """Return the function that converts values of ``schema`` for Arrow; None if not needed."""
     if schema.is_logical:
         return day_micros if schema.name == TIME else None
     if schema.type is Type.STRUCT:

@@ -1,4 +1,4 @@
-"""Boundaries: the part of its input that a source reads when it reads no more than that."""
+"""Boundaries: the part of a source's input that an offline run reads."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from headrace.sdk.position import Position
 
 
 class BoundaryKind(StrEnum):
-    """What the bounds of an offline read are."""
+    """The kinds of bounds of an offline run."""
 
     TIME = "time"
-    """Times, with a zone."""
+    """Times with a time zone."""
     OFFSET = "offset"
     """Positions of the source, as JSON."""
     VALUE = "value"
     """Values of a column."""
     SNAPSHOT = "snapshot"
-    """Versions of what is read, as whole numbers."""
+    """Versions of the source, as integers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """What lies at ``lower`` or after it, and before ``upper``.
+    """The half-open interval from ``lower``, inclusive, to ``upper``, exclusive.
 
-    Bounds are texts, each written in one way only, so that two of the same place are equal.
-    Times are as RFC 3339 has them, in UTC and with ``+00:00``, which puts their texts in their
-    own order.
+    Bounds are strings in a canonical form, so equal bounds are equal strings. Times are in RFC
+    3339 form, in UTC with ``+00:00``, so their strings sort in time order.
 
     Args:
-        lower: The first that is read; None for the very first.
-        upper: The first that is not read; None for no end, so that what comes is read too.
+        lower: The first value that is read; None to read from the beginning.
+        upper: The first value that is not read; None for no end, so new records are read too.
     """
 
     kind: BoundaryKind
@@ -41,7 +40,7 @@ class Boundaries:
     upper: str | None = None
 
     def __post_init__(self) -> None:
-        """Write the bounds in their one way. Raises ConfigError for what is none."""
+        """Convert the bounds to canonical form. Raises ConfigError: a bound is not valid."""
         for name in ("lower", "upper"):
             text: str | None = getattr(self, name)
             if text is not None:
@@ -55,14 +54,14 @@ class Boundaries:
             empty = self.upper is not None and self.lower == self.upper
         if empty:
             raise ConfigError(
-                problem=f"Nothing lies at {self.lower} or after it and before {self.upper}.",
+                problem=f"The range from {self.lower} to {self.upper} is empty.",
                 fix="Set an upper bound after the lower one; the upper bound is not read.",
                 field="boundaries.upper",
             )
 
     @classmethod
     def between(cls, lower: datetime | None, upper: datetime | None) -> Boundaries:
-        """Return boundaries of two aware times."""
+        """Return boundaries for two aware times."""
         texts = (None if time is None else time.isoformat() for time in (lower, upper))
         return cls(BoundaryKind.TIME, *texts)
 
@@ -77,8 +76,8 @@ class Boundaries:
 
 
 _FIXES = {
-    BoundaryKind.TIME: "Write a time with its zone, such as 2026-01-31T00:00:00Z.",
-    BoundaryKind.OFFSET: "Write the offsets as the API shows them, as JSON.",
+    BoundaryKind.TIME: "Write a time with its time zone, such as 2026-01-31T00:00:00Z.",
+    BoundaryKind.OFFSET: "Write the offsets as JSON, in the form that the API returns.",
     BoundaryKind.VALUE: "Write a value of the column.",
     BoundaryKind.SNAPSHOT: "Write the number of a version.",
 }

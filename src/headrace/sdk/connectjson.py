@@ -1,11 +1,12 @@
 """Schemas and values in the forms that Kafka Connect writes: JSON, and the texts of headers.
 
-A payload holds days since 1970 for a Date, milliseconds since midnight for a Time, milliseconds
-since 1970 for a Timestamp, base64 for bytes, and a number or base64 for a Decimal.
+A payload contains days since 1970 for a Date, milliseconds since midnight for a Time,
+milliseconds since 1970 for a Timestamp, base64 for bytes, and a number or base64 for a Decimal.
 
-The other side of a payload here is *native*: what Arrow takes for the type that `to_arrow`
-gives. That is a dictionary for a struct, a list of pairs for a map, and whole numbers for the
-logical types of time: days, and microseconds. A Variant is a JSON text on both sides.
+The functions convert between payloads and *native* values: the values that Arrow accepts for
+the type from `to_arrow`. These are a dictionary for a struct, a list of pairs for a map, and
+integers for the logical types of time: days or microseconds. A Variant is a JSON text on both
+sides.
 """
 
 import base64
@@ -39,7 +40,7 @@ _FLOAT32_DIGITS = 9
 
 
 def type_name(schema: Schema | None) -> str | None:
-    """Give the name of a header's type: `int8`, `string`, `array` and so on.
+    """Return the name of a header's type: `int8`, `string`, `array` and so on.
 
     The logical types are `decimal`, `date`, `time` and `timestamp`. A value without a schema
     has no type.
@@ -51,12 +52,12 @@ def type_name(schema: Schema | None) -> str | None:
 
 
 def to_string(value: object, *, float32: bool = False) -> str | None:
-    """Give a value's text: what `Values.convertToString` gives, None for None.
+    """Return a value as text, like Kafka's `Values.convertToString`; None for None.
 
-    One thing differs: a date, a time and a timestamp are each written in their own form. Kafka
-    chooses the form by the instant, so that a timestamp at midnight becomes a date, and
-    anything before 1970-01-02 a time of day. `float32` says that floats in it have 32 bits, and
-    so fewer digits. Raises RecordError: the value is of no type that Kafka Connect has.
+    One difference: dates, times and timestamps are each written in their own form. Kafka
+    chooses the form by the instant, so a timestamp at midnight becomes a date, and anything
+    before 1970-01-02 a time of day. With `float32`, floats in the value have 32 bits, and so
+    fewer digits. Raises RecordError: Kafka Connect does not have the value's type.
     """
     return None if value is None else _text(value, float32=float32, embedded=False)
 
@@ -107,14 +108,14 @@ def _moment(value: date | time) -> str:
 
 
 def _shortest_float32(value: float) -> str:
-    """Return the fewest digits that are the same float of 32 bits."""
+    """Return the shortest decimal text that parses to the same 32-bit float."""
     texts = (f"{value:.{digits}g}" for digits in range(1, _FLOAT32_DIGITS + 1))
     # A value beyond 32 bits has no such text.
     return next((text for text in texts if to_float32(float(text)) == value), repr(value))
 
 
 def to_float32(value: float | Decimal) -> float:
-    """Round a number to a float of 32 bits; one that is too large becomes infinite."""
+    """Round a number to a 32-bit float; a number that is too large becomes infinite."""
     try:
         rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
@@ -127,14 +128,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MILLI = 1_000
 DAY_MILLIS = 86_400_000
-"""The most milliseconds that a Time of Kafka Connect's may have."""
+"""The maximum number of milliseconds of a Kafka Connect Time."""
 _DIGITS = Context(prec=MAX_PRECISION)
 
 
 def native_from_json(schema: Schema, payload: object, *, path: str = "") -> Any:
-    """Give a payload as Arrow takes it.
+    """Convert a payload to a native value, which Arrow accepts.
 
-    A null stays null where the schema is optional; where it is required its default is taken.
+    A null stays null if the schema is optional; otherwise it becomes the schema's default.
     Raises RecordError: the payload does not fit the schema; `field` is the path.
     """
     if payload is None:
@@ -150,11 +151,11 @@ def native_from_json(schema: Schema, payload: object, *, path: str = "") -> Any:
 
 
 def json_from_native(schema: Schema, value: Any, *, decimals_as_text: bool = False) -> Any:
-    """Give the payload of a native value, which `native_from_json` reads as the same value.
+    """Convert a native value to a payload; `native_from_json` returns the same value.
 
-    A Decimal becomes a number where a floating point number says it exactly, else, or if it is
-    to be a text, base64 of its digits. Numbers that JSON has no word for become texts, "NaN"
-    and "Infinity".
+    A Decimal becomes a number if a floating point number represents it exactly; otherwise, or
+    with `decimals_as_text`, it becomes base64 of its digits. Numbers that JSON lacks become the
+    strings "NaN" and "Infinity".
     """
     if value is None:
         return None
@@ -256,9 +257,9 @@ def _map(schema: Schema, payload: object, path: str) -> list[tuple[Any, Any]]:
             )
             for key, item in pairs
         ]
-    except (TypeError, ValueError) as error:  # an item that is no pair
+    except (TypeError, ValueError) as error:  # an item that is not a pair
         raise _misfit(schema, payload, path) from error
-    return list(dict(read).items())  # as in any map, the last of equal keys stays
+    return list(dict(read).items())  # as in any map, the last of equal keys wins
 
 
 def _struct(schema: Schema, payload: object, path: str) -> dict[str, Any]:
@@ -299,7 +300,7 @@ def _decimal(schema: Schema, payload: object, path: str) -> Decimal:
 
 
 def _json_text(schema: Schema, payload: object, path: str) -> str:
-    """Read a text that holds JSON: Connect has no type for values of any kind."""
+    """Read a JSON text: Kafka Connect has no type for arbitrary values."""
     if not isinstance(payload, str):
         raise _misfit(schema, payload, path)
     check_json(payload, path=path)
@@ -357,7 +358,7 @@ _LOGICAL_WRITERS: Mapping[str, Callable[[Schema, Any], Any]] = {
 
 
 def value_from_native(schema: Schema, native: Any) -> Any:
-    """Give a native value as the data API has it."""
+    """Convert a native value to a value of Kafka Connect's data API."""
     if native is None:
         return None
     if schema.is_logical:
@@ -390,7 +391,7 @@ _LOGICAL_TYPED: Mapping[str, Callable[[Any], Any]] = {
 
 
 def native_from_value(schema: Schema, value: Any) -> Any:
-    """Give a value of the data API as Arrow takes it."""
+    """Convert a value of Kafka Connect's data API to a native value, which Arrow accepts."""
     match value:
         case Struct():
             return {
@@ -424,9 +425,9 @@ _TYPES = {name: type_ for type_, name in _NAMES.items()}
 
 
 def connect_schema(tree: object) -> Schema | None:
-    """Give the schema that a JSON form describes; None for null: no schema.
+    """Return the schema for a JSON form; None for null, which means no schema.
 
-    Raises RecordError: it is not a schema; `field` is the path to the part at fault.
+    Raises RecordError: the JSON is not a valid schema; `field` is the path to the invalid part.
     """
     return None if tree is None else _schema(tree, "")
 
@@ -434,10 +435,9 @@ def connect_schema(tree: object) -> Schema | None:
 def connect_json(
     schema: Schema | None, *, decimals_as_text: bool = False
 ) -> dict[str, Any] | None:
-    """Give the JSON form of a schema; None for no schema.
+    """Return the JSON form of a schema; None for no schema.
 
-    With `decimals_as_text`, defaults that are Decimals are base64 of their digits, and never
-    numbers.
+    With `decimals_as_text`, Decimal defaults are base64 of their digits, never numbers.
     """
     if schema is None:
         return None

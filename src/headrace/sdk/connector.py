@@ -1,4 +1,4 @@
-"""What every connector is: a described, configurable plan for tasks."""
+"""Base classes of connectors and tasks, and the runtime services that they use."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class SchemaMemory(Protocol):
 
 
 class Ledger(Protocol):
-    """A durable, ordered list of things a source discovered, such as files.
+    """A durable, ordered list of items that a source discovered, such as files.
 
-    A source whose input has no natural order appends what it finds and uses the
+    A source whose input has no natural order appends the items it finds and uses the
     length of the list as its position: a range of the list is then the same set of
-    things each time it is read.
+    items each time it is read.
     """
 
     def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
@@ -50,8 +50,8 @@ class Ledger(Protocol):
 
         Args:
             items: The items.
-            after: How long the list must be before. An append whose answer was lost may be
-                repeated: what it has added is not added again.
+            after: The expected length of the list before the append. It makes a retry safe if
+                the response was lost: items already added are not added again.
 
         Raises StateError: the list has another length, and other items: read it again.
         """
@@ -60,11 +60,11 @@ class Ledger(Protocol):
         """Return the items in ``[start, end)``."""
 
     def __len__(self) -> int:
-        """Return how many items the list holds."""
+        """Return the number of items in the list."""
 
 
 class ConnectorContext(Protocol):
-    """What the runtime offers a connector between ``start`` and ``stop``."""
+    """The runtime services for a connector between ``start`` and ``stop``."""
 
     @property
     def name(self) -> str:
@@ -77,15 +77,15 @@ class ConnectorContext(Protocol):
     def position(self) -> Position:
         """Return the stored positions of all tasks of this connector, merged.
 
-        Trap: where several tasks have had the same partition, any one's offset is given, and
-        not the newest.
+        Trap: if several tasks had the same partition, an arbitrary one of their offsets is
+        returned, not the newest.
         """
 
     def positions(self) -> Mapping[int, Position]:
-        """Return the stored position of each task of this connector, by its number.
+        """Return the stored position of each task of this connector, by task number.
 
-        Tasks are there that do not run any more. While ``task_configs`` is called, no task
-        runs whose configuration is to change: the positions of those are final.
+        It includes tasks that no longer run. During ``task_configs``, no task runs whose
+        configuration is about to change, so the positions of those tasks are final.
         """
 
     def request_task_reconfiguration(self) -> None:
@@ -96,14 +96,14 @@ class ConnectorContext(Protocol):
 
 
 class TaskContext(Protocol):
-    """What the runtime offers a task between ``start`` and ``stop``."""
+    """The runtime services for a task between ``start`` and ``stop``."""
 
     @property
     def connector(self) -> str:
         """The connector's name.
 
-        For a run of a job it is ``job@run.generation``: a retry of the run has the same one,
-        and a run that begins again from its beginning the next generation.
+        For a run of a job it is ``job@run.generation``. A retry of the run has the same
+        generation; a restart from the beginning has the next one.
         """
 
     @property
@@ -112,10 +112,10 @@ class TaskContext(Protocol):
 
     @property
     def application(self) -> str:
-        """What the task is called in marks, as ``connector-id-number``.
+        """The task's name in marks: ``connector-id-number``.
 
-        The id is the connector's own: one that is made again under its name has another. All
-        generations of a run have one.
+        A connector that is deleted and created again under the same name gets a new id. All
+        generations of a run have the same name in marks.
         """
 
     @property
@@ -124,43 +124,43 @@ class TaskContext(Protocol):
 
     @property
     def ledger(self) -> Ledger:
-        """This task's durable list of discovered things."""
+        """This task's durable list of discovered items."""
 
     @property
     def scratch(self) -> Path:
         """A folder for this task's temporary files, emptied at each start."""
 
     def position(self) -> Position:
-        """Return where the task stood when it was started."""
+        """Return the task's position at its start."""
 
     def check_file(self, path: str) -> None:
-        """Check a file that data name, and no key of the configuration, before it is read.
+        """Check a file named in the data, not in the configuration, before it is read.
 
         Raises ConfigError: configurations may not use that path on this machine.
         """
 
     def stopping(self) -> bool:
-        """Return whether the task was asked to stop; long work looks at it often."""
+        """Return whether the task was asked to stop; long work must check it often."""
 
 
 class Verdict(StrEnum):
-    """How a requirement is met."""
+    """The result of checking a requirement."""
 
     OK = "ok"
     WARNING = "warning"
-    """It works, but not as well, or not always."""
+    """It works, but with reduced performance or not in all cases."""
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One requirement that ``headrace doctor`` has looked at.
+    """One requirement that ``headrace doctor`` has checked.
 
     Args:
         requirement: What is required, in a few words, such as `right to read public.orders`.
         verdict: Whether it is met.
-        found: What there is.
-        fix: What mends it: the exact statement or setting where there is one.
+        found: The current state.
+        fix: How to fix it: the exact statement or setting if there is one.
     """
 
     requirement: str
@@ -170,35 +170,35 @@ class Finding:
 
 
 class Connector(Configured, ABC):
-    """A kind of copy between one system and topics.
+    """A plugin that copies data between an external system and topics.
 
-    What the class methods answer depends on the configuration alone, and not on a connector
-    that was started.
+    The results of the class methods depend only on the configuration, not on a started
+    connector.
     """
 
     version: ClassVar[str] = "0"
-    """Version of the plugin, shown in lists."""
+    """The version of the plugin, shown in lists."""
     delivery: ClassVar[DeliveryGuarantee] = DeliveryGuarantee.AT_LEAST_ONCE
-    """The strongest promise the connector keeps."""
+    """The strongest delivery guarantee of the connector."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other systems' class names that a configuration may use for this connector."""
 
     @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
-        """Yield what is wrong with values that are each valid but do not fit together.
+        """Yield an error for each combination of values that are valid only on their own.
 
-        Called by validation, only after every single key is valid. It may look at
-        the outside system, briefly, and must not change it.
+        Called by validation, after every single key is valid. It may query the external
+        system, briefly, and must not change it.
         """
         return ()
 
     @classmethod
     def examine(cls, config: Config) -> Iterable[Finding]:
-        """Yield what ``headrace doctor`` finds: each requirement of the outside system.
+        """Yield the findings of ``headrace doctor``: one per requirement to be met.
 
-        It connects, looks at everything that the connector will need, and changes nothing. What
-        cannot be looked at, as an earlier requirement is not met, is left out. By default what
-        ``check`` finds.
+        It connects to the external system, checks everything that the connector needs, and
+        changes nothing. Leave out requirements that cannot be checked because an earlier one is
+        not met. By default it yields the errors of ``check``.
         """
         for error in cls.check(config):
             yield Finding(
@@ -207,29 +207,30 @@ class Connector(Configured, ABC):
 
     @classmethod
     def left_behind(cls, config: Config) -> Iterable[str]:
-        """Yield what stays at the outside system when the connector is deleted.
+        """Yield the objects that remain in the external system when the connector is deleted.
 
-        Each is a line with what it is, where, and the statement that drops it, without secrets.
-        Called once, as the connector is deleted; it must not connect. By default nothing.
+        Each is one line: the object, its location, and the statement that drops it, without
+        secrets. Called once, when the connector is deleted; it must not connect. By default
+        there are none.
         """
         return ()
 
     @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
-        """Check offsets given by a person before they are stored.
+        """Check the offsets that a user sets, before they are stored.
 
-        ``position`` holds what the person changes: a source's own partitions, or for a sink
+        ``position`` contains the changed offsets: a source's own partitions, or for a sink
         ``{"topic": name} -> {"version": n}``, the last version that counts as written.
-        Raises ConfigError with the reason for one that the connector could not go on from, or
-        must not; nothing is changed then.
+        Raises ConfigError: the connector cannot, or must not, continue from an offset; nothing
+        is then changed.
         """
 
 
 class Task(Configured, ABC):
-    """A running part of a source or a sink.
+    """A running task of a source or a sink.
 
-    Call order: ``start``, any number of calls of its gear, ``stop``; by one thread at a time.
-    To make one takes nothing: ``start`` connects.
+    Call order: ``start``, any number of calls of the gear's methods, ``stop``; by one thread at
+    a time. Creating a task acquires nothing: ``start`` connects.
     """
 
     def __init__(self, config: Config) -> None:
@@ -237,16 +238,16 @@ class Task(Configured, ABC):
         self.settings = self.settings_class().from_config(config)
 
     def start(self, context: TaskContext) -> None:
-        """Connect to what is read or written. May block briefly.
+        """Connect to the external system. May block briefly.
 
-        Raises ConfigError when it cannot be read or written as configured.
+        Raises ConfigError: the system cannot be read or written as configured.
         """
         self.context = context
 
     @override
     def __getstate__(self) -> dict[str, object]:
-        """Leave the context behind: it holds the runtime's store, and stays on the driver."""
+        """Leave out the context: it contains the runtime's store and stays on the driver."""
         return {name: value for name, value in self.__dict__.items() if name != "context"}
 
     def stop(self) -> None:
-        """Let go of everything, promptly. Called once, also after a failed start."""
+        """Release all resources, promptly. Called once, also after a failed start."""

@@ -1,9 +1,9 @@
-"""Converters: a part of a record to bytes and back.
+"""Converters: serialize a part of a record to bytes, and deserialize it.
 
-A converter never sees one record at a time. It gives Spark an SQL expression where Spark is
-fast, or a function over Arrow arrays where that is faster. A value that cannot be converted
-never raises: its record gets a fault, and the runtime makes an error of it that keeps the
-bytes, under Kafka Connect's stage names.
+A converter never processes single records. It returns an SQL expression if Spark is fast
+enough, or a function over Arrow arrays if that is faster. A value that cannot be converted
+does not raise: its record gets a fault, which the runtime turns into an error that keeps the
+bytes, with Kafka Connect's stage names.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from headrace.sdk.connector import SchemaMemory
 
 CONVERTER_TYPE = "converter.type"
-"""The key that says which part a converter is for; the runtime sets it."""
+"""The key for the part that a converter is used for; the runtime sets it."""
 
 
 class RecordPart(StrEnum):
-    """The parts of a record that a converter may be for."""
+    """The parts of a record that a converter can convert."""
 
     KEY = "key"
     VALUE = "value"
@@ -42,24 +42,24 @@ class RecordPart(StrEnum):
 
 
 class RuntimeRegistry(Protocol):
-    """The schema registry that the runtime itself has.
+    """The runtime's own schema registry.
 
-    The SDK does not say what can be asked of it: its maker and the converters that use it
-    agree on a Protocol, and a converter checks with ``isinstance`` that it is one it knows.
+    The SDK does not define its methods: the registry and the converters that use it share a
+    Protocol, and a converter checks with ``isinstance`` whether it supports the registry.
     """
 
     def close(self) -> None:
-        """Let go of connections and files; the next call opens them again."""
+        """Release connections and files; the next call opens them again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConverterContext:
-    """What the runtime offers a converter.
+    """The runtime services for a converter.
 
     Args:
-        schemas: Remembers the schema of the topic's values, for those that carry none.
-        registry: The schema registry that the runtime itself has, if it has one; it is the
-            one meant where a configuration names none.
+        schemas: Stores the schema of the topic's values, for values without a schema.
+        registry: The runtime's own schema registry, if any; the default if a configuration
+            names no registry.
     """
 
     part: RecordPart = RecordPart.VALUE
@@ -69,17 +69,17 @@ class ConverterContext:
 
     @property
     def memory_name(self) -> str:
-        """The name under which the schema of this part is remembered."""
+        """The name under which the schema of this part is stored."""
         return f"{self.topic}#{self.part.value}"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Which values cannot be converted, and why.
+    """A condition under which a value cannot be converted, and the error.
 
     Args:
-        condition: SQL, true for them; it may be null for the others.
-        exception: The class of the error, as Kafka Connect names it.
+        condition: SQL that is true for such values; it may be null for others.
+        exception: The class of the error, by Kafka Connect's name.
     """
 
     condition: str
@@ -89,15 +89,15 @@ class Fault:
 
 @dataclass(frozen=True)
 class ArrowCall:
-    """A call of a function over Arrow arrays, for what no expression does.
+    """A call of a function over Arrow arrays, for conversions that SQL cannot express.
 
-    Its result is a column whose name `called` tells.
+    The result is a column; `called` returns its name.
 
     Args:
-        argument: SQL over the column that is given and ``made``. A null of it should be
-            cheap to the function: it gets all rows of a batch.
-        function: Runs in Spark's Python workers, so it is pickled; as many values come
-            back as it is given.
+        argument: SQL over the input column and ``made``. The function receives all rows of a
+            batch, so it should handle nulls cheaply.
+        function: Runs in Spark's Python workers, so it is pickled. It must return as many
+            values as it receives.
         type: The type of the results, as DDL.
     """
 
@@ -113,14 +113,14 @@ class ArrowCall:
 
 @dataclass(frozen=True)
 class Converted:
-    """A column on its way through a converter, as SQL.
+    """The SQL expressions that convert a column.
 
     Args:
-        made: SQL over the column that is given, computed once, that ``sql`` and the faults
-            refer to by the name that the converter was given; None when there is no need.
-        faults: Asked in turn; the first that holds is the record's.
-        call: Made after ``made``; ``sql`` and the faults may refer to its result. Not for
-            what an ExpressionDecoder gives.
+        made: SQL over the input column, computed once, to which ``sql`` and the faults refer by
+            the name passed to the converter; None if not needed.
+        faults: Evaluated in order; the first whose condition is true applies to the record.
+        call: Runs after ``made``; ``sql`` and the faults may refer to its result. Not supported
+            in the result of an ExpressionDecoder.
     """
 
     sql: str
@@ -135,8 +135,8 @@ class Group:
     """Values of one schema.
 
     Args:
-        values: An array of the type that ``to_arrow_type(schema)`` gives.
-        rows: The number of each value's row, increasing; None for all rows.
+        values: An array of type ``to_arrow_type(schema)``.
+        rows: The row number of each value, increasing; None for all rows.
     """
 
     schema: Schema
@@ -146,13 +146,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The values of one Arrow array of bytes.
+    """The deserialized values of one Arrow array of bytes.
 
     A row that is in no group and has no fault is null.
 
     Args:
-        groups: Values by schema; no row is in two groups.
-        faults: For a row's number the class of the error and its message.
+        groups: The values by schema; no row is in two groups.
+        faults: The error class and message by row number.
     """
 
     groups: Sequence[Group] = ()
@@ -160,82 +160,82 @@ class Decoded:
 
 
 class ExpressionDecoder(ABC):
-    """Decodes by an SQL expression."""
+    """A decoder that uses an SQL expression."""
 
     def tokens(self, raw: str) -> str | None:
-        """Return SQL for what identifies a value's schema, such as its id in a registry.
+        """Return SQL for the token that identifies a value's schema, such as a registry id.
 
-        ``raw`` is a column of type BINARY. None, the default, when all values have one
-        schema, which is known; else the runtime collects the different tokens of each
-        batch, in a job that reads nothing but this, before it calls ``decode``.
+        ``raw`` is a column of type BINARY. Return None (the default) if all values have one
+        known schema. Otherwise the runtime collects the distinct tokens of each batch, in a
+        job that reads only the tokens, before it calls ``decode``.
         """
         return None
 
     @abstractmethod
     def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
-        """Return the values in ``raw``. Called once a batch, on the driver.
+        """Return the expressions that decode ``raw``. Called once per batch, on the driver.
 
-        ``made`` is the name of ``Converted.made``, if it is used. The tokens are those that the
-        batch has, and perhaps one that batches before it had; none without ``tokens``.
+        ``made`` is the name of ``Converted.made``, if it is used. ``tokens`` are the tokens of
+        the batch, and possibly one of an earlier batch; empty if ``tokens()`` returns None.
         """
 
 
 class ArrowDecoder(ABC):
-    """Decodes Arrow arrays, on executors: it must pickle, and should keep little."""
+    """A decoder of Arrow arrays, on executors: it must be picklable, and should be small."""
 
     remembers: bool = False
-    """Whether the schema is inferred from the values: it is then stored, merged with what
-    is stored already, and given to ``start``."""
+    """Whether the schema is inferred from the values: it is then merged with the stored schema,
+    stored, and passed to ``start``."""
 
     def tokens(self, raw: str) -> str | None:
-        """Return SQL for what identifies a value's schema; see ``ExpressionDecoder.tokens``."""
+        """Return SQL for the schema token of a value; see ``ExpressionDecoder.tokens``."""
         return None
 
     def start(self, known: Schema | None) -> None:  # noqa: B027 - optional
-        """Take the schema that is stored. Called on the driver, once a batch."""
+        """Receive the stored schema. Called on the driver, once per batch."""
 
     def prepare(self, tokens: Sequence[Any]) -> None:  # noqa: B027 - optional
-        """Take the tokens of the batch. Called after ``start``, if it has ``tokens``.
+        """Receive the tokens of the batch. Called after ``start``, if it has ``tokens``.
 
-        As for ``ExpressionDecoder``, one may be of a batch before.
-        What executors need goes into the object: it asks a registry here, and not there.
+        As for ``ExpressionDecoder``, one token may be of an earlier batch. Query the registry
+        here rather than on executors, and store in the object what executors need.
         """
 
     @abstractmethod
     def decode(self, raw: pa.Array) -> Decoded:
         """Decode an array of type binary. Called for each batch of a partition in turn.
 
-        The same object decodes all of a partition, so it may learn from batch to batch.
+        The same object decodes a whole partition, so it may keep state from batch to batch.
         """
 
     def merged(self, known: Schema, new: Schema) -> Schema:
-        """Return the schema that values of both fit into, on the driver.
+        """Return the schema that fits values of both schemas, on the driver.
 
-        Raises ConfigError when there is none: the values of ``new`` are then faults.
+        Raises ConfigError: there is no such schema; the values of ``new`` are then faults.
         """
         from headrace.sdk.schema_evolution import evolve  # noqa: PLC0415 - spares executors
 
         return evolve(known, new)
 
     def fitted(self, values: pa.Array, target: pa.DataType) -> pa.Array:
-        """Give values the type that the merged schema has, as far as a cast cannot.
+        """Convert values toward the type of the merged schema, as far as a cast cannot.
 
-        Called on executors for values of another type; what it returns is cast.
+        Called on executors for values of another type; the result is then cast.
         """
         return values
 
 
 class Converter(Configured, ABC):
-    """Turns a part of a record into bytes and back.
+    """Serializes a part of a record to bytes, and deserializes it.
 
-    The runtime makes one for each part and topic, with the keys that follow
+    The runtime creates one for each part and topic, with the keys that follow
     ``key.converter.``, ``value.converter.`` or ``header.converter.``.
     """
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other systems' class names for it."""
     parts: ClassVar[frozenset[RecordPart]] = frozenset({RecordPart.KEY, RecordPart.VALUE})
-    """What it can convert."""
+    """The parts that it can convert."""
 
     def __init__(self, config: Config, context: ConverterContext) -> None:
         self.config = config
@@ -244,7 +244,7 @@ class Converter(Configured, ABC):
 
     @abstractmethod
     def encode(self, column: str, made: str, schema: Schema) -> Converted:
-        """Return the bytes of a column, with a schema of BYTES. Called once a batch.
+        """Return the expressions that encode a column as BYTES. Called once per batch.
 
         The column has values of ``schema``; ``made`` is the name of ``Converted.made``, if it
         is used. Raises ConfigError: values of this schema can never be converted.
@@ -252,27 +252,27 @@ class Converter(Configured, ABC):
 
     @abstractmethod
     def decoder(self) -> ExpressionDecoder | ArrowDecoder:
-        """Return what decodes. Called once a batch, on the driver."""
+        """Return the decoder. Called once per batch, on the driver."""
 
     def close(self) -> None:
-        """Let go of connections. Called when the task stops, and before it starts again."""
+        """Close connections. Called when the task stops, and before it starts again."""
 
     def refused(self, schema: Schema, takes: str) -> ConfigError:
         """Return the error for a schema that the converter cannot encode."""
         kind = schema.name or schema.type.value
         return ConfigError(
-            problem=f"{type(self).__name__} takes {takes}, not {kind}.",
+            problem=f"{type(self).__name__} accepts {takes}, not {kind}.",
             field=f"{self.context.part}.converter",
             fix="Choose another converter, or cast the part with a transform.",
         )
 
 
 class HeaderConverter(ABC):
-    """Turns the values of headers into bytes and back; a Converter may be one as well.
+    """Serializes and deserializes the values of headers; a Converter may implement it too.
 
-    Headers are an ``array<struct<key:string,value:string,type:string>>``: the value is
-    text, ``type`` the name of the type that it is the text of. What has become bytes has
-    no type any more. In what these methods return, the schema means nothing.
+    Headers are an ``array<struct<key:string,value:string,type:string>>``: the value is text,
+    and ``type`` is the name of its original type. A value serialized to bytes has no type. The
+    schema in the results of these methods is ignored.
     """
 
     @abstractmethod
@@ -281,7 +281,7 @@ class HeaderConverter(ABC):
 
     @abstractmethod
     def decode_headers(self, headers: str, made: str) -> Converted:
-        """Return the headers with decoded values, and their types."""
+        """Return the headers with decoded values and their types; see ``Converter.decoder``."""
 
 
 HEADERS = Schema.array(
@@ -295,5 +295,5 @@ HEADERS = Schema.array(
 
 
 def is_raw(schema: Schema) -> bool:
-    """Return whether a part holds what a converter reads: bytes, or their text."""
+    """Return whether a part has a type that a converter can decode: bytes or a string."""
     return schema.type in {Type.BYTES, Type.STRING} and not schema.is_logical

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.sdk.mark import Mark
 
 QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""No checkpoint with the commit: upkeep is a separate task, and no batch waits for it."""
+"""No checkpoint at commit: maintenance is a separate task, so no batch waits for it."""
 
 _RECEIPT = "headrace.receipt"
 _APPLICATION = "headrace.application"
@@ -43,8 +43,8 @@ class AddedFile:
     """A data file of a Delta table.
 
     Args:
-        path: Relative to the table's folder.
-        stats: Its statistics as Delta's JSON; None for the number of rows only.
+        path: The path relative to the table's folder.
+        stats: The statistics as Delta's JSON; None for only the number of rows.
     """
 
     path: str
@@ -63,16 +63,16 @@ def stage_parquet(
     partition_by: Sequence[str] = (),
     stats: bool = False,
 ) -> list[AddedFile]:
-    """Write ``frame`` under the folder ``table``, in a folder of this attempt's own.
+    """Write ``frame`` below the folder ``table``, in this attempt's own folder.
 
-    The epoch is part of the name: an old owner that still writes cannot touch the files of the
-    new one. Returns the files in partition order, without empty ones. Readers that list files
-    skip a ``folder`` whose name begins with "_". The values of the columns of ``partition_by``
-    are texts of the kind that Delta has for booleans, integers, decimals, dates and strings
-    only. With ``stats``, each file's statistics are taken from its footer.
+    The epoch is part of the folder name, so an old owner that still writes cannot change the
+    files of the new owner. Returns the files in partition order, without empty files. Readers
+    that list files skip a ``folder`` whose name begins with "_". For the columns of
+    ``partition_by``, only booleans, integers, decimals, dates and strings are formatted as
+    Delta requires. With ``stats``, each file's statistics are taken from its footer.
     """
     to = table / staging_folder(mark, folder)
-    # The file _SUCCESS would stay behind in the table for ever.
+    # The file _SUCCESS would remain in the table forever.
     writer = frame.write.mode("overwrite").option(
         "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
     )
@@ -88,13 +88,13 @@ def staged_files(
     partition_by: Sequence[str] = (),
     stats: bool = False,
 ) -> list[AddedFile]:
-    """Return the files that an attempt has staged, as ``stage_parquet`` does."""
+    """Return the staged files of an attempt, like ``stage_parquet``."""
     staged = table / staging_folder(mark, folder)
     found = []
     for entry in staged.walk():
         if entry.name.startswith(".") and entry.name.endswith(".crc"):
-            # Hadoop's checksums beside the files: one that is torn by a loss of power would
-            # make Spark refuse a file that is good.
+            # Hadoop's checksums beside the files: a checksum torn by a power failure would
+            # make Spark reject an intact file.
             entry.location.delete()
         elif entry.name.endswith(".parquet"):
             found.append(entry.location)
@@ -111,24 +111,24 @@ def staged_parts(
     folder: str = _DATA,
     stats: bool = True,
 ) -> list[AddedFile]:
-    """Return the files that an attempt has staged by ``write_part``, by their names.
+    """Return the files with these names that an attempt has staged with ``write_part``.
 
-    All other files in its folder are deleted. With ``stats``, each has statistics.
+    All other files in its folder are deleted. With ``stats``, each file has statistics.
     """
     found = written_parts(table / staging_folder(mark, folder), names)
     return [file for path in found if (file := _added(path, table, (), stats=stats)).rows]
 
 
 def discard_staged(table: Location, mark: Mark, *, folder: str = _DATA) -> None:
-    """Remove what an attempt staged; nothing happens when there is none."""
+    """Remove the staged files of an attempt; do nothing if there are none."""
     (table / staging_folder(mark, folder)).delete_folder()
 
 
 def discard_other_attempts(table: Location, mark: Mark, *, folder: str = _DATA) -> None:
-    """Remove what older attempts at the same batch staged, such as those that crashed.
+    """Remove the staged files of older attempts at the same batch, such as crashed ones.
 
-    Called once the table was seen to take this attempt's files: the others are then in no
-    version of it. A newer owner may still be at work; what it stages is its own.
+    Called after the table has accepted this attempt's files: the files of the others are then
+    in no version of it. A newer owner may still be running; its files stay.
     """
     for other in (table / staging_folder(mark, folder)).parent.list():
         batch, _, epoch = other.name.rpartition("-")
@@ -138,16 +138,16 @@ def discard_other_attempts(table: Location, mark: Mark, *, folder: str = _DATA) 
 
 
 def newest_change(folder: Location) -> float:
-    """Return when anything in a folder was last written: a large attempt may take days."""
+    """Return the time of the last write in a folder: a large attempt may take days."""
     infos = [folder.info(), *(entry.info() for entry in folder.walk())]
     return max((found.mtime_ns for found in infos if found is not None), default=0) / 1e9
 
 
 def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
-    """Return the receipt of a batch that the table already holds, else None.
+    """Return the receipt of a batch that the table already contains, else None.
 
-    It is empty when the table's log has forgotten it. The table must be loaded again. Raises
-    StaleEpochError when it holds a newer batch of the same application.
+    The receipt is empty if the table's log no longer has it. Load the table again before the
+    call. Raises StaleEpochError: the table contains a newer batch of the same application.
     """
     held = table.transaction_version(mark.application)
     if held is None or held < mark.batch:
@@ -155,11 +155,11 @@ def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
     if held > mark.batch:
         problem = (
             f"The target already holds batch {held} of {mark.application}, "
-            f"and was asked for batch {mark.batch}."
+            f"but the task is at batch {mark.batch}."
         )
         fix = "Another worker runs this task, or the state folder was set back; restore it."
         raise StaleEpochError(problem, fix=fix)
-    for most in (_NEAR, None):  # it is rarely far, and a log may be long
+    for most in (_NEAR, None):  # the receipt is usually recent, and a log may be long
         for entry in table.history(most):
             metadata = entry | _user_metadata(entry)
             if metadata.get(_APPLICATION) == mark.application:
@@ -182,19 +182,19 @@ def add_files(
 ) -> None:
     """Add staged files, the mark and the receipt in one transaction, durably.
 
-    The files are flushed first unless they are ``flushed``. ``details`` is what else the commit
-    is to say, by name; ``removed`` are actions that take files out of the table,
-    ``transactions`` are more numbers by application, and ``watched`` are applications that may
-    have committed nothing since the table was read.
+    The files are flushed first unless ``flushed`` is set. ``details`` are further entries of
+    the commit info, ``removed`` are actions that remove files from the table, ``transactions``
+    are further transaction numbers by application, and ``watched`` are applications that must
+    not have committed since the table was read.
 
-    Guarantee 2: a second transaction of one application that did not see the first is
-    refused. Raises StaleEpochError if that is the mark's, and RetriableError if it is another
-    of ``transactions`` or ``watched``, or when another writer changed the table's definition
-    or removed one of the files meanwhile.
+    Guarantee 2: a second transaction of an application that did not see the first is
+    rejected. Raises StaleEpochError if the application is the mark's, and RetriableError if it
+    is another one of ``transactions`` or ``watched``, or if another writer has changed the
+    table's definition or removed one of the files in the meantime.
     """
     folder = table_folder(table)
     if not flushed:
-        # Guarantee 1: a commit never names what the disk does not have.
+        # Guarantee 1: a commit never names files that are not on disk.
         sync((folder / file.path for file in files), up_to=folder)
     try:
         commit(
@@ -216,7 +216,7 @@ def add_files(
 
 
 def add_action(file: AddedFile, now: datetime, *, change: bool = True) -> dict[str, Any]:
-    """Return the action that adds a file; ``change`` unless its rows were there before."""
+    """Return the action that adds a file; set ``change`` unless the rows already existed."""
     add = {
         "path": encoded_path(file.path),
         "partitionValues": dict(file.partition_values),
@@ -229,7 +229,7 @@ def add_action(file: AddedFile, now: datetime, *, change: bool = True) -> dict[s
 
 
 def mark_properties(mark: Mark, receipt: str) -> CommitProperties:
-    """Return the commit properties that keep a batch's mark and receipt."""
+    """Return the commit properties that store a batch's mark and receipt."""
     return CommitProperties(
         app_transactions=[Transaction(mark.application, mark.batch)],
         custom_metadata=_metadata(mark, receipt),
@@ -237,12 +237,12 @@ def mark_properties(mark: Mark, receipt: str) -> CommitProperties:
 
 
 def mark_metadata(mark: Mark, receipt: str) -> str:
-    """Return what a commit through Spark keeps as ``userMetadata``, for ``find_receipt``."""
+    """Return the ``userMetadata`` for a commit through Spark, for ``find_receipt``."""
     return json.dumps(_metadata(mark, receipt))
 
 
 def receipt_in(info: Mapping[str, Any]) -> str:
-    """Return the receipt in a commit's ``commitInfo``; empty for none."""
+    """Return the receipt in a commit's ``commitInfo``; empty if there is none."""
     return str({**info, **_user_metadata(info)}.get(_RECEIPT, ""))
 
 
@@ -251,7 +251,7 @@ def _metadata(mark: Mark, receipt: str) -> dict[str, str]:
 
 
 def _user_metadata(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what ``mark_metadata`` wrote; other writers may keep any text there."""
+    """Parse the output of ``mark_metadata``; other writers may store any text there."""
     try:
         metadata = json.loads(entry.get("userMetadata") or "{}")
     except ValueError:
@@ -260,8 +260,8 @@ def _user_metadata(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def staging_folder(mark: Mark, folder: str = _DATA) -> str:
-    """Return where an attempt stages files, relative to the table's folder."""
-    # A connector may be called anything, such as what leads out of the table.
+    """Return the staging folder of an attempt, relative to the table's folder."""
+    # A connector may have any name, including a path out of the table.
     return f"{folder}/{folder_name(mark.application)}/{mark.batch:012d}-{mark.epoch}"
 
 

@@ -1,9 +1,9 @@
-"""Writes commits into a Delta table's log, each as a whole, durably, or not at all.
+"""Writes commits to a Delta table's log, each atomically and durably.
 
-``deltalake`` shows a commit to readers before it is on disk, and does not say when it is:
-after a loss of power the commit's file may be there and be empty, which reads as a version
-that did nothing. Here a commit is flushed before it gets its name, as the transaction log
-protocol has it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md).
+``deltalake`` makes a commit visible before it is on disk, and does not report when it is: after
+a power failure the commit's file may exist but be empty, which reads as a version without
+changes. This module flushes a commit before it gets its final name, as the transaction log
+protocol requires (https://github.com/delta-io/delta/blob/master/PROTOCOL.md).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 LOG = "_delta_log"
 ACTIONS = "headrace.actions"
-"""Where a commit says how many actions it has: one that is torn between two has fewer."""
+"""The entry of a commit with its number of actions: a commit torn between two has fewer."""
 _UNESCAPED = "/:=+&'()~!,@$;"
-"""What deltalake leaves as it is in the path of a file."""
+"""The characters that deltalake does not escape in a file path."""
 _RECENT_SECONDS = 120
-"""Linux writes what is older than 30 seconds back by itself, at the next of its rounds."""
+"""Linux writes back data older than 30 seconds at its next writeback round."""
 
 
 class CommitConflictError(Exception):
-    """Another writer has committed what this commit must not follow.
+    """Another writer has made a commit that this commit must not follow.
 
     Args:
-        application: Whose transaction it was, where that is why.
+        application: The application of the conflicting transaction, if that is the reason.
     """
 
     def __init__(self, version: int, application: str | None = None) -> None:
@@ -60,15 +60,15 @@ def commit(
     now: datetime,
     watched: Collection[str] = (),
 ) -> int:
-    """Commit added and removed files behind the newest version; return the new version.
+    """Commit added and removed files after the newest version; return the new version.
 
-    Commits that other writers have made since ``seen`` are passed, but for those that change
-    the table's definition, have a transaction of one of the same applications or of one that
-    is ``watched``, or remove a file that is to be removed: Delta's rule for appends and
-    removals that no row decides which others have added meanwhile. ``seen`` is the version
-    that the actions, ``add`` and ``remove``, were planned with; their files are durable.
-    ``transactions`` are numbers by application, ``details`` are added to ``commitInfo``.
-    Raises CommitConflictError: another writer was first.
+    Commits of other writers since ``seen`` are accepted, except commits that change the table's
+    definition, have a transaction of one of the same applications or of a ``watched`` one, or
+    remove a file that this commit removes. This is Delta's rule for appends, and for removals
+    that do not depend on rows added in the meantime. ``seen`` is the version for which the
+    actions, ``add`` and ``remove``, were planned; their files are already durable.
+    ``transactions`` are transaction numbers by application; ``details`` are added to
+    ``commitInfo``. Raises CommitConflictError: another writer was first.
     """
     millis = int(now.timestamp() * 1000)
     info = {"timestamp": millis, "operation": operation, "operationParameters": {}, **details}
@@ -77,7 +77,7 @@ def commit(
     ]
     version = max(seen, _checkpointed(table)) + 1
     if version > seen + 1:
-        # Commits that a checkpoint stands for may be gone, and their names free.
+        # Commits covered by a checkpoint may be deleted, and their names free.
         raise CommitConflictError(version)
     info[ACTIONS] = 1 + len(marks) + len(actions)
     removed = {action["remove"]["path"] for action in actions if "remove" in action}
@@ -96,13 +96,13 @@ def create_table(
     configuration: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> DeltaTable | None:
-    """Create a table whose first commit is durable when it is there; None if one is there.
+    """Create a table whose first commit is durable once visible; None if a table exists.
 
-    ``configuration`` are the properties that Delta knows, ``properties`` further ones. Raises
-    DeltaError: a column or a property is refused.
+    ``configuration`` are properties that Delta knows, ``properties`` further ones. Raises
+    DeltaError: a column or a property is rejected.
     """
     log = path / LOG
-    # The first commits of a table may be forgotten.
+    # The first commits of a table may have been deleted.
     if any(entry.name[:1].isdigit() for entry in log.list()):
         return None
     with TemporaryDirectory() as draft:
@@ -118,7 +118,7 @@ def create_table(
         if "metaData" in action:
             action["metaData"]["configuration"] |= properties or {}
     log.make_folder()
-    # Whoever creates a table first is to be the only one.
+    # Only the first of several creators may succeed.
     if not write_commit(path, 0, *actions):
         return None
     sync([log], up_to=path.parent)
@@ -126,7 +126,7 @@ def create_table(
 
 
 def write_commit(table: Location, version: int, *actions: Mapping[str, Any]) -> bool:
-    """Write one commit as a whole or not at all; return False when the version is taken."""
+    """Write one commit atomically; return False if the version is taken."""
     text = "".join(f"{json.dumps(action)}\n" for action in actions)
     return commit_file(table, version).put_new(text)
 
@@ -137,13 +137,13 @@ def commit_file(table: Location, version: int) -> Location:
 
 
 def flush_commits(table: Location, mark: Mark | None, since: int = -1) -> None:
-    """Make commits durable, with the files that they added, that others have written.
+    """Make commits of other writers durable, with the files that they added.
 
-    Called after a commit through ``deltalake`` or Spark, and where a mark is found that an
-    earlier attempt may have left and not flushed. Commits up to ``since``, and those that are
-    older than the operating system leaves anything unwritten, are durable already. Raises
-    DataLostError: the commit of ``mark`` names a file that is not as it was written: the power
-    was lost after the commit was on disk, and before its files were.
+    Called after a commit through ``deltalake`` or Spark, and after finding a mark that an
+    earlier attempt may have left without flushing it. Commits up to ``since``, and commits
+    older than the operating system's writeback delay, are already durable. Raises
+    DataLostError: the commit of ``mark`` names a file that is missing or incomplete, because
+    the power failed after the commit was on disk and before its files were.
     """
     version = max(since + 1, 0)
     if since < 0:
@@ -174,7 +174,7 @@ def flush_commits(table: Location, mark: Mark | None, since: int = -1) -> None:
         try:
             sync([*there, *commits], up_to=table)
         except FileNotFoundError:
-            # Upkeep forgets a commit only for a checkpoint that stands for it, durably.
+            # Maintenance deletes a commit only if a durable checkpoint covers it.
             left = [path for path in commits if path.exists()]
             if left == commits:
                 raise
@@ -184,7 +184,7 @@ def flush_commits(table: Location, mark: Mark | None, since: int = -1) -> None:
 
 
 def create_checkpoint(table: DeltaTable) -> None:
-    """Write a checkpoint of a table, durably: readers trust it more than the commits."""
+    """Write a checkpoint of a table, durably: readers prefer it to the commits."""
     table.create_checkpoint()
     log = table_folder(table) / LOG
     begin = f"{table.version():020d}.checkpoint"
@@ -194,14 +194,14 @@ def create_checkpoint(table: DeltaTable) -> None:
 
 def actions_in(path: Location) -> Iterator[dict[str, Any]]:
     """Yield the actions of a commit."""
-    # Texts in statistics may hold what Python takes for the end of a line, such as U+2028.
+    # Strings in statistics may contain characters that Python treats as line ends (U+2028).
     for line in path.read_text().split("\n"):
         if line:
             yield json.loads(line)
 
 
 def encoded_path(path: str) -> str:
-    """Return a file's path, relative to the table, as the log has it."""
+    """Return a file's path relative to the table, escaped as in the log."""
     return quote(path, safe=_UNESCAPED)
 
 
@@ -232,7 +232,7 @@ def _checkpointed(table: Location) -> int:
 
 
 def _whole(table: Location, name: str, written: tuple[int, int] | None) -> Location | None:
-    """Return a file; None if it is gone, and of another commit."""
+    """Return a file; None if it is missing and not from the mark's own commit."""
     file = table / unquote(name)
     if written is None:
         return file if file.exists() else None
@@ -242,16 +242,16 @@ def _whole(table: Location, name: str, written: tuple[int, int] | None) -> Locat
         return file
     problem = (
         f"Version {version} of the table {table} names {unquote(name)}, which is missing or "
-        "torn, as after a loss of power."
+        "incomplete, probably after a power failure."
     )
     fix = (
         f"Restore it from a backup; or, if the version is the table's newest, remove "
-        f"{commit_file(table, version).name} from its log, and start the task again."
+        f"{commit_file(table, version).name} from its log, and restart the task."
     )
     raise DataLostError(problem, fix=fix)
 
 
 def newest_commit(table: Location) -> int:
-    """Return the newest version in a table's log; -1 for none."""
+    """Return the newest version in a table's log; -1 if there is none."""
     names = (entry.name.removesuffix(".json") for entry in (table / LOG).list())
     return max((int(name) for name in names if name.isdigit()), default=-1)

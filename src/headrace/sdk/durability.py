@@ -1,9 +1,9 @@
-"""Makes files durable: what a position covers is on disk before the position moves.
+"""Makes files durable, so data is on disk before the position moves past it.
 
-A write is in the operating system's memory for up to half a minute; if the power fails, or
-the machine dies, before it is on disk, files are empty, torn or gone. So a sink flushes what
-it has staged before the mark that stands for it becomes visible, and the mark itself before
-``commit`` returns (Guarantee 1).
+A write stays in the operating system's memory for up to half a minute; if the power or the
+machine fails before it is on disk, files are empty, torn or missing. So a sink flushes its
+staged files before their mark becomes visible, and the mark itself before ``commit`` returns
+(Guarantee 1).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pathlib import Path
 
 _THREADS = 8
 _NO_FOLDERS = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
-"""What file systems answer that have nothing to sync about a folder."""
+"""The errors of file systems that do not support syncing a folder."""
 
 
 class Durability(Enum):
     """Whether to wait for the disk.
 
-    FSYNC: What is flushed survives a loss of power.
-    OS: The operating system writes it when it likes: it survives the end of the process, and
-        not that of the machine.
+    FSYNC: Flushed files survive a power failure.
+    OS: The operating system decides when to write: files survive a crash of the process, but
+        not of the machine.
     """
 
     FSYNC = "fsync"
@@ -37,26 +37,25 @@ _mode = Durability.FSYNC
 
 
 def set_durability(mode: Durability) -> None:
-    """Choose for this process. Called once when it starts, with its settings."""
-    global _mode  # noqa: PLW0603 - one setting of the process, as the disk is one
+    """Set the durability of this process. Called once at its start, with its settings."""
+    global _mode  # noqa: PLW0603 - one setting per process, as there is one disk
     _mode = mode
 
 
 def durability() -> Durability:
-    """Return what was chosen."""
+    """Return the durability of this process."""
     return _mode
 
 
 def flush(files: Iterable[Path], *, up_to: Path | None = None, names: bool = True) -> None:
-    """Return when files and their names would survive a loss of power.
+    """Return when the files and their names would survive a power failure.
 
-    Called by sinks with all the files of an attempt at once: their syncs overlap, and each
-    folder is synced once. Does nothing where the installation leaves it to the operating system
-    (setting ``durability``). ``up_to`` is the folder up to which the names of folders are
-    flushed too, itself included, for all that may have been made on the way; else only the
-    files' own folders are. Without ``names`` none is, as for a file that is to be renamed.
-    Raises OSError: a file is not there, or the disk did not take it. Nothing is known of the
-    files then: write them again.
+    Sinks call it with all files of an attempt at once: their syncs overlap, and each folder is
+    synced once. It does nothing if the setting ``durability`` is ``os``. By default only the
+    files' own folders are flushed; with ``up_to`` also their parents up to and including that
+    folder, because any of them may be new. Without ``names`` no folder is flushed, for example
+    for a file that is renamed later. Raises OSError: a file does not exist, or the disk did not
+    accept it. The state of the files is then unknown: write them again.
     """
     if _mode is Durability.OS:
         return
@@ -76,7 +75,7 @@ def flush(files: Iterable[Path], *, up_to: Path | None = None, names: bool = Tru
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, durably; nothing happens when it is there."""
+    """Create a folder and its parents, durably; do nothing if it exists."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     if missing:
@@ -84,7 +83,7 @@ def make_folder(path: Path) -> None:
 
 
 def _folders_of(path: Path, up_to: Path | None) -> Iterable[Path]:
-    """Return the folders to sync for a path, from the innermost on."""
+    """Return the folders to sync for a path, innermost first."""
     first = path if path.is_dir() else path.parent
     if up_to is None or not first.is_relative_to(up_to):
         return [first]

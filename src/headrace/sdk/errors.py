@@ -1,4 +1,4 @@
-"""The one error tree: what went wrong, where, and how to put it right."""
+"""The error hierarchy: what went wrong, where, and how to fix it."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -9,7 +9,7 @@ from typing_extensions import override
 
 
 class Category(StrEnum):
-    """Who has to act: the author of the definition, the run, or the machine."""
+    """What has to be fixed: the definition, the run, or the machine's environment."""
 
     CONFIG = "config"
     RUN = "run"
@@ -19,16 +19,16 @@ class Category(StrEnum):
 class HeadraceError(Exception):
     """Something went wrong in Headrace.
 
-    Every error that Headrace or a plugin raises on purpose is one of these.
-    Its text is `[code] field: problem Fix: fix`, without the parts it does not have.
+    The base class of every error that Headrace or a plugin raises on purpose.
+    Its text is `[code] field: problem Fix: fix`, without the parts that are empty.
     A subclass sets `code`, a stable dotted name that users may search and match on, and
     `category`, which the command line turns into an exit code.
-    Errors survive pickling, as they travel from executors to the driver.
+    Errors can be pickled, because executors send them to the driver.
 
     Args:
-        problem: What is wrong, as a sentence. The first line of the class's docstring if empty.
+        problem: What is wrong, as a sentence. If empty, the first line of the class docstring.
         fix: What to do about it, as a sentence.
-        field: The configuration key, column or field path that is at fault.
+        field: The configuration key, column or field path that caused the error.
     """
 
     code: ClassVar[str] = "internal"
@@ -53,7 +53,7 @@ class HeadraceError(Exception):
         return _restored, (type(self), self.args, self.__dict__)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the error as JSON values: `code`, `category`, `problem`, `fix` and `field`."""
+        """Return the error as JSON values: `code`, `category`, `problem`, `fix`, `field`."""
         return {
             "code": self.code,
             "category": self.category.value,
@@ -64,7 +64,7 @@ class HeadraceError(Exception):
 
 
 def error_class(code: str) -> type[HeadraceError] | None:
-    """Return the class that a code is of, among all that are loaded; a plugin's own too."""
+    """Return the error class with a code, among all loaded classes, plugins' included."""
     found: list[type[HeadraceError]] = [HeadraceError]
     for kind in found:
         if vars(kind).get("code") == code:
@@ -88,11 +88,11 @@ class ConfigError(HeadraceError):
     category = Category.CONFIG
 
 
-class ConfigErrors(ConfigError):  # noqa: N818 - the plural says that it holds several
+class ConfigErrors(ConfigError):  # noqa: N818 - the plural says that it contains several
     """Several configuration values are not valid: all of them are shown at once.
 
     Args:
-        errors: At least one error, in the order in which they are to be shown.
+        errors: At least one error, in display order.
     """
 
     code = "config.several_invalid"
@@ -116,13 +116,13 @@ class SetupError(HeadraceError):
 
 
 class RetriableError(HeadraceError):
-    """The other system cannot serve us now, and the same request may succeed later.
+    """The external system is temporarily unavailable; the same request may succeed later.
 
-    A plugin raises it and returns at once; the worker decides when to call again. It is never
-    counted against a record.
+    A plugin raises it without waiting; the worker decides when to retry. The error never counts
+    against a record.
 
     Args:
-        after: The shortest wait that makes sense, if the system said so.
+        after: The minimum wait before a retry, if the system specified one.
     """
 
     code = "task.retriable"
@@ -137,7 +137,7 @@ class RetriableError(HeadraceError):
     ) -> None:
         super().__init__(problem, fix=fix, field=field)
         self.after = after
-        if after is not None:  # of an executor's errors the driver sees the traceback only
+        if after is not None:  # the driver sees only the traceback of an executor's error
             self.add_note(f"Asks to wait {after.total_seconds()} s.")
 
     @override
@@ -149,7 +149,7 @@ class RetriableError(HeadraceError):
 class StorageUnavailableError(RetriableError):
     """Data cannot be stored now: no space, over quota, read-only, or an input/output error.
 
-    The batch is tried again until it can.
+    The batch is retried until storage is available.
     """
 
     code = "storage.unavailable"
@@ -162,11 +162,11 @@ class DataLostError(HeadraceError):
 
 
 class RangeChangedError(DataLostError):
-    """What a range stands for has changed since it was planned.
+    """The data in a range has changed since the batch was planned.
 
-    A source raises it from ``read`` or ``splits``, before it has given any record: a batch
-    that runs for the first time is then dropped and planned again, and one that may have run
-    before fails, as targets may hold what was there before.
+    A source raises it from ``read`` or ``splits``, before it has returned any record. If the
+    batch runs for the first time, it is dropped and planned again. If it may have run before,
+    it fails, because targets may contain the previous data.
     """
 
     code = "source.range_changed"
@@ -182,12 +182,12 @@ class RecordError(HeadraceError):
 
 
 class RejectedError(RecordError):
-    """The target refuses some of the records that it was given.
+    """The target rejected some of the records.
 
-    A sink raises it when it knows which; see ``SinkTask.rejects``.
+    A sink raises it if it knows which records; see ``SinkTask.rejects``.
 
     Args:
-        rows: What the target says of each, by the record's number among those given, from 0.
+        rows: The target's error for each rejected record, by its index in the call, from 0.
     """
 
     code = "record.rejected"
@@ -195,20 +195,20 @@ class RejectedError(RecordError):
     def __init__(self, rows: Mapping[int, Exception]) -> None:
         self.rows = dict(rows)
         first = next(iter(self.rows.values()), "")
-        super().__init__(f"The target refuses {len(self.rows)} of the records: {first}")
+        super().__init__(f"The target rejected {len(self.rows)} of the records: {first}")
 
 
 class UnfitRecordError(HeadraceError):
-    """Records of this shape cannot go through a transform.
+    """The transform does not accept records of this shape.
 
-    A transform raises it while the chain is compiled, where Kafka Connect's would raise for
-    each record: a text where a struct is needed, say, or a field that is not there. It is
-    data and not configuration: the chain rejects the records and continues.
+    A transform raises it while the chain is compiled, where Kafka Connect's transform would
+    raise for each record: for example for a string instead of a struct, or for a missing field.
+    The data is wrong, not the configuration: the chain rejects the records and continues.
 
     Args:
-        message: What Kafka Connect says.
-        where: SQL condition, never null, for the records concerned; the others stay as
-            they are.
+        message: Kafka Connect's error message.
+        where: An SQL condition, never null, that matches these records; other records are left
+            unchanged.
     """
 
     code = "record.unfit"
@@ -239,12 +239,12 @@ class SourceError(HeadraceError):
 
 
 class StaleEpochError(HeadraceError):
-    """The task's lease has passed to another holder: this one must stop and write no more."""
+    """The task's lease has passed to another owner: this one must stop and write no more."""
 
     code = "task.stale_epoch"
 
 
 class StateError(HeadraceError):
-    """What was asked does not fit the state that the connector, task or run is in."""
+    """The request is not possible in the current state of the connector, task or run."""
 
     code = "state.invalid"

@@ -34,21 +34,21 @@ _NULL = "NULL"
 
 @dataclass(frozen=True)
 class ValueExpr:
-    """The key or the value of a record, as expressions.
+    """The key or the value of a record (a part), as SQL expressions.
 
     The methods that take paths work at any depth: they rebuild structs, leave a null
-    struct null, and do nothing where a path leads nowhere. All give a new part.
+    struct null, and ignore a path that does not exist. All return a new part.
 
     Args:
-        schema: The part's schema; None when records have no such part.
+        schema: The part's schema; None if records have no such part.
         fields: For a STRUCT, the SQL expression of each field, in schema order.
-        whole: For any other type, the SQL expression of the value; of a STRUCT where it is
-            there as a whole, too, as none of its fields was changed.
-        missing: SQL condition under which the part is null as a whole; None: never. It is
-            never null itself.
-        schemaless: Whether the value travels without a schema, and ``schema`` was only
-            inferred for it. Transforms then do what Kafka Connect's do with a Map. A source
-            that declares its schema, or infers it once for the stream, gives values with one.
+        whole: For any other type, the SQL expression of the value; also for a STRUCT whose
+            fields are all unchanged.
+        missing: The SQL condition under which the whole part is null; None if it never is. The
+            condition itself is never null.
+        schemaless: Whether the value has no schema of its own, and ``schema`` was only
+            inferred. Transforms then treat it like Kafka Connect's treat a Map. Values of a
+            source that declares its schema, or infers it once for the stream, have a schema.
     """
 
     schema: Schema | None
@@ -59,7 +59,7 @@ class ValueExpr:
 
     @classmethod
     def of(cls, sql: str, schema: Schema, *, schemaless: bool = False) -> ValueExpr:
-        """Make a part of one expression, which is used once for each field of a STRUCT."""
+        """Create a part from one expression, which is repeated for each field of a STRUCT."""
         if schema.type is not Type.STRUCT:
             return cls(schema, whole=sql, schemaless=schemaless)
         fields = {f.name: f"{sql}.{quote(f.name)}" for f in schema.fields}
@@ -68,7 +68,7 @@ class ValueExpr:
 
     @classmethod
     def of_fields(cls, columns: Columns, *, schemaless: bool = False) -> ValueExpr:
-        """Make a STRUCT part, never null, without a name, of these fields."""
+        """Create a STRUCT part from these fields; it is never null and has no schema name."""
         schema = Schema.struct({name: column[1] for name, column in columns.items()})
         fields = {name: column[0] for name, column in columns.items()}
         return cls(schema, fields, schemaless=schemaless)
@@ -80,11 +80,11 @@ class ValueExpr:
 
     @property
     def is_map(self) -> bool:
-        """Return whether the part is a MAP that stands for fields: one without schema."""
+        """Return whether the part is a schemaless MAP, whose entries are treated as fields."""
         return self.schemaless and self.schema is not None and self.schema.type is _MAP
 
     def is_null(self) -> str:
-        """Return the SQL condition, never null, under which the part is null as a whole."""
+        """Return the SQL condition, never null, under which the whole part is null."""
         if self.schema is None:
             return "true"
         if self.is_struct:
@@ -92,7 +92,7 @@ class ValueExpr:
         return f"({self.sql()} IS NULL)"
 
     def with_fields(self, columns: Columns) -> ValueExpr:
-        """Return a STRUCT part made of ``name -> (expression, schema)``.
+        """Return a STRUCT part with the fields ``name -> (expression, schema)``.
 
         A struct keeps its name, version, doc and parameters, as in Kafka Connect; it loses
         its default, which would no longer fit.
@@ -107,11 +107,11 @@ class ValueExpr:
         return replace(self, schema=schema, fields=fields, whole=_NULL)
 
     def with_expressions(self, fields: Mapping[str, str], missing: str | None) -> ValueExpr:
-        """Return the same STRUCT, each of its fields computed in another way."""
+        """Return the same STRUCT with other expressions for its fields."""
         return replace(self, fields=fields, whole=_NULL, missing=missing)
 
     def with_whole(self, sql: str, schema: Schema) -> ValueExpr:
-        """Return a part of another type than STRUCT, null where this one is."""
+        """Return a part of a type other than STRUCT that is null where this part is."""
         optional = schema.optional or self.missing is not None
         return replace(self, schema=schema.replaced(optional=optional), fields={}, whole=sql)
 
@@ -125,8 +125,8 @@ class ValueExpr:
         """Return the whole part as one SQL expression."""
         if self.schema is None:
             return "NULL"
-        # Spark would write out a struct of n fields that is rebuilt n times, and again
-        # for what is built of that: ValueExpr.of keeps a struct that is not changed.
+        # Spark would expand a rebuilt struct of n fields n times, and again for everything
+        # built from it. So ValueExpr.of keeps the expression of an unchanged struct.
         is_new = self.is_struct and self.whole == _NULL
         whole = struct_sql(self.columns()) if is_new else self.whole
         if self.missing is None or self.missing == f"({whole} IS NULL)":
@@ -134,10 +134,10 @@ class ValueExpr:
         return f"IF({self.missing}, NULL, {whole})"
 
     def defaulted(self) -> ValueExpr:
-        """Return a part in which defaults stand for the null fields at the top.
+        """Return a part in which null top-level fields are replaced by their defaults.
 
-        This is ``replace.null.with.default``, and what Kafka Connect's ``Struct.get`` does.
-        Values without a schema have no defaults.
+        This is ``replace.null.with.default``, and the behavior of Kafka Connect's
+        ``Struct.get``. Values without a schema have no defaults.
         """
         if self.schemaless or not any(
             c[1].default is not None for c in self.columns().values()
@@ -149,10 +149,10 @@ class ValueExpr:
     def find(self, path: FieldPath, *, defaults: bool = False) -> Column | None:
         """Return a field's expression and schema; None if there is no such field.
 
-        The field is optional if anything around it is. A struct on the way that is null gives
-        way to its default, as in Kafka Connect. With ``defaults`` its own default stands for
-        null, too, but not in a struct that is null. Raises UnfitRecordError: a value on the way
-        has no fields.
+        The field is optional if any struct around it is. A null struct on the path is replaced
+        by its default, as in Kafka Connect. With ``defaults``, a null field is replaced by its
+        own default, unless its struct is null. Raises UnfitRecordError: a value on the path has
+        no fields.
         """
         with self._present():
             around, column = self._at(path)
@@ -164,7 +164,7 @@ class ValueExpr:
         return sql, schema
 
     def _at(self, path: FieldPath) -> tuple[Column | None, Column | None]:
-        """Return what holds a field, None at the top, and the field."""
+        """Return the column that contains a field (None at the top), and the field."""
         around: Column | None = None
         column = self._first(path.steps[0])
         for step in path.steps[1:]:
@@ -183,29 +183,29 @@ class ValueExpr:
         return self._edited((path, lambda _name, _column: None) for path in paths)
 
     def renamed(self, names: Mapping[FieldPath, str]) -> ValueExpr:
-        """Return a part in which some fields have other names, at the places they had.
+        """Return a part in which some fields are renamed in place.
 
         Raises UnfitRecordError: a name is taken, and the part has a schema.
         """
         return self._edited((path, _renaming(name)) for path, name in names.items())
 
     def kept(self, paths: Iterable[FieldPath]) -> ValueExpr:
-        """Return a part with only some of its fields, within the structs that hold them."""
+        """Return a part with only some of its fields, within the structs that contain them."""
         steps = [path.steps for path in paths]
         if self.is_struct:
             return self.with_fields(kept(self.columns(), steps, schemaless=self.schemaless))
         if not self.is_map or self.schema is None:
             return self
-        # As the only field of a struct: the map goes through what fields go through.
+        # Wrapped as the only field of a struct, so that the code for fields handles the map.
         column = {"": (self.whole, self.schema)}
         within = [("", *path) for path in steps]
         return self.with_whole(*kept(column, within, schemaless=True)[""])
 
     def inserted(self, path: FieldPath, sql: str, schema: Schema) -> ValueExpr:
-        """Return a part with one more field, after the others around it.
+        """Return a part with one more field, after its siblings.
 
         Raises UnfitRecordError: there is no struct at the path's parent; or the name is taken
-        and the part has a schema. Without a schema the field is replaced.
+        and the part has a schema. Without a schema the existing field is replaced.
         """
         with self._present():
             return self._inserted(path, (sql, schema))
@@ -275,25 +275,25 @@ def _renaming(new_name: str) -> Edit:
 
 ERROR_TYPE = "struct<stage:string,plugin:string,exception:string,message:string,raw:string>"
 """Why a record was rejected: Kafka's stage name, the plugin's name, the class of the
-error, its text, and the raw input where the record itself could not be made."""
+error, its text, and the raw input if it could not be parsed into a record."""
 
 
 class _Errors(str):
-    """The SQL of a record's first error, with the cases that it was made of.
+    """The SQL of a record's first error, with the cases that it consists of.
 
-    One CASE has them all, as its first case that is true counts: if each error were asked
-    whether there is none before it, the text would double with each.
+    A single CASE contains all errors, because its first true case wins. If each error had its
+    own check for an earlier error, the text would double with each.
     """
 
     __slots__ = ("before", "cases")
 
     before: str | None
-    """What is an error already; None for nothing."""
+    """The column or SQL of an earlier error; None if there is none."""
     cases: str
 
     @classmethod
     def after(cls, before: str | None) -> _Errors:
-        """Give the errors of records that may have one."""
+        """Return the errors of records that may already have one."""
         return cls._of(before, "")
 
     @classmethod
@@ -303,30 +303,30 @@ class _Errors(str):
         return made
 
     def also(self, condition: str, error: str) -> _Errors:
-        """Give the same, and another error of records that have none of these."""
+        """Return these errors and one more, for records without an earlier error."""
         return self._of(self.before, f"{self.cases} WHEN {condition} THEN {error}")
 
 
 @dataclass(frozen=True)
 class RecordExpr:
-    """The records of a stream as SQL expressions over the columns of the step before.
+    """The records of a stream as SQL expressions over the columns of the previous step.
 
     Args:
         key, value: The two parts.
-        topic: STRING, never random. A literal, or what Spark can compute without data,
-            sends all records to one topic; else each batch is divided by topic.
+        topic: STRING, never random. A literal, or an expression that Spark can compute without
+            data, sends all records to one topic; otherwise each batch is divided by topic.
         partition: INT.
         headers: ``array<struct<key:string,value:string,type:string>>``.
         timestamp: TIMESTAMP.
-        offset: BIGINT, the place of the record in its topic or partition; None where no
-            one number says it.
-        dropped: STRING, the alias of the transform that dropped the record; None when
-            no transform so far drops any.
-        error: The error struct, see ``failing``; None when no step so far can fail.
-        unfit: Whether a step so far did not fit and left the shape as it was, so that the
-            steps after it may not fit either.
-        shared: Function calls that the other expressions hold more than once, to the letter,
-            and that never raise: the runtime computes each once for a record.
+        offset: BIGINT, the offset of the record in its topic or partition; None if there is no
+            such number.
+        dropped: STRING, the alias of the transform that dropped the record; None if no
+            transform so far drops records.
+        error: The error struct, see ``failing``; None if no step so far can fail.
+        unfit: Whether an earlier step did not accept the shape and left it unchanged, so later
+            steps may not accept it either.
+        shared: Function calls that occur verbatim more than once in the other expressions and
+            never raise: the runtime computes each once per record.
     """
 
     key: ValueExpr
@@ -342,7 +342,7 @@ class RecordExpr:
     shared: tuple[str, ...] = ()
 
     def dropping(self, condition: str, alias: str) -> RecordExpr:
-        """Drop the records for which ``condition`` is true, in the name of ``alias``."""
+        """Drop the records for which ``condition`` is true; ``alias`` names the transform."""
         before = self.dropped or "CAST(NULL AS STRING)"
         alive = self.alive(condition)
         return replace(
@@ -355,7 +355,7 @@ class RecordExpr:
         """Reject the records for which ``condition`` is true.
 
         ``message`` is an SQL expression of type STRING; the other texts are literals.
-        The first error of a record stays.
+        A record keeps its first error.
         """
         struct = (
             f"named_struct('stage', {literal(stage)}, 'plugin', {literal(plugin)}, "
@@ -367,7 +367,7 @@ class RecordExpr:
         return replace(self, error=errors.also(" AND ".join([*gone, f"({condition})"]), struct))
 
     def sharing(self, call: str | None) -> RecordExpr:
-        """Compute a function call, if one is given, once for a record; see ``shared``."""
+        """Compute a function call once per record, unless it is None; see ``shared``."""
         return self if call is None else replace(self, shared=(*self.shared, call))
 
     def alive(self, condition: str) -> str:

@@ -1,7 +1,7 @@
-"""A Parquet file's footer as the statistics that Delta keeps of a data file.
+"""Converts a Parquet file's footer to Delta's statistics of a data file.
 
-Their form is that of the protocol's "Per-file Statistics"
-(https://github.com/delta-io/delta/blob/master/PROTOCOL.md), by which readers skip files.
+The format is the protocol's "Per-file Statistics"
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md), with which readers skip files.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-_TEXT_CHARS = 32  # what Delta's own writers keep of a text
+_TEXT_CHARS = 32  # the string prefix that Delta's own writers store
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def file_stats(footer: pq.FileMetaData) -> str:
     """Return the statistics of one file as Delta's JSON.
 
-    It has the number of rows and, for top-level columns of plain types, the number of nulls,
-    the smallest and the largest value. Bounds may be wider than the values, never narrower.
+    They contain the number of rows and, for top-level columns of primitive types, the number of
+    nulls, the smallest and the largest value. Bounds may be wider than the values, never
+    narrower.
     """
     lows: dict[str, list[Any]] = defaultdict(list)
     highs: dict[str, list[Any]] = defaultdict(list)
@@ -48,7 +49,7 @@ def file_stats(footer: pq.FileMetaData) -> str:
     low = {n: min(v) for n, v in lows.items() if None not in v and n not in blind}
     high = {n: max(v) for n, v in highs.items() if None not in v and n not in blind}
     counts = {name: count for name, count in nulls.items() if name not in blind}
-    # Decimals with all their digits: a float may not have them.
+    # Decimals are written with all digits, which a float might lose.
     minimum, maximum = (
         ", ".join(f"{json.dumps(name)}: {_text(value)}" for name, value in bounds.items())
         for bounds in (low, high)
@@ -67,7 +68,7 @@ def _text(value: object) -> str:
         case datetime():
             zone = "" if value.tzinfo is None else "Z"
             moment = value.astimezone(UTC).replace(tzinfo=None) if zone else value
-            # Readers take either; milliseconds are what Delta's own writers give.
+            # Readers accept both; Delta's own writers use milliseconds.
             unit = "microseconds" if value.microsecond % 1000 else "milliseconds"
             return json.dumps(moment.isoformat(timespec=unit) + zone)
         case date():
@@ -91,7 +92,7 @@ def _chunks(footer: pq.FileMetaData) -> Iterator[tuple[str, pq.ColumnChunkMetaDa
 
 
 def _bounds(stats: pq.Statistics) -> tuple[Any, Any]:
-    """Return the smallest and the largest value; None for what is unknown."""
+    """Return the smallest and the largest value; None if unknown."""
     if not stats.has_min_max:
         return None, None
     try:
@@ -114,7 +115,7 @@ def _low(value: object) -> Any:
 def _high(value: object) -> Any:
     match value:
         case str():
-            # A cut text is too small to be an upper bound.
+            # A truncated string is too small for an upper bound.
             return value if len(value) <= _TEXT_CHARS else None
         case datetime():
             below = timedelta(microseconds=value.microsecond % 1000)

@@ -1,4 +1,4 @@
-"""Folders that sinks write to, and the Parquet files that executors put there in Python."""
+"""Target folders of sinks, and the Parquet files that executors write there in Python."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from headrace.sdk.location import Location
 
 _WRONG_PATH = {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
-"""Errors that do not pass: there can be no folder of this name."""
+"""Permanent errors: a folder with this path is not possible."""
 
 _NAME_CHARS = 120
 _PLACEHOLDER = re.compile(r"\$\{[^}:]*\}")
-"""What a sink fills in; with a colon it is a reference."""
+"""A placeholder that a sink fills in; with a colon it would be a provider reference."""
 
 
 def folder_name(text: str) -> str:
-    """Return a text as the name of one folder that leads nowhere else; different for each.
+    """Return a unique, safe folder name for a text: a single folder, never a path.
 
-    It is the same in a URL, as Delta's logs have the paths of files, and in the paths of
-    ``deltalake``, which writes a tilde otherwise and then does not find the file.
+    The name is unchanged by URL encoding, which Delta's logs use for file paths, and by
+    ``deltalake``, which escapes a tilde and then does not find the file.
     """
     name = quote(text, safe="").replace("~", "%7E").replace(".", "%2E").replace("%", "+")
     if len(name) <= _NAME_CHARS:
@@ -47,20 +47,20 @@ def folder_name(text: str) -> str:
 
 
 def fixed_folder(place: Location, placeholder: str) -> Location:
-    """Return the folder above the first part of a path that holds ``placeholder``.
+    """Return the folder above the first part of a path that contains ``placeholder``.
 
-    Without one it is the place itself.
+    Without a placeholder it is the path itself.
     """
     before, found, _ = place.path.partition(placeholder)
     return replace(place, path=before + "x").parent if found else place
 
 
 def require_writable(folder: Location) -> None:
-    """Create the folder, and try whether it can be written to.
+    """Create the folder, and check that it is writable.
 
-    Raises ConfigError: there can be no folder at this path. Raises SinkError: it cannot be
-    written to now: it is full or read-only, say, or the right to write there is missing. A task
-    that is started again later may find it repaired.
+    Raises ConfigError: a folder is not possible at this path. Raises SinkError: the folder is
+    not writable now, for example because it is full or read-only, or because permission is
+    missing. A task that is restarted later may succeed.
     """
     try:
         folder.make_folder()
@@ -81,10 +81,10 @@ _LITTLE_BYTES = 1024**3
 
 
 def folder_findings(folder: Location) -> Iterator[Finding]:
-    """Yield what ``headrace doctor`` finds of a folder to write to: the right, and the room.
+    """Yield the findings of ``headrace doctor`` for a target folder: permission and space.
 
-    Nothing is made or written, so a file system that is full or read-only may be found out
-    by the first batch only.
+    Nothing is created or written, so a full or read-only file system may be detected only by
+    the first batch.
     """
     there = folder
     while not there.exists() and there.parent != there:
@@ -95,7 +95,7 @@ def folder_findings(folder: Location) -> Iterator[Finding]:
             requirement, Verdict.FAILED, f"{there} is not a folder", "Choose another path."
         )
         return
-    missing = "" if there == folder else f"made by the first batch, below {there}"
+    missing = "" if there == folder else f"created by the first batch, below {there}"
     if there.is_local and not os.access(there.local, os.W_OK | os.X_OK):
         fix = f"Give the worker's user the right: chown or chmod u+rwx {there}."
         yield Finding(requirement, Verdict.FAILED, f"{there} may not be written to", fix)
@@ -114,16 +114,16 @@ def folder_findings(folder: Location) -> Iterator[Finding]:
 
 _SAMPLED_ROWS = 10_000
 _GROUP_BYTES = 128 * 1024 * 1024
-"""How much goes into one row group, as it is in memory."""
+"""The size of one row group in memory."""
 
 
 def write_part(
     folder: Location, compression: str, number: int, rows: Iterator[pa.RecordBatch]
 ) -> str | None:
-    """Write the rows of a part as one file of the folder; return its name.
+    """Write the rows of a part as one file in the folder; return its name.
 
-    None where there are no rows. A part that is written again gets another file: Spark may
-    have given up an attempt that still writes, and ends after the batch was committed.
+    Return None if there are no rows. A retried part gets another file name, because an attempt
+    that Spark has abandoned may still write, and may end after the batch was committed.
     """
     first = next(rows, None)
     if first is None:
@@ -148,9 +148,9 @@ def write_part(
 
 
 def written_parts(folder: Location, names: Sequence[str]) -> list[Location]:
-    """Return the files of these names that are in the folder, in the order of the names.
+    """Return the files with these names that are in the folder, in the order of the names.
 
-    All others are deleted: attempts have written them that were given up.
+    All other files are deleted: abandoned attempts wrote them.
     """
     found = {entry.name: entry.location for entry in folder.list()}
     for name in found.keys() - set(names):
@@ -159,22 +159,22 @@ def written_parts(folder: Location, names: Sequence[str]) -> list[Location]:
 
 
 def _repeating(rows: pa.RecordBatch) -> list[str] | bool:
-    """Return the columns whose values repeat: a dictionary of others costs time and room."""
+    """Return the columns whose values repeat; a dictionary for others costs time and space."""
     some = rows.slice(0, _SAMPLED_ROWS)
     if any(pa.types.is_nested(each) for each in rows.schema.types):
-        return True  # columns within others have names of their own
+        return True  # nested columns have names of their own
     half = some.num_rows / 2
     names = zip(some.schema.names, some.columns, strict=True)
     return [name for name, values in names if pc.count_distinct(values).as_py() <= half]
 
 
 def check_placeholders(name: str, path: str, known: Sequence[str]) -> None:
-    """Raise ConfigError if a path has a placeholder, such as ``${topc}``, that is not known.
+    """Raise ConfigError if a path has an unknown placeholder, such as ``${topc}``.
 
     Args:
-        name: The key that has the path.
+        name: The configuration key of the path.
         path: The path.
-        known: The placeholders that may be in it, such as ``${topic}``.
+        known: The allowed placeholders, such as ``${topic}``.
     """
     for found in _PLACEHOLDER.findall(path):
         if found not in known:

@@ -1,4 +1,4 @@
-"""Values that cannot change: immutable mappings, and freezing and thawing of values."""
+"""Immutable mappings, and conversion of values to immutable values and back."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
@@ -14,9 +14,9 @@ V_co = TypeVar("V_co", covariant=True)
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FrozenMap(Mapping[K, V_co]):
-    """A mapping that never changes, keeps its order, and can be hashed and pickled.
+    """An immutable mapping that keeps its order, and can be hashed and pickled.
 
-    Equality is that of any mapping: order does not count.
+    As with any mapping, equality ignores the order.
     """
 
     _items: Mapping[K, V_co] = field(default_factory=dict)
@@ -46,25 +46,25 @@ class FrozenMap(Mapping[K, V_co]):
 
 
 class Freezable(ABC):
-    """A value that has an immutable twin."""
+    """A value that has an immutable form."""
 
     __slots__ = ()
 
     @abstractmethod
     def frozen(self) -> Any:
-        """Give an equal value that never changes."""
+        """Return an equal immutable value."""
 
     @abstractmethod
     def thawed(self) -> Any:
-        """Give an equal value that may be changed."""
+        """Return an equal mutable value."""
 
     @abstractmethod
     def identity(self) -> Hashable:
-        """Give what two equal values have in common."""
+        """Return a key that is the same for equal values."""
 
 
 def freeze(value: Any) -> Any:
-    """Give an equal value that never changes, to the depth."""
+    """Return an equal, deeply immutable value."""
     match value:
         case list() | tuple():
             return tuple(freeze(item) for item in value)
@@ -79,12 +79,12 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Give an equal value made of lists, dictionaries and structs that may be changed."""
+    """Return an equal value made of mutable lists, dictionaries and structs."""
     match value:
         case tuple():
             return [thaw(item) for item in value]
         case FrozenMap():
-            # A key stays frozen, as it has to be hashable.
+            # A key stays frozen because it must be hashable.
             return {key: thaw(item) for key, item in value.items()}
         case Freezable():
             return value.thawed()
@@ -93,9 +93,9 @@ def thaw(value: Any) -> Any:
 
 
 def identity(value: Any) -> Hashable:
-    """Give what equal values have in common; unlike `==`, NaN is equal to itself.
+    """Return a key that is the same for equal values; unlike with `==`, NaN equals itself.
 
-    Java compares floats so, and a schema with the default NaN has to equal its own copy.
+    Java compares floats like this, and a schema with the default NaN must equal its copy.
     """
     match value:
         case float():

@@ -1,4 +1,4 @@
-"""Distinguishes this machine's own addresses from those that others can reach."""
+"""Distinguishes loopback addresses from addresses that other machines can reach."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_own(host: str) -> bool:
-    """Return whether only this machine reaches a host: localhost, or a loopback address."""
+    """Return whether only this machine can reach a host: localhost or a loopback address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""A client of HTTP APIs with retries, rate limit and pages; needs ``headrace-sdk[http]``."""
+"""A client for HTTP APIs with retries, rate limit and paging; needs ``headrace-sdk[http]``."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_DONE = frozenset({429, 503})
-"""What says that a request was not carried out."""
+"""The status codes of requests that were not executed."""
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _PORTS = {"http": 80, "https": 443}
 _LONGEST_WAIT = timedelta(hours=1)
 _SHOWN = 300
-"""How many characters of an answer an error shows."""
+"""The number of characters of a response that an error shows."""
 
 
 class HttpError(HeadraceError):
-    """An API refused a request, and would refuse it again."""
+    """The API rejected a request, and would reject it again."""
 
     code = "http.refused"
 
@@ -67,40 +67,41 @@ def _check_url(name: str, value: object) -> None:
 
 
 class HttpSettings(Settings, group="HTTP"):
-    """The settings of an ``HttpClient``; derive those of a plugin from them."""
+    """The settings of an ``HttpClient``; base class for the settings of a plugin."""
 
     http_url: str = setting(
-        "The address of the API, before each path.",
+        "The base URL of the API.",
         validator=Lambda(_check_url, "an http or https URL"),
     )
     http_token: Password | None = setting(
-        "The token to send with each request, as a bearer token.", default=None
+        "The bearer token to send with each request.", default=None
     )
     http_timeout_ms: int = setting(
-        "How long to wait for a connection, and for each part of an answer, in milliseconds.",
+        "The timeout for connecting, and for each read of a response, in milliseconds.",
         default=30_000,
         validator=Range(at_least=1),
     )
     http_rate_limit: str | None = setting(
-        "The most requests of a task, such as 10/second or 100/minute; no limit if it is null.",
+        "The maximum request rate of a task, such as 10/second or 100/minute; null for no "
+        "limit.",
         default=None,
         validator=Lambda(_check_rate, "a rate such as 10/second or 100/minute"),
     )
 
 
 class HttpClient:
-    """Sends requests to one API, and again while it is busy. One thread uses it at a time.
+    """Sends requests to one API, with retries. Not thread-safe.
 
-    A request is sent again when the connection fails, a time runs out, or the answer is 408,
-    425, 429, 500, 502, 503 or 504: after the time of ``Retry-After``, or else after 0.1, 0.2,
-    0.4 seconds and so on, and up to half as much again. A request that is not idempotent, as
-    POST, is sent again only where the answer says that it was not carried out (429, 503).
-    Where the wait would go beyond ``patience``, RetriableError is raised with the wait, and
-    the worker decides when to call again.
+    A request is retried after a connection error, a timeout, or the status 408, 425, 429, 500,
+    502, 503 or 504: after the time in ``Retry-After``, or else after 0.1, 0.2, 0.4 seconds and
+    so on, plus up to 0.05 seconds at random. A request that is not idempotent, such as POST, is
+    retried only if the status says that it was not executed (429, 503). If the wait would
+    exceed ``patience``, RetriableError is raised with the wait, and the worker decides when to
+    retry.
 
     Args:
-        url: The address of the API, before each path.
-        patience: How long a request is sent again here. The default suits ``poll``, which
+        url: The base URL of the API.
+        patience: How long requests are retried in the client. The default suits ``poll``, which
             should not block for more than a second.
     """
 
@@ -130,7 +131,7 @@ class HttpClient:
 
     @classmethod
     def of(cls, settings: HttpSettings, **options: Any) -> HttpClient:
-        """Return a client with these settings; ``options`` are the others of the class."""
+        """Return a client with these settings; ``options`` are further class arguments."""
         return cls(
             settings.http_url,
             token=settings.http_token,
@@ -140,16 +141,16 @@ class HttpClient:
         )
 
     def get(self, path: str, **options: Any) -> httpx2.Response:
-        """Return the answer to a GET; see ``request``."""
+        """Return the response to a GET; see ``request``."""
         return self.request("GET", path, **options)
 
     def request(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """Return the answer to a request, which has succeeded.
+        """Return the successful response to a request.
 
-        ``path`` is a path after the client's address, or a whole address; ``options`` are those
+        ``path`` is relative to the client's base URL, or an absolute URL; ``options`` are those
         of ``httpx2.Client.request``, such as ``params`` and ``json``. Raises RetriableError:
-        the API is busy or cannot be reached for longer than the patience. Raises HttpError: it
-        refuses the request.
+        the API is busy or unreachable for longer than ``patience``. Raises HttpError: the API
+        rejects the request.
         """
         again = tenacity.Retrying(
             retry=tenacity.retry_if_exception(
@@ -165,7 +166,7 @@ class HttpClient:
         return again(self._once, method, path, options)
 
     def pages(self, path: str, **options: Any) -> Iterator[httpx2.Response]:
-        """Yield the answers to a GET and to those that its ``Link: rel="next"`` leads to."""
+        """Yield the response to a GET, and the following pages by ``Link: rel="next"``."""
         following: str | None = path
         while following is not None:
             answer = self.get(following, **options)
@@ -178,15 +179,15 @@ class HttpClient:
 
     def _once(self, method: str, path: str, options: Mapping[str, Any]) -> httpx2.Response:
         if self._origin and _origin(path) not in {None, self._origin}:
-            # The headers may hold a token, which is for this API only.
+            # The headers may contain a token, which is for this API only.
             problem = f"{method} to another host than that of the configured URL is refused."
-            fix = "Configure the URL that the pages are at, or reset the source's offsets."
+            fix = "Configure the URL of the pages, or reset the source's offsets."
             raise HttpError(problem, fix=fix)
         self._keep_to_rate()
         try:
             answer = self._client.request(method, path, **options)
         except httpx2.InvalidURL as error:
-            problem = f"{method} failed: the address is invalid: {error}"
+            problem = f"{method} failed: invalid URL: {error}"
             raise HttpError(problem) from error
         except httpx2.TransportError as error:
             problem = f"{method} {_address(error.request)} failed: {error!r}"
@@ -194,7 +195,7 @@ class HttpClient:
         if answer.is_success:
             return answer
         what = f"{method} {_address(answer.request)}"
-        problem = f"{what} was answered with {answer.status_code} {answer.reason_phrase}"
+        problem = f"{what} failed with status {answer.status_code} {answer.reason_phrase}"
         if answer.status_code in _BUSY:
             after = _retry_after(answer.headers.get("Retry-After"))
             raise _BusyError(problem, after=after, status=answer.status_code)
@@ -202,7 +203,7 @@ class HttpClient:
         raise HttpError(problem, status=answer.status_code)
 
     def _leave_out_secrets(self, request: httpx2.Request) -> None:
-        # A redirect elsewhere loses the token by itself, and these headers may hold another.
+        # httpx2 drops the token on a redirect to another host; these headers may contain one.
         if self._origin and _origin(str(request.url)) != self._origin:
             for name in self._headers:
                 request.headers.pop(name, None)
@@ -212,13 +213,13 @@ class HttpClient:
             reset, _ = self._requests.get_window_stats(self._rate, "requests")
             wait = max(reset - time.time(), 0.001)
             if wait > self._patience:
-                problem = f"The limit of {self._rate} is reached."
+                problem = f"The rate limit of {self._rate} is reached."
                 raise RetriableError(problem, after=timedelta(seconds=wait))
             time.sleep(wait)
 
 
 class HttpPagedSource(PagedSource):
-    """Captures the pages of an HTTP API, each with the address of the next.
+    """A capture of the pages of an HTTP API in which each page links to the next.
 
         class Items(HttpPagedSource):
             first = "/items?limit=100"
@@ -226,19 +227,19 @@ class HttpPagedSource(PagedSource):
             def rows(self, answer: httpx2.Response) -> Rows:
                 return answer.json()["items"]
 
-    Its position is the address of the next page. A page without a next one is the end, unless
-    ``next_page`` says where what comes later will be; a page that has no rows and leads to
-    itself is asked for again until it has.
+    The position is the URL of the next page. A page without a next page is the end, unless
+    ``next_page`` returns the URL for later rows; a page without rows that links to itself is
+    polled again until it has rows.
     """
 
     settings: HttpSettings
     first: ClassVar[str] = ""
-    """The first page: a path after the address of the API."""
+    """The path of the first page, relative to the base URL."""
 
     @property
     @override
     def partition(self) -> Mapping[str, str]:
-        # Offsets are shown to whoever may read them: no password and no query.
+        # Offsets are visible to all who may read them: leave out password and query.
         shown = self.settings.http_url
         url = httpx2.URL(shown)
         if url.userinfo or url.query or url.fragment:
@@ -250,14 +251,14 @@ class HttpPagedSource(PagedSource):
         """Return the rows of a page."""
 
     def next_page(self, answer: httpx2.Response) -> str | None:
-        """Return the address of the next page, or its path; None at the end.
+        """Return the URL or path of the next page; None at the end.
 
-        The default is the answer's ``Link: rel="next"``.
+        The default is the response's ``Link: rel="next"``.
         """
         return next_link(answer)
 
     def client(self) -> HttpClient:
-        """Return the client. Override it to send other headers or to be more patient."""
+        """Return the client. Override it to set other headers or more ``patience``."""
         return HttpClient.of(self.settings)
 
     @override
@@ -278,21 +279,21 @@ class HttpPagedSource(PagedSource):
 
 
 def next_link(answer: httpx2.Response) -> str | None:
-    """Return where the header ``Link`` of an answer says that the next page is, or None."""
+    """Return the URL of the next page from the ``Link`` header of a response, or None."""
     link = answer.links.get("next", {}).get("url")
     try:
         return None if link is None else str(answer.url.join(link))
     except (httpx2.InvalidURL, ValueError) as error:
-        problem = f"{_address(answer.request)} was answered with an invalid Link: {error}"
+        problem = f"{_address(answer.request)} returned an invalid Link header: {error}"
         raise HttpError(problem) from error
 
 
 def _origin(url: str) -> tuple[str, str, int | None] | None:
-    """Return the scheme, host and port of an address; None for a path."""
+    """Return the scheme, host and port of a URL; None for a path."""
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError) as error:
-        problem = f"The address of a page is invalid: {error}"
+        problem = f"The URL of a page is invalid: {error}"
         raise HttpError(problem) from error
     if parsed.is_relative_url:
         return None
@@ -300,7 +301,7 @@ def _origin(url: str) -> tuple[str, str, int | None] | None:
 
 
 class _BusyError(RetriableError):
-    """The API is busy, or cannot be reached."""
+    """The API is busy or unreachable."""
 
     def __init__(
         self, problem: str = "", *, after: timedelta | None = None, status: int = 0
@@ -313,7 +314,7 @@ _backoff = tenacity.wait_exponential(multiplier=0.1) + tenacity.wait_random(0, 0
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
-    """Return how many seconds to wait: as long as the API has asked for, or ever longer."""
+    """Return the wait in seconds: from ``Retry-After``, or exponential backoff."""
     assert state.outcome is not None
     error = state.outcome.exception()
     assert isinstance(error, RetriableError)
@@ -336,5 +337,5 @@ def _retry_after(text: str | None) -> timedelta | None:
 
 
 def _address(request: httpx2.Request) -> str:
-    """Return where a request goes, without the query, which may hold a secret."""
+    """Return the URL of a request without parts that may contain secrets, such as the query."""
     return str(request.url.copy_with(query=None, fragment=None, username=None, password=None))

@@ -1,9 +1,9 @@
-"""JDBC drivers that configurations name, and their way into the Spark that runs.
+"""JDBC drivers named in configurations, and how they are loaded into the running Spark.
 
-A connector whose settings derive from ``DriverSettings`` takes the keys ``driver.coordinates``,
+A connector whose settings derive from ``DriverSettings`` has the keys ``driver.coordinates``,
 ``driver.path`` and ``driver.sha256``, and calls ``load_driver`` where it connects: when a task
-or a connector starts, or in ``examine``. Servers refuse drivers that their setting
-``allowed_drivers`` does not let through before any of that is called.
+or a connector starts, or in ``examine``. Before any of these calls, servers reject drivers that
+their setting ``allowed_drivers`` does not allow.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcDriver:
-    """A JDBC driver: jars on a registry, or one on this machine.
+    """A JDBC driver: jars in a Maven repository, or a local jar.
 
     Args:
         coordinates: Maven coordinates, ``group:artifact:version``, of the driver's jar and of
-            those that it needs beside it: none is looked for.
-        path: The driver's jar in a file, instead of coordinates.
-        sha256: The hashes of the jars, in their order; none for jars that have to stay what
-            they were when they were first fetched.
+            all its dependencies, which are not resolved automatically.
+        path: The path of the driver's jar, instead of coordinates.
+        sha256: The hashes of the jars, in the same order. If empty, the jars must stay the same
+            as at their first download.
     """
 
     coordinates: tuple[str, ...] = ()
@@ -45,8 +45,9 @@ class LoadedDriver:
     """A driver that Spark can use, on the driver and on executors.
 
     Args:
-        spark: The session that has it. It ends with its JVM: keep it no longer than a task.
-        class_name: The value of the option ``driver`` of Spark's reader and writer.
+        spark: The session with the driver. It ends with its JVM: do not keep it longer than a
+            task.
+        class_name: The value for the option ``driver`` of Spark's reader and writer.
     """
 
     spark: SparkSession
@@ -59,7 +60,7 @@ _loader: DriverLoader | None = None
 
 
 def set_driver_loader(loader: DriverLoader | None) -> DriverLoader | None:
-    """Say what loads drivers in this process; return what did before. The runtime calls it."""
+    """Set the driver loader of this process; return the previous one. Used by the runtime."""
     global _loader
     before, _loader = _loader, loader
     return before
@@ -68,32 +69,31 @@ def set_driver_loader(loader: DriverLoader | None) -> DriverLoader | None:
 def loads_drivers() -> bool:
     """Return whether ``load_driver`` can be called: whether Spark may run in this process.
 
-    For class methods such as ``examine``, which also run where it does not.
+    For class methods such as ``examine``, which also run in processes without Spark.
     """
     return _loader is not None
 
 
 def load_driver(driver: JdbcDriver, url: str) -> LoadedDriver:
-    """Fetch a driver's jars if they are not there, and have the running Spark use them.
+    """Download a driver's jars if needed, and load them into the running Spark.
 
-    The first call on a machine takes some seconds, each other a few milliseconds. Spark is
-    started where it does not run yet. Call it at each start of a task: Spark may be another
-    one then. A JVM uses one version of a driver, whoever has asked for it first.
+    The first call on a machine takes some seconds, later calls a few milliseconds. Spark is
+    started if it is not running. Call this function at each start of a task, because Spark may
+    have been restarted. A JVM uses a single version of a driver: the first one loaded.
 
     Args:
-        driver: What is loaded.
-        url: The URL that it is for; where the jars hold several drivers, it decides. It is
-            not shown.
+        driver: The driver to load.
+        url: The JDBC URL; if the jars contain several drivers, it selects one. It is not shown.
 
     Raises:
-        ConfigError: There is no such jar, it is not what it was, it holds no driver, none for
-            this URL, or another version of it is in use.
-        SetupError: No Spark can run here, as in the host of a capture.
+        ConfigError: The jar does not exist, has changed, contains no driver or none for this
+            URL, or another version of the driver is in use.
+        SetupError: Spark cannot run in this process, for example in the host of a capture.
     """
     if _loader is None:
         raise SetupError(
             problem="JDBC drivers need Spark, which does not run in this process.",
-            fix="Call load_driver in tasks that Spark runs, and where loads_drivers() holds.",
+            fix="Call load_driver only in tasks that use Spark, or if loads_drivers() is true.",
         )
     return _loader(driver, url)
 
@@ -113,7 +113,7 @@ def _check_path(name: str, value: object) -> None:
 def _check_sha256(name: str, value: object) -> None:
     for each in value if isinstance(value, list | tuple) else ():
         if not _SHA256.fullmatch(each):
-            fix = "Write what `sha256sum` prints of the jar."
+            fix = "Use the output of `sha256sum` for the jar."
             raise invalid(name, each, "Expected 64 hexadecimal digits", fix=fix)
 
 
@@ -126,36 +126,38 @@ def _fitting(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         problem = "Both driver.coordinates and driver.path are set."
         yield ConfigError(problem, field="driver.path", fix="Remove one of them.")
     elif hashes and hashes != (jars or 1):
-        problem = f"There are {hashes} hashes of {jars or 1} jars."
-        fix = "Write one for each jar, in the same order, or none."
+        problem = f"There are {hashes} hashes for {jars or 1} jars."
+        fix = "Set one hash for each jar, in the same order, or none."
         yield ConfigError(problem, field="driver.sha256", fix=fix)
 
 
 class DriverSettings(Settings, group="Driver"):
     """The JDBC driver of a connector.
 
-    Trap: a derived class with ``rules`` of its own has to repeat ``*DriverSettings.rules``.
+    Trap: a derived class with its own ``rules`` must include ``*DriverSettings.rules``.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = (_fitting,)
 
     driver_coordinates: tuple[str, ...] = setting(
-        "Maven coordinates of the JDBC driver, such as com.h2database:h2:2.3.232; those of "
-        "other jars that it needs follow after commas. They are fetched once and kept.",
+        "Maven coordinates of the JDBC driver, such as com.h2database:h2:2.3.232, followed by "
+        "those of its dependencies, separated by commas. The jars are downloaded once and "
+        "cached.",
         default=(),
         importance=Importance.HIGH,
         meaning=Meaning.DRIVER,
         validator=Lambda(_check_coordinates, "group:artifact:version, ..."),
     )
     driver_path: str | None = setting(
-        "The jar of a JDBC driver that is on no registry: a file, instead of coordinates.",
+        "The path of the JDBC driver's jar, instead of coordinates, for a driver that is not "
+        "in a Maven repository.",
         default=None,
         meaning=Meaning.DRIVER,
         validator=Lambda(_check_path, "an absolute path"),
     )
     driver_sha256: tuple[str, ...] = setting(
-        "The SHA-256 of each of the driver's jars, in their order. Without it a jar has to "
-        "stay what it was when it was first fetched.",
+        "The SHA-256 of each of the driver's jars, in the same order. Without it, a jar must "
+        "stay the same as at its first download.",
         default=(),
         importance=Importance.LOW,
         validator=Lambda(_check_sha256, "64 hexadecimal digits, ..."),
@@ -163,7 +165,7 @@ class DriverSettings(Settings, group="Driver"):
 
     @property
     def driver(self) -> JdbcDriver:
-        """The driver, to be loaded."""
+        """The driver to load."""
         return JdbcDriver(
             coordinates=self.driver_coordinates,
             path=self.driver_path,

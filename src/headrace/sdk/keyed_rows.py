@@ -1,4 +1,4 @@
-"""Rows with keys as Arrow, for few of them, which need no plan of Spark's."""
+"""Small batches of keyed rows in Arrow, without a Spark plan."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DELETED = "__headrace_deleted"
-"""The column of staged rows that is true for tombstones, of which only the key counts."""
+"""The column of staged rows that is true for tombstones, of which only the key is used."""
 
 
 class NotKeyedError(Exception):
-    """Records are not what rows are made of in Arrow: they have to go another way."""
+    """The records cannot be converted to keyed rows in Arrow; Spark must process them."""
 
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Makes rows of records in Arrow, as a transform does by SQL. It is pickled to executors.
+    """Converts records to rows in Arrow, like a transform in SQL. Pickled to executors.
 
     Args:
         keys: The columns that identify a row.
-        make: Returns a row for each of some records, whose columns are the fields of their
-            values, with ``DELETED`` as the last column. Raises NotKeyedError.
+        make: Returns one row per record, given a batch whose columns are the fields of the
+            records' values; ``DELETED`` is the last column. Raises NotKeyedError.
     """
 
     keys: tuple[str, ...]
@@ -36,8 +36,8 @@ class KeyedRows:
     def last(self, records: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Return the last row of each key.
 
-        Raises NotKeyedError: records are no rows, or their key is null or of a type that
-        Arrow does not compare as Spark does.
+        Raises NotKeyedError: the records cannot be converted to rows, or a key is null or has
+        a type that Arrow and Spark compare differently.
         """
         rows = pa.Table.from_batches([self.make(each) for each in records])
         for key in self.keys:
@@ -54,5 +54,5 @@ class KeyedRows:
 
 
 def _is_comparable(kind: pa.DataType) -> bool:
-    """Return whether equal keys are equal to Spark too; NaN and -0.0 have equals."""
+    """Return whether Arrow and Spark agree on equal keys; they differ for NaN and -0.0."""
     return not (pa.types.is_nested(kind) or pa.types.is_floating(kind))

@@ -1,12 +1,12 @@
-"""Where data is: a URL, with a file system behind it.
+"""Locations of data: URLs with the file systems that serve them.
 
 Topics, staged files, dead letters, and the targets and sources of the file and Delta
-connectors are at a ``Location``. What they need of a file system for their guarantees is the
-Protocol ``FileSystem``: an object store or HDFS is another implementation of it, held to the
-same contract by ``tests/contract/test_file_systems.py``.
+connectors use a ``Location``. The Protocol ``FileSystem`` defines what their guarantees require
+from a file system: support for an object store or HDFS is another implementation, which must
+pass the same contract, ``tests/contract/test_file_systems.py``.
 
-What belongs to one machine stays a ``pathlib.Path``: a worker's home, logs, sockets, the cache
-of jars, temporary files, files whose lines are followed or appended to.
+Paths that belong to one machine are ``pathlib.Path``: a worker's home, logs, sockets, the jar
+cache, temporary files, files whose lines are followed or appended to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace.sdk.errors import ConfigError
 from headrace.sdk.storage import naming
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?(.*)", re.DOTALL)
-"""A scheme has two letters or more, as one may be a drive's."""
+"""A scheme has two letters or more, because a single letter may be a drive."""
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}\.draft\Z", re.DOTALL)
 _HERE = ("", "localhost")
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -40,13 +40,13 @@ _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file or a folder, as it was when it was looked at.
+    """The attributes of a file or folder at the time of the call.
 
     Args:
-        mtime_ns: When its content changed, in nanoseconds since 1970; a copy may have the time
+        mtime_ns: When the content changed, in nanoseconds since 1970; a copy may have the time
             of the original.
-        ctime_ns: When the file system saw it change; it cannot be set.
-        identity: Tells it from another that is at the same place later.
+        ctime_ns: When the file system recorded the change; programs cannot set it.
+        identity: Distinguishes the file from a later one at the same path.
     """
 
     size_bytes: int
@@ -61,10 +61,10 @@ class Entry:
     """One entry of a folder.
 
     Args:
-        is_folder: Whether it is a folder, or a link to one; not if a link leads nowhere, in a
-            circle or to where this process may not look.
-        info: Looks at it; returns None if it is gone. Costs a call where listing a folder
-            tells names only.
+        is_folder: Whether it is a folder, or a link to a folder; false for a link that is
+            broken, circular or not accessible to this process.
+        info: Returns the attributes; None if the entry is gone. Costs a call if the file
+            system's listing returns only names.
     """
 
     location: Location
@@ -74,101 +74,102 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Return the last part of its path."""
+        """Return the last part of the path."""
         return self.location.name
 
 
 class FileSystem(Protocol):
-    """What the guarantees need of a file system. Any thread and process may use it at once.
+    """The file system operations that the guarantees require.
 
-    Folders come and go with their files where a file system has none of its own. What
-    fails raises OSError; FileNotFoundError where a file is missing that is needed.
+    Threads and processes may use it concurrently. If a file system has no folders of its own,
+    they appear and disappear with their files. Failures raise OSError; FileNotFoundError if a
+    required file is missing.
     """
 
     scheme: str
 
     def info(self, at: Location) -> FileInfo | None:
-        """Look at a file or a folder; None if there is neither."""
+        """Return the attributes of a file or folder; None if there is neither."""
 
     def list(self, at: Location) -> Iterator[Entry]:
-        """Yield the entries of a folder, in no order; none if there is no such folder.
+        """Yield the entries of a folder, in any order; none if the folder does not exist.
 
-        What a ``put`` that has not ended, or crashed, has written is not among them.
+        Files of a ``put`` that has not finished, or crashed, are left out.
         """
 
     def read(self, at: Location) -> bytes:
         """Return the content of a small file."""
 
     def open_input(self, at: Location) -> Any:
-        """Open a file for pyarrow to read at any place."""
+        """Open a file for random reads by pyarrow."""
 
     def open_output(self, at: Location) -> Any:
-        """Open a new file for pyarrow to write; it is durable after ``sync`` only."""
+        """Open a new file for pyarrow to write; it is durable only after ``sync``."""
 
     def put(self, at: Location, data: bytes, *, up_to: Location | None = None) -> None:
-        """Write a small file as a whole, durably: readers see the old or the new.
+        """Write a small file atomically and durably: readers see the old or the new content.
 
-        Missing folders are made; ``up_to`` is as for ``sync``.
+        Missing folders are created; ``up_to`` is as for ``sync``.
         """
 
     def put_new(self, at: Location, data: bytes) -> bool:
-        """Write a file as ``put`` does, unless there is one; return whether it was written.
+        """Write a file like ``put``, unless it exists; return whether it was written.
 
-        Of several callers, on any machines, exactly one is the first. Raises FileNotFoundError
-        where a file system has folders and the file's is missing: a table that was removed
-        does not begin again with a later commit.
+        Exactly one of several concurrent callers, on any machines, succeeds. Raises
+        FileNotFoundError if the file system has folders and the file's folder is missing, so
+        that a later commit does not recreate a deleted table.
         """
 
     def move(self, source: Location, target: Location) -> None:
-        """Give a file another name, in place of a file that has it. Durable after ``sync``."""
+        """Rename a file, replacing an existing one. Durable after ``sync``."""
 
     def delete(self, at: Location) -> None:
-        """Delete a file, or a folder without entries; nothing happens if there is none."""
+        """Delete a file or an empty folder; do nothing if it does not exist."""
 
     def delete_folder(self, at: Location) -> bool:
-        """Delete a folder with all that is in it, through no links; return whether it is gone.
+        """Delete a folder and its contents, without following links; return whether it is gone.
 
-        What cannot be deleted is passed by, and raises nothing: most callers clean up, and
-        the next one to do so tries again. Those that go on to write there must look.
+        Entries that cannot be deleted are skipped without an error: most callers clean up, and
+        the next cleanup tries again. Callers that write there afterwards must check the result.
         """
 
     def make_folder(self, at: Location) -> None:
-        """Make a folder and those above it, durably; nothing happens when it is there."""
+        """Create a folder and its parents, durably; do nothing if it exists."""
 
     def touch(self, at: Location) -> None:
-        """Give a file the present as its time of change."""
+        """Set the modification time of a file to the current time."""
 
     def sync(self, files: Iterable[Location], *, up_to: Location | None = None) -> None:
-        """Return when files and their names would survive a loss of power.
+        """Return when the files and their names would survive a power failure.
 
         Args:
             files: Files that were written or moved, or folders whose entries have changed.
-            up_to: The folder up to which the names of folders are durable too, itself
-                included; else only those in the files' own folders are.
+            up_to: The folder up to which, inclusive, parent folders are flushed too; by default
+                only the files' own folders are.
         """
 
     def lock(self, at: Location) -> AbstractContextManager[None]:
-        """Hold a lock that all processes which use the file system share.
+        """Hold a lock that is shared by all processes that use the file system.
 
-        It ends with the process that holds it.
+        The lock ends with the process that holds it.
         """
 
     def resolve(self, at: Location) -> Location:
-        """Return the place to which links lead."""
+        """Return the location with all links resolved."""
 
     def free_bytes(self, at: Location) -> int | None:
-        """Return how much can still be written to a folder; None where that is not known."""
+        """Return the free space of a folder in bytes; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a file system. It can be pickled, and is a plain path or a URL as text.
+    """A file or folder in a file system. It can be pickled; its text is a plain path or a URL.
 
-    Its methods that have the names of those of ``FileSystem`` do what these do.
+    Methods with the names of ``FileSystem`` methods do the same.
 
     Args:
-        scheme: The URL's scheme, which names the file system.
-        path: The absolute path, as it is and not percent-encoded.
+        scheme: The URL's scheme, which selects the file system.
+        path: The absolute path, not percent-encoded.
     """
 
     scheme: str
@@ -179,9 +180,9 @@ class Location:
     def of(cls, place: str | os.PathLike[str], *, field: str = "path") -> Location:
         """Return the location for a path, or for a URL such as ``file:///data``.
 
-        A relative path is below the working folder, and ``~`` at the beginning of a text is the
-        user's home. URLs are percent-encoded. Raises ConfigError: no file system has the URL's
-        scheme; ``field`` is the setting.
+        A relative path is resolved from the working folder, and ``~`` at the beginning of a
+        string is the user's home. URLs are percent-encoded. Raises ConfigError: the URL's
+        scheme is not supported; ``field`` is the setting.
         """
         text = os.fspath(place)
         found = _URL.match(text) if isinstance(place, str) else None
@@ -209,7 +210,7 @@ class Location:
             raise ConfigError(
                 problem=f"{text} names the host {authority!r}; files are read and written on "
                 "this machine only.",
-                fix=f"Write file:///{authority}{path_text} for a path.",
+                fix=f"Use file:///{authority}{path_text} for a path.",
                 field=field,
             )
         path_text = "/" + path_text.lstrip("/")
@@ -228,7 +229,7 @@ class Location:
 
     @property
     def spark_path(self) -> str:
-        """Return the URL as Hadoop reads and writes it: not percent-encoded."""
+        """Return the URL in Hadoop's form: not percent-encoded."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     @property
@@ -237,7 +238,7 @@ class Location:
 
     @property
     def local(self) -> Path:
-        """Return the path on this machine. Raises ConfigError if it is not here."""
+        """Return the local path. Raises ConfigError if the location is not on this machine."""
         if not self.is_local:
             raise ConfigError(
                 problem=f"{self} is not on this machine.", fix="Use a path of this machine."
@@ -254,9 +255,9 @@ class Location:
         return Location(self.scheme, self.authority, above)
 
     def relative_to(self, folder: Location) -> str:
-        """Return the path from a folder above. Raises ValueError if that is not above.
+        """Return the path relative to a parent folder.
 
-        So it does where ``..`` stands in between, as it may lead anywhere.
+        Raises ValueError: the folder is not a parent, or the relative path contains ``..``.
         """
         if (self.scheme, self.authority) != (folder.scheme, folder.authority):
             message = f"{self} is not below {folder}"
@@ -268,7 +269,7 @@ class Location:
         return below.as_posix()
 
     def is_below(self, folder: Location) -> bool:
-        """Return whether a folder is this place or above it."""
+        """Return whether a folder is this location or a parent of it."""
         with suppress(ValueError):
             self.relative_to(folder)
             return True
@@ -288,7 +289,7 @@ class Location:
         return self.file_system.info(self) is not None
 
     def is_folder(self) -> bool:
-        """Return whether there is a folder."""
+        """Return whether this is an existing folder."""
         found = self.file_system.info(self)
         return found is not None and found.is_folder
 
@@ -296,7 +297,7 @@ class Location:
         return self.file_system.list(self)
 
     def walk(self) -> Iterator[Entry]:
-        """Yield the entries of the folder and of all folders below; links are not followed."""
+        """Yield the entries of the folder and all subfolders; links are not followed."""
         for entry in self.list():
             yield entry
             if entry.is_folder and not entry.is_link:
@@ -315,7 +316,7 @@ class Location:
         return self.file_system.open_output(self)
 
     def put(self, text: str, *, up_to: Location | None = None) -> None:
-        """Write a small file as a whole, durably; see ``FileSystem.put``."""
+        """Write a small file atomically and durably; see ``FileSystem.put``."""
         self.file_system.put(self, text.encode(), up_to=up_to)
 
     def put_new(self, text: str) -> bool:
@@ -344,10 +345,10 @@ class Location:
 
 
 def sync(files: Iterable[Location], *, up_to: Location | None = None) -> None:
-    """Return when files and their names would survive a loss of power; see ``FileSystem``.
+    """Return when the files and their names would survive a power failure; see ``FileSystem``.
 
-    Called by sinks with all the files of an attempt at once: their syncs overlap, and each
-    folder is synced once. All are in one file system.
+    Sinks call it with all files of an attempt at once: their syncs overlap, and each folder is
+    synced once. All files must be in one file system.
     """
     locations = list(files)
     if locations:
@@ -355,12 +356,12 @@ def sync(files: Iterable[Location], *, up_to: Location | None = None) -> None:
 
 
 class LocalFileSystem:
-    """The disks of this machine, and what is mounted like one (POSIX)."""
+    """The local disks, and file systems mounted with POSIX semantics."""
 
     scheme = "file"
 
     def info(self, at: Location) -> FileInfo | None:
-        """What is neither a file nor a folder, such as a pipe, is not there."""
+        """Return None also for special files, such as pipes."""
         try:
             status = os.stat(at.path)  # noqa: PTH116 - called for each poll of each topic
         except OSError as error:
@@ -393,7 +394,7 @@ class LocalFileSystem:
         return Path(at.path).read_bytes()
 
     def open_input(self, at: Location) -> Any:
-        import pyarrow as pa  # noqa: PLC0415 - takes long, and most locations are only named
+        import pyarrow as pa  # noqa: PLC0415 - slow, and most locations are never opened
 
         return pa.OSFile(at.path, "rb")
 
@@ -449,7 +450,7 @@ class LocalFileSystem:
 
     @contextmanager
     def lock(self, at: Location) -> Iterator[None]:
-        """Processes of this machine share it."""
+        """The lock is shared only by processes of this machine."""
         path = Path(at.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
@@ -468,7 +469,7 @@ class LocalFileSystem:
 
     @contextmanager
     def _draft(self, path: Path, data: bytes) -> Iterator[Path]:
-        """Write a file durably under a name that no listing has, and remove that name."""
+        """Write a file durably under a temporary name that listings skip, and remove it."""
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.draft")
         try:
             draft.write_bytes(data)
@@ -488,4 +489,4 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 FILE_SYSTEMS: dict[str, FileSystem] = {each.scheme: each for each in [LocalFileSystem()]}
-"""The file systems that locations may be in, by the schemes of their URLs."""
+"""The supported file systems, by URL scheme."""

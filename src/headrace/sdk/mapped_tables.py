@@ -1,4 +1,4 @@
-"""The tables that a sink's rules give a stream, for ``headrace mapping``."""
+"""The tables to which a sink's rules map a stream, for ``headrace mapping``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class MappedColumn:
     """A column of a table.
 
     Args:
-        source: The record's field that it is made of, or the expression.
-        name: In the table.
-        type: In SQL; None for an expression whose type only Spark can tell.
+        source: The record field that it is filled from, or the expression.
+        name: The column name in the table.
+        type: The SQL type; None for an expression whose type only Spark can determine.
     """
 
     source: str | None
@@ -25,12 +25,12 @@ class MappedTable:
     """A table that the records of a stream go to.
 
     Args:
-        rule: The number of the rule that says so, from 0; None where none matches.
-        table: What the table is called.
-        priority: The smaller are written first.
-        key: The columns that identify a row, as far as that is known.
-        columns: None where the schema of the stream is not known.
-        missing: Fields that the rule names and the stream does not have.
+        rule: The number of the matching rule, from 0; None if no rule matches.
+        table: The name of the table.
+        priority: Tables with smaller numbers are written first.
+        key: The columns that identify a row, if known.
+        columns: The columns; None if the schema of the stream is unknown.
+        missing: Fields that the rule names but the stream does not have.
     """
 
     rule: int | None

@@ -1,4 +1,4 @@
-"""The mark of a batch, and the receipts that targets keep with it."""
+"""The mark of a batch, and the receipts that targets store with it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ _ATTEMPT = "attempt"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Names one batch of one task, for ever.
+    """The permanent identifier of one batch of one task.
 
-    A sink keeps the newest mark of each application in the transaction that holds
-    the data, with the receipt that the runtime gives (Guarantee 2). The receipt names the
-    attempt that wrote it, so a sink has to keep nothing but the application, the batch and
-    the receipt.
+    A sink stores the newest mark of each application in the same transaction as the data, with
+    the receipt from the runtime (Guarantee 2). The receipt identifies the attempt that wrote
+    it, so a sink needs to store only the application, the batch and the receipt.
 
     Args:
-        application: Connector and task, unique over all stores and re-creations.
-        batch: Grows by one with each batch and never restarts.
+        application: Connector and task; unique across all stores and re-created connectors.
+        batch: The batch number; it grows by one with each batch and never restarts.
         epoch: Grows with each new owner of the task; distinguishes attempts.
-        range: A digest of the positions between which the batch's records are. A store that
-            was set back may give one number to two ranges.
+        range: A digest of the start and end positions of the batch. After the store was set
+            back to an earlier state, the same batch number may be used for two ranges.
     """
 
     application: str
@@ -35,17 +34,17 @@ class Mark:
     range: str = ""
 
     def receipt(self, figures: Mapping[str, Any]) -> str:
-        """Return a receipt: the figures as JSON, and the attempt that writes it."""
+        """Return a receipt: JSON with the figures and the attempt that writes it."""
         attempt = {"epoch": self.epoch, "range": self.range}
         return json.dumps({**figures, _ATTEMPT: attempt}, sort_keys=True)
 
     def wrote(self, receipt: str | None) -> bool:
-        """Return whether this very attempt wrote the receipt that a target holds of the batch.
+        """Return whether this same attempt wrote the batch's receipt in the target.
 
-        A sink asks on ``commit``: there is nothing to do when it is true, and when it is false,
-        as the receipt is None, the batch is to be added. Raises StaleEpochError: another
-        attempt wrote it, or another range has the batch's number. What the target holds must
-        then not be changed.
+        A sink calls it in ``commit``. If true, there is nothing to do; if false (the receipt is
+        None), the sink adds the batch. Raises StaleEpochError: another attempt wrote the
+        receipt, or the batch number belongs to another range. The target must then not be
+        changed.
         """
         if receipt is None:
             return False
@@ -54,54 +53,54 @@ class Mark:
             return True
         raise StaleEpochError(
             problem=f"Batch {self.batch} of {self.application} was committed by another "
-            f"attempt than this one of epoch {self.epoch}.",
-            fix="Nothing has to be done where another worker runs the task. Else the store "
-            "was set back: see Back up its store in the guide Look after a server.",
+            f"attempt, not by this one with epoch {self.epoch}.",
+            fix="If another worker runs the task, do nothing. Otherwise the store was set back "
+            "to an earlier state: see Back up its store in the guide Look after a server.",
         )
 
     def require_range(self, receipt: str) -> None:
-        """Raise StaleEpochError if a receipt that is held of the batch is of another range.
+        """Raise StaleEpochError if the batch's receipt in the target is for another range.
 
-        One that does not say of which range it is, as it is older than its table's log, is
-        taken for the batch's own.
+        A receipt without a range is accepted: the table's log no longer has the full receipt.
         """
         found = _attempt(receipt).get("range", self.range)
         if found != self.range:
             raise self.ahead()
 
     def ahead(self) -> StaleEpochError:
-        """Return the error for a target that holds more than the store knows of."""
+        """Return the error for a target that is ahead of the store."""
         return StaleEpochError(
-            problem=f"The target already holds batch {self.batch} of {self.application}, with "
-            "other records than those that the batch has now.",
-            fix="Another worker runs this task: stop one of them. Or the store was set back: "
-            "see Back up its store in the guide Look after a server.",
+            problem=f"The target already holds batch {self.batch} of {self.application}, but "
+            "with other records.",
+            fix="If another worker runs this task, stop one of them. Otherwise the store was "
+            "set back to an earlier state: see Back up its store in the guide Look after a "
+            "server.",
         )
 
 
 def receipt_figures(receipt: str) -> dict[str, Any]:
-    """Return the figures of a receipt; none if it is empty, as its table has forgotten it."""
+    """Return the figures of a receipt; none if it is empty because its table dropped it."""
     return {name: value for name, value in _parsed(receipt).items() if name != _ATTEMPT}
 
 
 def require_same_records(held: str, receipt: str, where: str) -> None:
-    """Raise StateError if the batch in a target was made of other records than it is now.
+    """Raise StateError if the batch in a target was built from different records.
 
-    A sink with several targets calls it before its commit, with the receipt that one of them
-    holds of an earlier attempt and the one that it was given: the others must not get what
-    other transforms have made.
+    A sink with several targets calls it before its commit, with the receipt of an earlier
+    attempt from one target and the current receipt: the other targets must not receive the
+    output of different transforms.
     """
     before, now = receipt_figures(held), receipt_figures(receipt)
     if any(before.get(name) != now.get(name) for name in RECORDS if name in before):
         raise StateError(
-            problem=f"The unfinished batch is in {where} already, as other transforms or other "
-            "settings of the source made it.",
-            fix="Set them back to what they were until the batch is finished.",
+            problem=f"The unfinished batch is already in {where}, with other transforms or "
+            "other settings of the source.",
+            fix="Restore the previous transforms and settings until the batch is finished.",
         )
 
 
 RECORDS = ("chain", "source", "read")
-"""The figures of a receipt that say what its batch was made of."""
+"""The receipt figures that identify the transforms and source settings of its batch."""
 
 
 def _attempt(receipt: str) -> dict[str, Any]:
@@ -112,6 +111,6 @@ def _attempt(receipt: str) -> dict[str, Any]:
 def _parsed(receipt: str) -> dict[str, Any]:
     try:
         parsed = json.loads(receipt or "{}")
-    except ValueError:  # not one of the runtime's
+    except ValueError:  # not written by the runtime
         return {}
     return parsed if isinstance(parsed, dict) else {}

@@ -1,10 +1,10 @@
-"""What Kafka Connect's schemas say and Arrow and Spark do not, as texts by key.
+"""Attributes of Kafka Connect schemas that Arrow and Spark lack, as metadata strings by key.
 
-Arrow and Spark have types, names of fields and nullability. The rest (names, versions,
-descriptions, parameters, defaults, and types they lack) is kept in the metadata of the field
-that holds it, under keys that start with `headrace.`: `headrace.doc` for the field itself,
+Arrow and Spark have types, field names and nullability. Other attributes (names, versions,
+descriptions, parameters, defaults, and types they lack) are stored in the metadata of the
+field, under keys that start with `headrace.`: `headrace.doc` for the field itself,
 `headrace.value.doc` for the items of an array or the values of a map, `headrace.key.doc` for
-the keys of a map. The fields of a struct have metadata of their own.
+the keys of a map. The fields of a struct have their own metadata.
 """
 
 import base64
@@ -38,7 +38,7 @@ ROOT = "headrace.root."
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The attributes of a schema that decide about the Python type of its values."""
+    """The attributes of a schema that determine the Python type of its values."""
 
     type: Type
     name: str | None = None
@@ -47,16 +47,16 @@ class Head:
 
     @classmethod
     def of(cls, schema: Schema) -> "Head":
-        """Give the head of a schema."""
+        """Return the head of a schema."""
         return cls(schema.type, schema.name, schema.version, schema.parameters)
 
 
 def native_head(schema: Schema, path: str = "") -> Head:
-    """Give the head that is left of a schema's own in Arrow and Spark.
+    """Return the part of a schema's head that Arrow and Spark types can represent.
 
-    Decimals get a precision. Times become whole numbers, microseconds since midnight: Spark has
-    a type for them, but Delta tables cannot hold it. Other names are lost. Raises ConfigError:
-    a Decimal's scale does not fit; the error names the path.
+    Decimals get a precision. Times become integers, microseconds since midnight: Spark has a
+    type for them, but Delta tables do not support it. Other schema names are lost. Raises
+    ConfigError: a Decimal's scale is not supported; the error names the path.
     """
     if not schema.is_logical:
         return Head(schema.type)
@@ -78,9 +78,9 @@ def native_head(schema: Schema, path: str = "") -> Head:
 
 
 def metadata_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> dict[str, str]:
-    """Give what Arrow's and Spark's types cannot say about a field's schema.
+    """Return the attributes of a field's schema that Arrow and Spark types cannot represent.
 
-    `key` says that it is a map's key, which Arrow and Spark take as required.
+    `key` means that it is a map's key, which is always required in Arrow and Spark.
     """
     metadata: dict[str, str] = {}
     head = Head.of(schema)
@@ -105,18 +105,18 @@ def metadata_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> d
 
 
 def root_metadata_of(schema: Schema) -> dict[str, str]:
-    """Give what Arrow's and Spark's types cannot say about a whole row's schema."""
+    """Return the attributes of a row's schema that Arrow and Spark types cannot represent."""
     return metadata_of(schema, ROOT, key=True)
 
 
 def with_metadata(native: Schema, metadata: Mapping[str, str], prefix: str = PREFIX) -> Schema:
-    """Give the schema that `metadata_of` was asked about.
+    """Restore the schema from the output of `metadata_of`.
 
     Args:
-        native: What Arrow or Spark say.
-        metadata: The metadata; keys without the prefix are ignored, and so is a type that the
-            column has since been cast away from.
-        prefix: What the keys start with.
+        native: The schema derived from the Arrow or Spark type.
+        metadata: The metadata. Keys without the prefix are ignored, and so is a type that no
+            longer matches because the column was cast.
+        prefix: The prefix of the keys.
     """
     if not any(key.startswith(prefix) for key in metadata):
         return native
@@ -137,12 +137,12 @@ def with_metadata(native: Schema, metadata: Mapping[str, str], prefix: str = PRE
     try:
         return documented.replaced(default=default_from_json(named, json.loads(default)))
     except (HeadraceError, ArithmeticError, AttributeError, TypeError, ValueError):
-        # Metadata outlives casts: the default is that of the type the column had before.
+        # Metadata survives casts: the default belongs to the column's previous type.
         return documented
 
 
 def with_root_metadata(native: Schema, metadata: Mapping[str, str]) -> Schema:
-    """Give the schema that `root_metadata_of` was asked about."""
+    """Restore the schema from the output of `root_metadata_of`."""
     schema = with_metadata(native, metadata, ROOT)
     return schema.replaced(optional=metadata.get(f"{ROOT}optional") == "true")
 
@@ -159,12 +159,12 @@ def _with_head(native: Schema, metadata: Mapping[str, str], prefix: str) -> Sche
         version=None if version is None else int(version),
         parameters=json.loads(metadata.get(f"{prefix}parameters", "{}")),
     )
-    # A column that has been cast since is no longer what its metadata says.
+    # If the column was cast since, its metadata no longer applies.
     return schema if native_head(schema) == Head.of(native) else native
 
 
 def default_to_json(schema: Schema, value: Any) -> Any:
-    """Give a default as JSON values; the schema says how to read it."""
+    """Return a default as JSON values; parsing them requires the schema."""
     match value:
         case None:
             return None
@@ -194,7 +194,7 @@ def default_to_json(schema: Schema, value: Any) -> Any:
 
 
 def default_from_json(schema: Schema, value: Any) -> Any:
-    """Read what `default_to_json` gave, also of a schema that has since been widened."""
+    """Parse the output of `default_to_json`, also with a schema that was widened since."""
     keys, items = schema.key_schema, schema.value_schema
     if value is None:
         return None

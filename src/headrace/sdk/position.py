@@ -1,4 +1,4 @@
-"""Where a task stands in its source, and how far one batch may go."""
+"""The position of a task in its source, and the read limit of one batch."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,18 +14,18 @@ from headrace.sdk.errors import StateError
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Position:
-    """An offset for each source partition, as Kafka Connect's REST API shows them.
+    """An offset for each source partition, in the form of Kafka Connect's REST API.
 
     A partition and its offset are JSON objects, such as `{"filename": "/p"}` and
-    `{"position": 9}`; their meaning belongs to the source.
-    A position never changes: `moved` and `without` return new ones. It is equal to another if
-    both hold the same JSON, whatever the order of keys and partitions, and it can be a key of
-    a dictionary.
+    `{"position": 9}`; the source defines their meaning.
+    A position is immutable: `moved` and `without` return new positions. Two positions are equal
+    if they contain the same JSON, whatever the order of keys and partitions. A position is
+    hashable.
 
-    Trap: equality is JSON's, so the offsets `1`, `1.0` and `true` differ.
+    Trap: JSON values are compared, so the offsets `1`, `1.0` and `true` differ.
 
     Args:
-        offsets: Pairs of partition and offset; of two for one partition the last counts.
+        offsets: Pairs of partition and offset; if a partition occurs twice, the last pair wins.
 
     Raises StateError: a partition or an offset is not an object of JSON values.
     """
@@ -40,12 +40,12 @@ class Position:
 
     @classmethod
     def of(cls, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> "Position":
-        """Give the position of a source with this one partition."""
+        """Return the position of a source with this single partition."""
         return cls([(partition, offset)])
 
     @classmethod
     def from_json(cls, text: str) -> "Position":
-        """Read what `to_json` wrote.
+        """Parse the output of `to_json`.
 
         Raises StateError: the text is not JSON, or not a list of `{"partition", "offset"}`.
         """
@@ -54,14 +54,14 @@ class Position:
             return cls((entry["partition"], entry["offset"]) for entry in entries)
         except (ValueError, TypeError, KeyError) as error:
             raise StateError(
-                problem=f"A position cannot be read from {text[:200]!r}.",
-                fix='Give a list of {"partition": {...}, "offset": {...}}.',
+                problem=f"Cannot parse a position from {text[:200]!r}.",
+                fix='Use a list of {"partition": {...}, "offset": {...}}.',
             ) from error
 
     def to_json(self) -> str:
-        """Write the position in its one canonical form.
+        """Return the position in its canonical form.
 
-        It is a list of `{"partition", "offset"}`, sorted, with sorted keys, and ASCII only.
+        A list of `{"partition", "offset"}`, sorted, with sorted keys, and ASCII only.
         """
         entries = ",".join(
             f'{{"offset":{offset},"partition":{partition}}}'
@@ -70,20 +70,20 @@ class Position:
         return f"[{entries}]"
 
     def offset(self, partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Give the offset of a partition, or None if the source has not begun with it."""
+        """Return the offset of a partition, or None if the source has not started it."""
         text = self._offsets.get(_canonical(partition))
         return None if text is None else _object(text)
 
     def moved(self, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> "Position":
-        """Give this position with the partition at that offset."""
+        """Return this position with the partition at that offset."""
         return self.merged(Position.of(partition, offset))
 
     def merged(self, other: "Position") -> "Position":
-        """Give this position with all partitions of the other at the other's offsets."""
+        """Return this position with all partitions of the other at the other's offsets."""
         return _position({**self._offsets, **other._offsets})  # noqa: SLF001 - its own class
 
     def without(self, partition: Mapping[str, Any]) -> "Position":
-        """Give this position without the partition: the source begins again with it."""
+        """Return this position without the partition, which the source then starts again."""
         gone = _canonical(partition)
         return _position({key: text for key, text in self._offsets.items() if key != gone})
 
@@ -93,7 +93,7 @@ class Position:
             yield _object(partition), _object(offset)
 
     def changed(self, before: "Position") -> list[Mapping[str, Any]]:
-        """Give the partitions in which this position differs from one before it."""
+        """Return the partitions in which this position differs from an earlier one."""
         old, new = before._offsets, self._offsets  # noqa: SLF001 - its own class
         return [_object(key) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
 
@@ -124,12 +124,12 @@ def _canonical(value: Mapping[str, Any]) -> str:
         return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
         raise StateError(
-            problem="A partition or offset holds a number that JSON lacks."
+            problem="A partition or offset contains a number that JSON does not support."
         ) from error
 
 
 def _plain(value: object) -> object:
-    """Check what `json.dumps` would change: keys that are not strings, and tuples."""
+    """Reject values that `json.dumps` would change: keys that are not strings, and tuples."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -139,13 +139,14 @@ def _plain(value: object) -> object:
             for key in value:
                 if not isinstance(key, str):
                     raise StateError(
-                        problem=f"A key in a partition or offset must be text, not {key!r}."
+                        problem=f"A key in a partition or offset must be a string, not {key!r}."
                     )
             return {key: _plain(item) for key, item in value.items()}
         case _:
             raise StateError(
-                problem=f"A position holds a {type(value).__name__}, which JSON lacks.",
-                fix="Use text, whole numbers, floats, booleans, null, lists and objects.",
+                problem=f"A position contains a {type(value).__name__}, which JSON does not "
+                "support.",
+                fix="Use strings, integers, floats, booleans, null, lists and objects.",
             )
 
 
@@ -157,34 +158,34 @@ def _object(text: str) -> dict[str, Any]:
 def check_range(
     start: Position, end: Position, partitions: Collection[Mapping[str, Any]]
 ) -> None:
-    """Refuse a range that moves in other partitions than those that a source reads.
+    """Reject a range that covers partitions that the source does not read.
 
-    A batch keeps its range while the configuration changes: one that was planned under another
-    path, topic or number of tasks must be an error. Read as an empty range it would be
-    finished, and its records would be lost. Every source calls this, or does the same, at the
-    beginning of `read` or `splits`. Raises StateError: the range moves in a partition that is
-    not among `partitions`.
+    A batch keeps its range when the configuration changes, so a batch that was planned with
+    another path, topic or number of tasks must be an error. If it were read as an empty range,
+    the batch would finish and its records would be lost. Every source calls this function, or
+    does the same, at the beginning of `read` or `splits`. Raises StateError: the range covers a
+    partition that is not among `partitions`.
     """
     known = {_canonical(partition) for partition in partitions}
     foreign = [each for each in end.changed(start) if _canonical(each) not in known]
     if foreign:
         raise StateError(
-            problem=f"The batch reads {_canonical(foreign[0])}, and the source is configured "
+            problem=f"The batch reads {_canonical(foreign[0])}, but the source is configured "
             f"to read {', '.join(sorted(known)) or 'nothing'}.",
-            fix="Set the configuration back to what it was when the batch began, until the "
-            "batch is finished.",
+            fix="Restore the configuration from when the batch began until the batch is "
+            "finished.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a task is behind its source; None where that is not known cheaply.
+    """How far a task is behind its source; a value is None if computing it is not cheap.
 
     Args:
-        rows: How many records wait.
-        size_bytes: How much input waits.
-        age: How long ago the oldest change was made that waits.
-        retained_bytes: How much the source keeps on its disk for this task.
+        rows: The number of records not read yet.
+        size_bytes: The size of the input not read yet.
+        age: The age of the oldest change not read yet.
+        retained_bytes: How much the source retains on its disk for this task.
     """
 
     rows: int | None = None
@@ -195,11 +196,10 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimit:
-    """How far one batch may go.
+    """The limits of one batch.
 
-    The worker passes it to a source's `latest`, which answers with a position that keeps all
-    the limits it can. `rows` and `size_bytes` are aims that the last item, such as a file or a
-    transaction, may pass; `until` is a bound that may never be passed.
+    The worker passes it to a source's `latest`. `rows` and `size_bytes` are soft limits, which
+    the last item, such as a file or a transaction, may exceed; `until` is a hard limit.
 
     Args:
         until: The position that `latest` must not pass, such as the end of a run's window.

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderContext:
-    """Where a provider is used.
+    """The environment of a provider.
 
     Args:
-        folders: The folders that are meant for secrets.
-        serving: Whether the author of configurations may be somebody else than who runs this
-            process. A provider should then give nothing that was not meant for
-            configurations, unless its own keys say so.
-        shared: Whether it is sure to be somebody else, as clients have tokens.
+        folders: The folders for secrets.
+        serving: Whether the author of configurations may be someone other than the user who
+            runs this process. A provider should then return only values meant for
+            configurations, unless its own settings allow others.
+        shared: Whether the author certainly is someone else, because clients use tokens.
     """
 
     folders: Sequence[Path] = ()
@@ -34,10 +34,10 @@ class ProviderContext:
 
 
 class ConfigProvider(Configured, ABC):
-    """Knows the values of references ``${provider:path:key}`` and ``${provider:key}``.
+    """Resolves references such as ``${provider:path:key}`` and ``${provider:key}``.
 
-    It is made when a reference to it is first met, and used by any thread. Kafka's interface
-    of the name is its model.
+    It is created at the first reference to it, and must be thread-safe. It follows Kafka's
+    interface of the same name.
     """
 
     aliases: ClassVar[Sequence[str]] = ()
@@ -49,41 +49,41 @@ class ConfigProvider(Configured, ABC):
 
     @abstractmethod
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
-        """Return the values of keys at a path, those that are there.
+        """Return the values of those keys that exist at a path.
 
-        Called each time a configuration is checked or its tasks are planned, so that a value
-        that has changed counts from the next start of the tasks on. ``path`` is what stands
-        between the provider and the key, empty if nothing does. Raises ConfigError: the path is
-        not there, or may not be read. It must hold no value. Raises RetriableError: a system
-        that holds the values does not answer now.
+        Called each time a configuration is validated or its tasks are planned, so a changed
+        value takes effect at the next start of the tasks. ``path`` is the text between the
+        provider and the key; it may be empty. Raises ConfigError: the path does not exist or
+        may not be read. The error must not contain a value. Raises RetriableError: the system
+        that stores the values is temporarily unavailable.
         """
 
 
 def allowed_path(text: str, allowed: Collection[str], context: ProviderContext) -> Path:
-    """Return the path that a reference names, links followed, if it may be read.
+    """Return the path that a reference names, with links resolved, if it may be read.
 
-    ``allowed`` are the paths at or below which files may be read; if none, those that are meant
-    for secrets where others write the configurations, and all where nobody else does. Raises
-    ConfigError: it may not, or is not absolute.
+    ``allowed`` lists the files and folders that may be read. If it is empty, these are the
+    folders for secrets if others may write configurations (``context.serving``), else all
+    paths. Raises ConfigError: the path may not be read or is not absolute.
     """
     if not text or "\0" in text or not Path(text).is_absolute():
         problem = f"Expected an absolute path, got {text!r}."
-        raise ConfigError(problem, fix="Write the whole path.")
+        raise ConfigError(problem, fix="Use an absolute path.")
     if not allowed and not context.serving:
         return Path(text).resolve()
     folders = [Path(each) for each in allowed] or list(context.folders)
     path = Path(text).resolve()
-    # Both are resolved: a link out of an allowed folder leads out of it.
+    # Both are resolved, so a link cannot lead out of an allowed folder.
     if not any(path.is_relative_to(folder.resolve()) for folder in folders):
         shown = ", ".join(str(folder) for folder in folders) or "none"
         problem = f"{text} is not among the paths that references may read."
-        fix = f"Put it below one of: {shown}. The provider's allowed.paths names others."
+        fix = f"Move it below one of: {shown}. Or add it to the provider's allowed.paths."
         raise ConfigError(problem, fix=fix)
     return path
 
 
 class MetricKind(StrEnum):
-    """How the values of a metric behave, as Prometheus and OpenMetrics name it."""
+    """The type of a metric, by the names of Prometheus and OpenMetrics."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -93,13 +93,13 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """Something that is measured.
+    """A metric.
 
     Args:
-        name: Its name, with its unit at the end; that of a counter lacks ``_total``.
-        kind: How its values behave. A counter never goes down while the process lives.
-        kafka: Kafka Connect's metrics that mean the same, each with the PromQL that gives its
-            value where that is not the metric itself; for the documentation.
+        name: The name, with its unit at the end; for a counter without ``_total``.
+        kind: The type. A counter never decreases during the life of the process.
+        kafka: The equivalent Kafka Connect metrics, each with the PromQL that computes its
+            value, if that is not the metric itself; for the documentation.
     """
 
     name: str
@@ -114,10 +114,10 @@ class MetricSample:
     """One value of a metric.
 
     Args:
-        name: The sample's name: the metric's, with ``_total`` for a counter, and with
+        name: The sample's name: the metric's name, with ``_total`` for a counter, and with
             ``_bucket``, ``_count`` or ``_sum`` for a histogram or a summary.
-        labels: Its connector, its task and so on; ``le`` is a bucket's upper bound.
-        value: The value; a bucket counts what is not above its bound.
+        labels: The connector, the task and so on; ``le`` is a bucket's upper bound.
+        value: The value; a bucket counts the observations less than or equal to its bound.
     """
 
     metric: Metric
@@ -127,12 +127,12 @@ class MetricSample:
 
 
 class MetricsReporter(Configured, ABC):
-    """Carries metrics to some other system, as Kafka's ``metric.reporters`` do.
+    """Sends metrics to another system, like Kafka's ``metric.reporters``.
 
-    The runtime makes one for each that its settings name, calls ``configure`` once, then
-    ``report`` again and again, and ``close`` once. All calls come from one thread that
-    belongs to this reporter alone, so it may block: it misses reports meanwhile, and nothing
-    else suffers. What it raises is logged and counted, and it is called again next time.
+    The runtime creates one for each reporter in its settings, calls ``configure`` once, then
+    ``report`` repeatedly, and ``close`` once. All calls come from a thread of this reporter
+    alone, so it may block: it misses reports in that time, without other effects. Exceptions
+    are logged and counted, and the reporter is called again next time.
     """
 
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -140,16 +140,16 @@ class MetricsReporter(Configured, ABC):
 
     @abstractmethod
     def configure(self, config: Config) -> None:
-        """Get ready. Raises ConfigError if it cannot with this configuration."""
+        """Initialize. Raises ConfigError if the configuration is not usable."""
 
     @abstractmethod
     def report(self, at: datetime, samples: Sequence[MetricSample]) -> None:
-        """Take all values as they are now.
+        """Send the current values of all metrics.
 
         Args:
-            at: When they were taken; aware.
-            samples: Those of a metric follow each other.
+            at: When the values were collected; an aware datetime.
+            samples: The samples, grouped by metric.
         """
 
     def close(self) -> None:
-        """Let go of everything. Called once, also when ``configure`` failed."""
+        """Release all resources. Called once, also if ``configure`` failed."""

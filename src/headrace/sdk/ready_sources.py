@@ -1,4 +1,4 @@
-"""Ready bases for the common sources, and a source as a function."""
+"""Base classes for common sources, and a decorator that turns a function into a source."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ _CURSOR = "cursor"
 
 
 class NumberedSource(SplitSource):
-    """A split source whose records have whole numbers that grow, such as ids.
+    """A split source whose records have increasing integers, such as ids.
 
-    Its position is the number of the last record that was read. Numbers may have gaps; what
-    is added later must have a higher number than all that ``last_number`` has returned.
+    Its position is the number of the last record read. Numbers may have gaps; records added
+    later must have higher numbers than all that ``last_number`` has returned.
     """
 
     split_size: ClassVar[int] = 100_000
-    """How many numbers a split has."""
+    """The range of numbers in one split."""
 
     @property
     @abstractmethod
     def partition(self) -> Mapping[str, str]:
-        """What is read, such as ``{"table": "events"}``: a position is kept for each."""
+        """The source partition, such as ``{"table": "events"}``; each has its own position."""
 
     @abstractmethod
     def last_number(self, after: int, until: int | None, limit: int | None) -> int | None:
         """Return the number of the last record of the next batch; None if nothing is new.
 
-        ``after`` is the number of the last record that was read, 0 at the beginning; the batch
-        has no number beyond ``until``, and at most ``limit`` records.
+        ``after`` is the number of the last record read, 0 at the beginning; the batch must not
+        contain numbers above ``until``, nor more than ``limit`` records.
         """
 
     @abstractmethod
@@ -98,7 +98,7 @@ def _captured(
     offset: Mapping[str, Any],
     schema: Schema | None = None,
 ) -> CapturedBatch | Sequence[Record]:
-    """Return rows as a capture hands them over, with where it stands after them."""
+    """Return rows in the form that a capture returns, with the position after them."""
     if not len(rows):  # an empty batch moves the position too
         import pyarrow as pa  # noqa: PLC0415 - listing plugins does not wait for it
 
@@ -113,9 +113,9 @@ def _captured(
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a system gave at once: rows, and the cursor of the next page, None for the end.
+    """One page of results: rows, and the cursor of the next page; None at the end.
 
-    The schema of rows that are mappings is inferred.
+    If the rows are mappings, their schema is inferred.
     """
 
     rows: Rows
@@ -123,21 +123,22 @@ class Page:
 
 
 class PagedSource(CaptureSource):
-    """A capture of pages that are asked for with an opaque cursor, as those of most APIs.
+    """A capture of pages requested with an opaque cursor, as in most APIs.
 
-    Its position is the cursor of the next page, kept with the rows of the page before it.
+    Its position is the cursor of the next page, stored with the rows of the previous page.
     """
 
     @property
     def partition(self) -> Mapping[str, str]:
-        """What is read; a position is kept for each."""
+        """The source partition; each has its own position."""
         return {"pages": "all"}
 
     @abstractmethod
     def page(self, cursor: str | None) -> Page | None:
-        """Return the page at a cursor, the first at None; None where nothing is new yet.
+        """Return the page at a cursor; the cursor None is the first page.
 
-        May block for up to a second. Raises RetriableError when the system is busy.
+        Return None if nothing is new yet. May block for up to a second. Raises RetriableError
+        if the system is busy.
         """
 
     @override
@@ -166,7 +167,7 @@ _CHUNK_ROWS, _CHUNK_SECONDS = 10_000, 1.0
 
 
 class _FunctionTask(CaptureSource):
-    """Gathers what a function yields, and calls it again once it has ended."""
+    """Collects the rows that a function yields, and calls it again after it ends."""
 
     function: ClassVar[SourceFunction]
     cursor: ClassVar[str | None]
@@ -177,7 +178,7 @@ class _FunctionTask(CaptureSource):
     _held: _Piece | None = None
     """The first piece of the next poll."""
     _seen: Any = None
-    """The last cursor that this call of the function gave."""
+    """The last cursor value that this call of the function yielded."""
 
     @override
     def start(self, context: TaskContext) -> None:
@@ -194,7 +195,7 @@ class _FunctionTask(CaptureSource):
         try:
             pieces = self._gathered(self._pieces)
         except BaseException:
-            self._pieces = None  # called again, it goes on after what was taken
+            self._pieces = None  # the next call continues after the rows already returned
             raise
         if not pieces:
             return None
@@ -207,7 +208,7 @@ class _FunctionTask(CaptureSource):
         self._pieces = self._held = None
 
     def _gathered(self, pieces: Iterator[_Piece]) -> list[_Piece]:
-        """Return the rows of a poll. Those with the same cursor stay together."""
+        """Return the rows of a poll. Rows with the same cursor value stay together."""
         found: list[_Piece] = []
         end = time.monotonic() + _CHUNK_SECONDS
         while (piece := self._held or next(pieces, None)) is not None:
@@ -225,7 +226,7 @@ class _FunctionTask(CaptureSource):
         return found
 
     def _new(self, piece: _Piece) -> _Piece | None:
-        """Return what comes after the rows that were taken; None for nothing."""
+        """Return the rows after those already returned; None if there are none."""
         if self.cursor is None:
             return piece if len(piece) else None
         cursors = self._cursors(piece)
@@ -267,20 +268,20 @@ def _pieces(items: Iterable[Mapping[str, Any] | pa.RecordBatch | pa.Table]) -> I
 
 
 def _joined(pieces: Sequence[_Piece]) -> Rows:
-    """Return rows in one piece: mappings as they are, or one Arrow batch of all."""
+    """Return rows as one piece: mappings unchanged, or a single Arrow batch."""
     arrow = [piece for piece in pieces if not isinstance(piece, Mapping)]
     if not arrow:
         return pieces
     if len(arrow) < len(pieces):
         problem = "Mappings and Arrow tables are mixed."
-        raise SourceError(problem, fix="Yield either.")
+        raise SourceError(problem, fix="Yield only mappings or only Arrow data.")
     import pyarrow as pa  # noqa: PLC0415 - listing plugins does not wait for it
 
     return pa.concat_batches(arrow)
 
 
 class _FunctionSource(SourceConnector):
-    """What ``source`` makes of a function."""
+    """Base class of the connectors that ``source`` creates."""
 
     delivery = DeliveryGuarantee.EXACTLY_ONCE
     function_task: ClassVar[type[_FunctionTask]]
@@ -314,27 +315,27 @@ def source(
     settings: type[Settings] = Settings,
     version: str = "0",
 ) -> type[SourceConnector] | Callable[[SourceFunction], type[SourceConnector]]:
-    """Make a source connector of a function that yields rows.
+    """Create a source connector from a function that yields rows.
 
         @source(cursor="id")
         def orders(settings: Settings, after: int | None) -> Iterator[Mapping[str, Any]]:
             yield from shop.orders(since=after)
 
-    The function is called with the settings and where to continue, and yields rows as
-    mappings, Arrow batches or Arrow tables, until there are no more at present. It is called
-    again for those that come later, and after a restart or an error. Its docstring describes
-    the connector. What it yields is captured, as by any ``CaptureSource``: appended to a topic
-    exactly once, with the position. It raises RetriableError when the system is busy.
+    The function is called with the settings and the point to continue from, and yields rows as
+    mappings, Arrow batches or Arrow tables, until no more rows are available. It is called
+    again for later rows, and after a restart or an error. Its docstring describes the
+    connector. The rows are captured like those of any ``CaptureSource``: appended to a topic
+    exactly once, with the position. It may raise RetriableError if the system is busy.
 
     Args:
         function: The function.
-        cursor: The field that grows from row to row, an integer or a string; rows must come in
-            its order, and none later with a value that was given. The function is called with
-            the value of the last row that was taken, None at first, and rows up to it are left
-            out if they come again. Without a cursor it is called with the number of rows that
-            were taken, and begins after so many.
+        cursor: The field that increases from row to row, an integer or a string. Rows must be
+            in its order, and later rows must not reuse a value. The function is called with the
+            value of the last row captured, None at first; rows up to that value are skipped if
+            they are yielded again. Without a cursor, the function is called with the number of
+            rows captured so far, and must begin after that many rows.
         schema: The schema of mappings, a STRUCT; None to infer it from their values.
-        settings: The class of its settings.
+        settings: The settings class.
         version: The version of the connector.
     """
 

@@ -1,4 +1,4 @@
-"""A record: what a capture gives, what a record sink and a record transform take."""
+"""Records: the output of captures, and the input of record sinks and record transforms."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from headrace.sdk.struct import Struct
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A named value beside a record. A record may have several of one key, in order."""
+    """A header of a record. A record may have several headers with the same key, in order."""
 
     key: str
     value: Any
@@ -25,23 +25,23 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One keyed value on its way to or from a topic.
+    """One record with key and value, written to or read from a topic.
 
-    A record never changes: the `with_` methods return new ones. Values inside it (lists,
-    dictionaries, structs) are shared with the copies, so build new ones instead of changing
+    A record is immutable: the `with_` methods return new records. Values inside it (lists,
+    dictionaries, structs) are shared with the copies, so build new values instead of changing
     them in place.
 
     Args:
-        topic: The topic that the record goes to or comes from; from a source empty for the
-            connector's own, and nothing else where transforms or sinks follow directly.
-        value: The value; None is a tombstone: its key is deleted.
-        timestamp: When it happened, as an aware datetime, or None if unknown.
+        topic: The topic that the record is written to or read from. A source leaves it empty
+            for the connector's own topic, and always if transforms or sinks follow directly.
+        value: The value; None is a tombstone, which deletes the key.
+        timestamp: The time of the event, as an aware datetime, or None if unknown.
         value_schema: The value's schema; None if the value is plain JSON.
         key_schema: The key's schema; None if the key is plain JSON.
-        source_partition: For a source, the part of the source that it comes from.
+        source_partition: For a source, the source partition of the record.
         source_offset: For a source, the offset *after* this record: reading starts there
             once the record is durable.
-        offset: For a sink, the record's place in its topic's partition.
+        offset: For a sink, the record's offset in its topic partition.
 
     Raises RecordError: the timestamp has no time zone.
     """
@@ -62,28 +62,28 @@ class Record:
         if self.timestamp is not None and self.timestamp.utcoffset() is None:
             raise RecordError(
                 problem=f"The timestamp {self.timestamp.isoformat()} has no time zone.",
-                fix="Give an aware datetime, such as datetime.now(tz=UTC).",
+                fix="Use an aware datetime, such as datetime.now(tz=UTC).",
                 field="timestamp",
             )
 
     def with_topic(self, topic: str) -> "Record":
-        """Give the record for another topic, which chooses its own partition."""
+        """Return the record with another topic, which then chooses the partition."""
         return replace(self, topic=topic, partition=None)
 
     def with_value(self, value: Any, schema: Schema | None = None) -> "Record":
-        """Give the record with another value and that value's schema."""
+        """Return the record with another value and that value's schema."""
         return replace(self, value=value, value_schema=schema)
 
     def with_header(self, key: str, value: Any, schema: Schema | None = None) -> "Record":
-        """Give the record with one more header, after the ones it has."""
+        """Return the record with one more header, added last."""
         return replace(self, headers=(*self.headers, Header(key, value, schema)))
 
     def header(self, key: str) -> Header | None:
-        """Give the last header of this key, or None."""
+        """Return the last header with this key, or None."""
         return next((h for h in reversed(self.headers) if h.key == key), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON values, for targets that take JSON.
+        """Return the record as JSON values, for targets that accept JSON.
 
         The keys are topic, key, value, headers (a list of objects with key and value) and
         timestamp. See ``json_value`` for the forms of values.
@@ -100,8 +100,8 @@ class Record:
 def json_value(value: Any) -> Any:
     """Return a value of a record as a JSON value.
 
-    Structs and maps become objects, dates and times ISO 8601 texts, bytes Base64, decimals
-    texts with all their digits; NaN and the infinities become null, which JSON does not have.
+    Structs and maps become objects, dates and times ISO 8601 strings, bytes Base64 strings,
+    decimals strings with all digits. NaN and the infinities, which JSON lacks, become null.
     """
     match value:
         case None | bool() | int() | str():
@@ -122,5 +122,5 @@ def json_value(value: Any) -> Any:
         case list() | tuple():
             return [json_value(item) for item in value]
         case _:
-            problem = f"A value of type {type(value).__name__} has no form in JSON."
+            problem = f"A value of type {type(value).__name__} cannot be converted to JSON."
             raise RecordError(problem)

@@ -38,14 +38,14 @@ class Type(StrEnum):
 WHOLE_NUMBERS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
 FLOATS = (Type.FLOAT32, Type.FLOAT64)
 NUMBERS = (*WHOLE_NUMBERS, *FLOATS)
-"""From narrow to wide: each may become any that follows it, as in Kafka Connect."""
+"""From narrow to wide: each type can be widened to any later one, as in Kafka Connect."""
 
 
 def _whole(bits: int) -> Fault:
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
     def fault(value: object) -> str | None:
-        # Not isinstance: a bool is an int by inheritance, but no whole number here.
+        # Not isinstance: bool is a subclass of int, but not accepted here.
         fits = type(value) is int and low <= value <= high
         return None if fits else f"must be a whole number from {low} to {high}"
 
@@ -74,7 +74,7 @@ DATE = "org.apache.kafka.connect.data.Date"
 TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 VARIANT = "headrace.Variant"
-"""Ours: any JSON value. In Spark's frames it is a VARIANT, everywhere else its JSON text."""
+"""Headrace's type for any JSON value: a VARIANT in Spark frames, JSON text everywhere else."""
 
 SCALE = "scale"
 LOGICAL_BASES: Mapping[str, Type] = {
@@ -84,52 +84,52 @@ LOGICAL_BASES: Mapping[str, Type] = {
     TIMESTAMP: Type.INT64,
     VARIANT: Type.STRING,
 }
-"""The type that each logical type is laid over."""
+"""The base type of each logical type."""
 
 LOCAL = "headrace.local"
-"""Ours: the parameter of a Timestamp that names no zone, the time that a clock shows. It is
-computed with as one of UTC, and written without a zone."""
+"""Headrace's parameter of a Timestamp without a time zone (wall-clock time). It is processed as
+UTC, and written without a zone."""
 
 PRIMARY_KEY = "headrace.primary.key"
-"""Ours: the parameter of a STRUCT that names the fields of its key, as a JSON list."""
+"""Headrace's parameter of a STRUCT with the names of its key fields, as a JSON list."""
 
 COLUMN_TYPE = "headrace.column.type"
-"""Ours: the parameter of a database's column that has the database's own type, such as
-`postgresql numeric(12,2)`. A sink of the same kind of database makes the same column."""
+"""Headrace's parameter with the native type of a database column, such as
+`postgresql numeric(12,2)`. A sink for the same kind of database creates the same column."""
 
-# Kafka's Decimal has no precision; connectors for databases agree on this parameter.
+# Kafka's Decimal has no precision; database connectors use this parameter by convention.
 PRECISION = "connect.decimal.precision"
-# Spark's and Arrow's decimal128 hold no more digits.
+# The maximum of Spark's decimals and Arrow's decimal128.
 MAX_PRECISION = 38
 
 
 def primary_key(schema: "Schema") -> tuple[str, ...]:
-    """Give the fields that identify a row, in their order; none if it is not known.
+    """Return the key fields of a row, in order; empty if the key is unknown.
 
-    A key of which a step has dropped a field identifies nothing any more.
+    The key is also unknown if a step has dropped one of its fields.
     """
     names = tuple(json.loads(schema.parameters.get(PRIMARY_KEY, "[]")))
     return names if all(schema.field(name) for name in names) else ()
 
 
 def day_micros(value: time) -> int:
-    """Give the microseconds since midnight, which stand for a Time in Arrow and Spark."""
+    """Return the microseconds since midnight, which represent a Time in Arrow and Spark."""
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return seconds * 1_000_000 + value.microsecond
 
 
 def scale_of(parameters: Mapping[str, str]) -> int | None:
-    """Give a Decimal's scale, or None if the parameter is missing or not an integer."""
+    """Return a Decimal's scale, or None if the parameter is missing or not an integer."""
     return _integer(parameters.get(SCALE))
 
 
 def precision_of(parameters: Mapping[str, str]) -> int | None:
-    """Give a Decimal's precision, or None if it has none."""
+    """Return a Decimal's precision, or None if it has none."""
     return _integer(parameters.get(PRECISION))
 
 
 def decimal_parameters(scale: int, precision: int | None) -> dict[str, str]:
-    """Give the parameters of a Decimal."""
+    """Return the parameters of a Decimal."""
     return {SCALE: str(scale)} | ({} if precision is None else {PRECISION: str(precision)})
 
 
@@ -178,17 +178,18 @@ _FAULTS: Mapping[str, Fault] = {
     Type.BOOLEAN: _exactly("true or false", bool),
     Type.STRING: _exactly("a text", str),
     Type.BYTES: _exactly("bytes", bytes, bytearray, memoryview),
-    # A datetime is a date by inheritance, but Kafka's Date has no time part.
+    # datetime is a subclass of date, but Kafka's Date has no time part.
     DATE: _exactly("a date without a time", date),
     TIME: _time_fault,
     TIMESTAMP: _timestamp_fault,
     VARIANT: _exactly("a JSON text", str),
 }
-"""For each scalar and logical type but Decimal, what is wrong with a value; None if nothing."""
+"""For each scalar and logical type except Decimal: returns what is wrong with a value, or None.
+"""
 
 
 class Attributes(TypedDict, total=False):
-    """What any schema may say beside its type; see `Schema`."""
+    """The optional attributes of a schema besides its type; see `Schema`."""
 
     optional: bool
     default: Any
@@ -200,7 +201,7 @@ class Attributes(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a STRUCT: its name, its place from 0, and its schema."""
+    """A field of a STRUCT: its name, its index from 0, and its schema."""
 
     name: str
     index: int
@@ -210,19 +211,19 @@ class Field:
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Schema:
-    """The type of a value, with all that Kafka Connect's schemas say about it.
+    """The type of a value, with all attributes of Kafka Connect's schemas.
 
-    Make one with the constructors named after the types, such as `Schema.int32()`, or with
-    `Schema(type)`. A schema never changes, equals another if all attributes do, defaults
-    included, and can be hashed and pickled.
+    Create a schema with the constructors named after the types, such as `Schema.int32()`, or
+    with `Schema(type)`. A schema is immutable, hashable and picklable. Two schemas are equal if
+    all their attributes are, including defaults.
 
     Args:
-        default: The value that stands for a missing one; None for no default. It is kept
-            frozen: lists as tuples, dictionaries as FrozenMap.
-        name: A name; those of the logical types give the values another Python type.
-        parameters: Texts by name, such as a Decimal's scale.
+        default: The value used for a missing value; None for no default. It is stored frozen:
+            lists as tuples, dictionaries as FrozenMap.
+        name: A name; the name of a logical type changes the Python type of the values.
+        parameters: Strings by name, such as a Decimal's scale.
 
-    Raises ConfigError: the attributes do not go together, or the default does not fit.
+    Raises ConfigError: the attributes are inconsistent, or the default does not fit the schema.
     """
 
     type: Type
@@ -312,7 +313,7 @@ class Schema:
     def decimal(
         cls, scale: int, *, precision: int | None = None, **attributes: Unpack[Attributes]
     ) -> "Schema":
-        """A Decimal with `scale` digits after the point, and `precision` digits in all."""
+        """A Decimal with `scale` digits after the point, and `precision` digits in total."""
         parameters = decimal_parameters(scale, precision) | dict(
             attributes.get("parameters", {})
         )
@@ -336,24 +337,24 @@ class Schema:
 
     @classmethod
     def local_timestamp(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A time that names no zone: a Timestamp that is of UTC by agreement; see `LOCAL`."""
+        """A Timestamp without a time zone, processed as UTC by convention; see `LOCAL`."""
         merged: Attributes = {**attributes, "parameters": {LOCAL: "true"}}
         return cls.timestamp(**merged)
 
     @classmethod
     def variant(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """Any JSON value, as its text; in Spark's frames a VARIANT."""
+        """Any JSON value, as JSON text; a VARIANT in Spark frames."""
         return cls.logical(VARIANT, **attributes)
 
     @classmethod
     def logical(cls, logical_name: str, **attributes: Unpack[Attributes]) -> "Schema":
-        """A logical type by its schema name, in version 1 unless said otherwise."""
+        """A logical type by its schema name; version 1 by default."""
         merged: Attributes = {"version": 1, **attributes, "name": logical_name}
         return cls(LOGICAL_BASES[logical_name], **merged)
 
     @property
     def is_local(self) -> bool:
-        """Whether this is a Timestamp that names no zone."""
+        """Whether this is a Timestamp without a time zone."""
         return self.name == TIMESTAMP and LOCAL in self.parameters
 
     @property
@@ -362,28 +363,28 @@ class Schema:
         return self.name is not None and LOGICAL_BASES.get(self.name) is self.type
 
     def replaced(self, **attributes: Unpack[Attributes]) -> "Schema":
-        """Give this schema with these attributes instead of its own."""
+        """Return this schema with these attributes replaced."""
         return replace(self, **attributes)
 
     def bare(self) -> "Schema":
-        """Give this schema without what says nothing about its values when they are there."""
+        """Return this schema without `default`, `doc` and `optional`."""
         if self.default is None and self.doc is None and not self.optional:
             return self
         return replace(self, default=None, doc=None, optional=False)
 
     def with_fields(self, fields: "Mapping[str, Schema]") -> "Schema":
-        """Give this STRUCT with these fields instead of its own, and without a default."""
+        """Return this STRUCT with other fields, and without a default."""
         return replace(self, fields=_fields(fields), default=None)
 
     def walk(self) -> "Iterator[Schema]":
-        """Yield this schema and all that are in it, at any depth."""
+        """Yield this schema and all nested schemas, at any depth."""
         yield self
         for part in (*(f.schema for f in self.fields), self.key_schema, self.value_schema):
             if part is not None:
                 yield from part.walk()
 
     def field(self, name: str) -> Field | None:
-        """Give the field of that name, or None."""
+        """Return the field with that name, or None."""
         return self._by_name.get(name)
 
     @override
@@ -400,7 +401,7 @@ class Schema:
 
     @override
     def __repr__(self) -> str:
-        # Only what says something: most schemas are a type and nothing else.
+        # Only attributes that are set: most schemas have only a type.
         facts = {
             "optional": self.optional or None,
             "default": self.default,
@@ -417,21 +418,21 @@ class Schema:
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
-        # The cached hash is only good in this process: hashes of texts are salted.
+        # The cached hash is valid only in this process, because string hashes are salted.
         parts = (self.key_schema, self.value_schema, self.fields)
         texts = (self.name, self.version, self.doc, self.parameters)
         return Schema, (self.type, self.optional, self.default, *texts, *parts)
 
 
 class StructValue(Freezable):
-    """What `validate_value` needs to know of a struct; `Struct` is the one that exists."""
+    """The interface of a struct that `validate_value` needs; implemented only by `Struct`."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def schema(self) -> Schema:
-        """The STRUCT schema that it was made for."""
+        """The STRUCT schema of this value."""
 
     @abstractmethod
     def validate(self) -> None:
@@ -454,9 +455,9 @@ def _check_parts(schema: Schema) -> None:
                 problem=f"The type {schema.type.value} {verb} {name}.", field=schema.name
             )
     if schema.is_logical and schema.name == DECIMAL:
-        parameters, fix = schema.parameters, "Make it with Schema.decimal(scale)."
+        parameters, fix = schema.parameters, "Create it with Schema.decimal(scale)."
         if scale_of(parameters) is None:
-            problem = "A Decimal needs the parameter scale, a whole number."
+            problem = "A Decimal needs the parameter scale, an integer."
             raise ConfigError(problem, fix=fix)
         if (
             PRECISION in parameters
@@ -478,7 +479,7 @@ def _check_fields(schema: Schema) -> None:
         if member.name in seen:
             raise ConfigError(
                 problem=f"Cannot create field because of field name duplication {member.name}",
-                fix="Give each field of a struct another name.",
+                fix="Use a different name for each field of a struct.",
                 field=member.name,
             )
         if member.index != index:
@@ -488,7 +489,7 @@ def _check_fields(schema: Schema) -> None:
 
 def _check_default(schema: Schema) -> None:
     try:
-        # A struct cannot be of a schema that holds the struct itself.
+        # A struct cannot have a schema that contains the struct itself.
         validate_value(replace(schema, default=None), schema.default)
     except RecordError as error:
         where = error.field or schema.name
@@ -498,12 +499,12 @@ def _check_default(schema: Schema) -> None:
 
 
 def validate_value(schema: Schema, value: object, *, path: str = "") -> None:
-    """Check that a value fits a schema, to the depth.
+    """Check recursively that a value fits a schema.
 
-    Errors begin as Kafka Connect's do. Python types are exact, as its are: a bool is not an
-    integer, an integer is not a float, a datetime is not a date. Lists and tuples are arrays.
-    `path` is where the value stands, for the error. Raises RecordError: it does not fit;
-    `field` is the path to the part at fault.
+    Errors begin like Kafka Connect's. Python types must match exactly, as in Kafka Connect: a
+    bool is not an integer, an integer is not a float, a datetime is not a date. Lists and
+    tuples are arrays. `path` is the path of the value, for the error. Raises RecordError: the
+    value does not fit; `field` is the path to the invalid part.
     """
     if value is None:
         if not schema.optional:
@@ -523,7 +524,7 @@ def validate_value(schema: Schema, value: object, *, path: str = "") -> None:
     if fault is not None:
         named = f' "{schema.name}"' if schema.name else ""
         where = f' for field: "{path}"' if path else ""
-        # Kafka Connect's words, but for the language.
+        # Kafka Connect's message, except for "Python".
         raise RecordError(
             problem=f"Invalid Python object for schema{named} with type {schema.type.value}: "
             f"class {type(value).__name__}{where}: it {fault}.",

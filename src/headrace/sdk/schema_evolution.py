@@ -1,4 +1,4 @@
-"""How the schema of a stream grows: what takes two schemas, and what a policy allows."""
+"""Schema evolution of a stream: merging of two schemas, and evolution policies."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from headrace.sdk.schema import (
     scale_of,
 )
 
-# The digits that a whole number of a type may have.
+# The maximum number of digits of each integer type.
 _DIGITS = {Type.INT8: 3, Type.INT16: 5, Type.INT32: 10, Type.INT64: 19}
 
-# The length of a text, or the digits of a second; of two types the one with more takes both.
+# The length of a string type, or the fractional digits of a time type; the larger fits both.
 _SIZE = re.compile(r"(?<=\()\d+(?=\))")
 _QUOTE = re.compile("['\"]")
 
 
 def evolve(old: Schema, new: Schema) -> Schema:
-    """Give the schema that takes the values of both.
+    """Return the schema that accepts the values of both schemas.
 
-    The order and the attributes of `old` stay. Fields that `new` adds come after them and
-    are optional, and fields that `new` lacks become optional. Types are widened: whole
-    numbers to larger ones, floats to FLOAT64, whole numbers beside floats to FLOAT64, whole
-    numbers beside Decimals to a Decimal, Decimals to more digits, anything beside a Variant
-    to a Variant. Structs, arrays and maps are merged to the depth. `evolve(evolved, old)` and
-    `evolve(evolved, new)` change nothing.
+    The order and the attributes of `old` are kept. Fields that `new` adds come last and are
+    optional, and fields missing in `new` become optional. Types are widened: integers to larger
+    integers, floats to FLOAT64, integers and floats to FLOAT64, integers and Decimals to a
+    Decimal, Decimals to more digits, a Variant and any other type to a Variant. Structs, arrays
+    and maps are merged recursively. `evolve(evolved, old)` and `evolve(evolved, new)` return
+    `evolved`.
 
-    Trap: an INT64 beside a float becomes FLOAT64, which is exact up to 2**53 only. Raises
-    ConfigError: there is no common type; `field` is the path to it.
+    Trap: an INT64 merged with a float becomes FLOAT64, which is exact only up to 2**53. Raises
+    ConfigError: there is no common type; `field` is the path to the field.
     """
     return _merged(old, new, "")
 
@@ -70,13 +70,13 @@ def _merged(old: Schema, new: Schema, path: str) -> Schema:
 def _parameters(merged: Schema, old: Schema, new: Schema) -> dict[str, str]:
     both = {**new.parameters, **old.parameters}
     if old.is_local != new.is_local:
-        # Some name a zone, and those that do not are of UTC.
+        # Some values have a time zone; those without one are UTC.
         del both[LOCAL]
     if _is_decimal(merged):
         both = {k: v for k, v in both.items() if k not in {SCALE, PRECISION}} | dict(
             merged.parameters
         )
-    # A column of the type of one of them would not take what the other has.
+    # A column with the native type of one schema might not accept the values of the other.
     both.pop(COLUMN_TYPE, None)
     column_type = _column_type(merged, old, new)
     return both if column_type is None else {**both, COLUMN_TYPE: column_type}
@@ -85,7 +85,7 @@ def _parameters(merged: Schema, old: Schema, new: Schema) -> dict[str, str]:
 def _column_type(merged: Schema, old: Schema, new: Schema) -> str | None:
     alike = [each for each in (old, new) if _kind(each) == _kind(merged)]
     types = {each.parameters.get(COLUMN_TYPE, "") for each in alike}
-    # What is in quotes, such as a value of an enum, has no size.
+    # Ignore types with quotes: a number in quotes, such as an enum value, is not a size.
     if len({type_ if _QUOTE.search(type_) else _SIZE.sub("", type_) for type_ in types}) != 1:
         return None
     return max(types, key=lambda type_: [int(each) for each in _SIZE.findall(type_)]) or None
@@ -107,7 +107,7 @@ def _with_default(merged: Schema, old: Schema, new: Schema) -> Schema:
 
 
 def _common(old: Schema, new: Schema, path: str) -> Schema:
-    """Give the common type, with the attributes of `old` where the type is its own."""
+    """Return the common type, with the attributes of `old` if the type is that of `old`."""
     plain = replace(old, default=None)
     variant = next((s for s in (old, new) if s.is_logical and s.name == VARIANT), None)
     if variant is not None:
@@ -175,7 +175,7 @@ def _decimal(old: Schema, new: Schema, path: str) -> Schema:
 
 
 def _digits(schema: Schema) -> tuple[int | None, int] | None:
-    """Give the digits before the point, None for any number, and those after it."""
+    """Return the digits before the point (None for any number) and after the point."""
     if _is_decimal(schema):
         scale, precision = scale_of(schema.parameters) or 0, precision_of(schema.parameters)
         return None if precision is None else precision - scale, scale
@@ -190,7 +190,7 @@ def _is_decimal(schema: Schema) -> bool:
 
 def _apart(old: Schema, new: Schema, path: str) -> ConfigError:
     return ConfigError(
-        problem=f"The types {_title(old)} and {_title(new)} have nothing in common.",
+        problem=f"The types {_title(old)} and {_title(new)} have no common type.",
         fix="Cast the field to one type with a transform, or send it to another stream.",
         field=path or None,
     )
@@ -208,38 +208,38 @@ class ChangeKind(StrEnum):
     """The kinds of change between an old schema and a new one."""
 
     ADD = "add"
-    """A field is there that was not."""
+    """A field was added."""
     WIDEN = "widen"
-    """A field's type takes all the values that it took, and more; null is one of them."""
+    """A field's type accepts all previous values and more; becoming nullable also widens."""
     NARROW = "narrow"
-    """A field's type takes fewer values than it did, and no others."""
+    """A field's type accepts only a subset of the previous values."""
     RETYPE = "retype"
     """A field has another type, which is neither wider nor narrower."""
     RENAME = "rename"
-    """A field has another name; this cannot be seen, only declared."""
+    """A field has another name; this cannot be detected, only declared."""
     DROP = "drop"
-    """A field is no longer there."""
+    """A field was removed."""
     REORDER = "reorder"
-    """The fields that were there stand in another order."""
+    """The existing fields are in another order."""
     ANNOTATE = "annotate"
-    """The name, version, doc, default or a parameter is another: the values are not."""
+    """The name, version, doc, default or a parameter changed; the values did not."""
 
 
 EVOLUTION_KINDS = tuple(kind for kind in ChangeKind if kind is not ChangeKind.ANNOTATE)
-"""The kinds of change that have a policy: an annotation changes no values and is taken."""
+"""The kinds of change that have a policy. Annotations change no values and always evolve."""
 
 
 class Handling(StrEnum):
-    """What is done about a change; docs/how-to/handle-schema-changes.md has the table."""
+    """How a change is handled; docs/how-to/handle-schema-changes.md has the table."""
 
     EVOLVE = "evolve"
     """The target follows the change."""
     LENIENT = "lenient"
-    """The target takes old and new side by side; nothing that it has goes away."""
+    """The target keeps the old form beside the new one; nothing is removed."""
     IGNORE = "ignore"
-    """The target stays as it is, and takes what fits."""
+    """The target is unchanged, and accepts what fits."""
     REJECT = "reject"
-    """The task stops, with nothing of the batch written."""
+    """The task stops; nothing of the batch is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +247,9 @@ class EvolutionPolicy:
     """How a target handles each kind of change.
 
     Args:
-        otherwise: How it handles the kinds that have no handling of their own.
-        handlings: How it handles single kinds.
-        renames: The old path of each field that has been renamed, and its new path.
+        otherwise: The default handling.
+        handlings: The handling of individual kinds.
+        renames: The new path of each renamed field, by its old path.
     """
 
     otherwise: Handling = Handling.EVOLVE
@@ -258,7 +258,7 @@ class EvolutionPolicy:
 
     @classmethod
     def agreed(cls, policies: Sequence[EvolutionPolicy]) -> EvolutionPolicy:
-        """Return what all of these say; where they differ it follows every change."""
+        """Return the policy that all of these share; kinds on which they differ evolve."""
         first, *others = policies
         handlings: dict[ChangeKind, Handling] = {
             kind: first.of(kind)
@@ -270,12 +270,12 @@ class EvolutionPolicy:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> EvolutionPolicy:
-        """Read what `to_json` gave."""
+        """Parse the output of `to_json`."""
         handlings = {ChangeKind(k): Handling(h) for k, h in values["handlings"].items()}
         return cls(Handling(values["otherwise"]), handlings, values["renames"])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that travels to other processes."""
+        """Return the policy as JSON values, for other processes."""
         return {
             "otherwise": self.otherwise.value,
             "handlings": {kind.value: h.value for kind, h in self.handlings.items()},
@@ -283,7 +283,7 @@ class EvolutionPolicy:
         }
 
     def of(self, kind: ChangeKind) -> Handling:
-        """Return how a kind of change is handled."""
+        """Return the handling of a kind of change."""
         if kind is ChangeKind.ANNOTATE:
             return Handling.EVOLVE
         return self.handlings.get(kind, self.otherwise)

@@ -1,4 +1,4 @@
-"""Decides what is a secret, by names of keys and inside texts: configurations, logs, errors."""
+"""Detects secrets by key names and inside texts such as configurations, logs and errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _STRONG = re.compile(
     r"passw(or)?d|passwords|passphrase|secret|credential|jaas|userinfo|"
     r"token(?!i[sz])|(api|access|private|secret|account|ssh|signing|encryption|auth|master)keys?"
 )
-"""Wherever it stands in a word; ``tokenizer`` is not a secret."""
+"""Secret anywhere within a word; ``tokenizer`` is not a secret."""
 _HARMLESS_WORDS = _words("secretary secretaries")
 _LAST = _words(
     "pass pwd pw pin sas sig signature bearer cookie cookies authorization passcode jwt otp "
     "totp cred creds psk hmac pem mnemonic"
 )
-"""Secret where a name ends with it: ``db.pass``, and not ``pass.through``."""
+"""Secret at the end of a name: ``db.pass``, but not ``pass.through``."""
 _KEYS = _words(
     "api access private secret account ssh ssl tls signing encryption auth master shared "
     "storage keystore sas subscription hmac service"
@@ -43,28 +43,28 @@ _PAIRS = frozenset(
         ("pin", "code"),
     }
 )
-"""Secret where two words follow each other."""
+"""Secret if the two words are adjacent."""
 _JOINED = re.compile(
     r"(db|user|usr|my|key|store|trust|smtp|mail|ftp|ldap|http|proxy|admin|root|pg|sql|redis|"
     r"mongo|login|app|svc|ssh|ssl|jdbc)(pass|pwd|pw)"
 )
 _VALUE_WORDS = _words("value text string plain base encoded hash")
-"""What may follow at the end, and changes nothing: ``token.value``, ``secret.base64``."""
+"""Words ignored at the end of a name: ``token.value``, ``secret.base64``."""
 _ABOUT = _words(
     "file path location source type provider class mode enabled enable url uri endpoint ttl "
     "expiry expires count max min limit length size ms sec secs second seconds minute minutes "
     "algorithm interval timeout policy format strategy name field fields column columns issuer "
     "audience scope service manager converter required"
 )
-"""A name that ends so describes a secret, or says where it is."""
+"""A name with this ending describes a secret or its location, and is not a secret."""
 _MEASURES = _words("max min num count")
 _PLAIN = _words("true false null none user_info url inherit")
 
 _REFERENCE = r"\$\{[^}]{0,500}\}"
-"""One way only for each text to match, and no run without an end: texts may be hostile."""
+"""Unambiguous and bounded, to avoid catastrophic backtracking: texts may be hostile."""
 _SIGN = re.compile(r"=\s*|%3[dD]|:(?:\s+|(?<=[\"']:)(?=[\"']))")
-"""What parts ``name=value`` of addresses, options and connection strings, and
-``"name": "value"``; not ``name:type``. An address within an address is escaped."""
+"""The separators of ``name=value`` in URLs, options and connection strings, and of
+``"name": "value"``; not of ``name:type``. A URL within a URL is escaped."""
 _ESCAPED = re.compile(r"%[0-9a-fA-F]{2}")
 _ESCAPED_VALUE = re.compile(r"(?P<escaped>(?:(?!%26)[^\s&;,'\"}])+)")
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-%")
@@ -93,9 +93,9 @@ _ADDRESS = re.compile(
     r"|(?:(?<=http)|(?<=https))://(?P<token>[^/\s:@\[\]?#]{16,})(?=@)",
     re.IGNORECASE,
 )
-"""``user:x@`` in any address, with what people forget to escape in a password, and Oracle's.
+"""``user:x@`` in any URL, even with unescaped characters in the password; and Oracle's form.
 
-A long user of a web address that has no password is a token, such as those for Git.
+A long user name without a password in an HTTP URL is a token, such as those for Git.
 """
 _KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?P<key>.*?)(?=-----END|\Z)", re.DOTALL
@@ -107,9 +107,9 @@ _ELEMENT = re.compile(
 
 
 def is_sensitive(name: str) -> bool:
-    """Return whether a key, a field or a parameter of this name holds a secret.
+    """Return whether a key, field or parameter with this name contains a secret.
 
-    For names that are not defined: a key's own type says it better.
+    For undefined names: if a key is defined, its type is more reliable.
     """
     words = [each.lower() for each in _WORD.findall(name)]
     while words and words[-1] in _VALUE_WORDS:
@@ -125,11 +125,11 @@ def is_sensitive(name: str) -> bool:
 
 
 def masked(text: str, shows: Callable[[str], bool] = lambda _: False) -> str:
-    """Return a text with `[hidden]` in place of the secrets in it.
+    """Return a text in which secrets are replaced by `[hidden]`.
 
     Args:
-        text: Any text, such as an address, a connection string or a line of a log.
-        shows: Says of a secret whether it may be shown, as a reference may.
+        text: Any text, such as a URL, a connection string or a log line.
+        shows: Returns whether a detected secret may be shown, such as a reference.
     """
     parts, end = [], 0
     for start, stop in _spans(text):
@@ -145,7 +145,7 @@ def secrets_in(text: str) -> list[str]:
 
 
 def _spans(text: str) -> list[tuple[int, int]]:
-    """Return where secrets are, in order; what overlaps is one."""
+    """Return the spans of secrets, in order; overlapping spans are merged."""
     found: list[tuple[int, int]] = []
     ways = (_in_places, _in_pairs, _in_options, _in_elements)
     for start, stop in sorted({span for way in ways for span in way(text)}):
@@ -157,7 +157,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
 
 
 _SIGNS = {_ADDRESS: ("://", "jdbc:"), _HEADER: ("",), _KEY: ("private key-----",)}
-"""One of these is in each text that has such a secret: a search for it is quick."""
+"""Each text with such a secret contains one of these strings, which are fast to search for."""
 
 
 def _in_places(text: str) -> Iterator[tuple[int, int]]:
@@ -173,7 +173,7 @@ def _in_pairs(text: str) -> Iterator[tuple[int, int]]:
         at = sign.end()
         name = _name_before(text, sign.start())
         if not name or not _holds(name, spaced=name[-1] == " "):
-            continue  # a value may hold pairs: url=...?password=x
+            continue  # a value may contain pairs: url=...?password=x
         kind = _ESCAPED_VALUE if sign[0].startswith("%") else _VALUE
         value = kind.match(text, at)
         if value is not None:
@@ -184,7 +184,7 @@ def _in_pairs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _in_options(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the values of a command's options, as in ``--password x``."""
+    """Yield the values of command-line options, as in ``--password x``."""
     if "--" in text:
         for match in _OPTION.finditer(text):
             value = _VALUE.match(text, match.end()) if is_sensitive(match[1]) else None
@@ -200,7 +200,7 @@ def _in_elements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _name_before(text: str, end: int) -> str:
-    """Return the name that ends there, with one space if there is any after it."""
+    """Return the name that ends at ``end``, with one space if whitespace follows the name."""
     near = text[max(0, end - _LONGEST_NAME) : end]
     bare = near.rstrip()
     name = bare.rstrip("\"'")
@@ -211,13 +211,13 @@ def _name_before(text: str, end: int) -> str:
 
 
 def _group(match: re.Match[str]) -> tuple[int, int]:
-    """Return where the one named group that matched is."""
+    """Return the span of the only named group that matched."""
     assert match.lastgroup is not None
     return match.span(match.lastgroup)
 
 
 def _holds(name: str, *, spaced: bool) -> bool:
-    """Return whether a pair is a secret; a comparison with spaces has to say so plainly."""
+    """Return whether a pair is a secret; with spaces around the sign the rules are stricter."""
     if "%" in name and _holds(_ESCAPED.split(name)[-1], spaced=spaced):
         return True
     words = [each.lower() for each in _WORD.findall(name)]

@@ -1,4 +1,4 @@
-"""The three gears of a sink: frame, batch and record."""
+"""Base classes of sink tasks (the gears: frame, batch and record) and of sink connectors."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class SinkBatch:
     """The batch that a frame belongs to.
 
     Args:
-        mark: Identifies the batch; the same for every attempt but for the epoch.
-        topic: The topic that the records have; names the target's table where a sink
-            writes many. For a sink that takes many at once, the one they come from.
-        key_schema: The schema of their keys; None when they have none.
-        evolution: What the target does when the schema is not its own.
-        rows: How many records the frame has, where that is known before they are computed.
-        columns: For a sink that ``takes_columns``: columns of the frame that hold the fields of
-            a ``value`` with many of them, by the names of the fields; none for few.
-        continues: Whether its records go on with what an earlier batch has begun, as a table
-            does that is read in several, see ``StreamRows``.
+        mark: Identifies the batch; the same for every attempt except for the epoch.
+        topic: The topic of the records; names the target's table if a sink writes several. For
+            a sink that ``takes_many_topics``, the topic they come from.
+        key_schema: The schema of the keys; None if the records have no keys.
+        evolution: What the target does if the schema differs from its own.
+        rows: The number of records in the frame, if known before they are computed.
+        columns: For a sink that ``takes_columns``: the frame columns that contain the fields of
+            a ``value`` with many fields, by field name; empty if there are few fields.
+        continues: Whether the records continue data from an earlier batch, such as a table
+            read in several batches; see ``StreamRows``.
     """
 
     mark: Mark
@@ -56,7 +56,7 @@ class SinkBatch:
     continues: bool = False
 
     def field_sql(self, name: str) -> str:
-        """Return SQL for a field of the value, over the columns of the frame."""
+        """Return the SQL for a field of the value, over the columns of the frame."""
         return self.columns.get(name) or f"value.{quote(name)}"
 
 
@@ -65,61 +65,62 @@ class StagedWrite(Protocol):
 
     @property
     def rows(self) -> int:
-        """Return how many records the staged data stands for."""
+        """Return the number of records that the staged data represents."""
 
     def commit(self, receipt: str) -> None:
         """Make the data visible, with its mark and ``receipt``, in one transaction.
 
-        Called again by the same attempt it changes nothing. Two attempts at a batch may
-        overlap, as when a worker that was cut off wakes up: the target takes one of them, and
-        the other has to fail and to leave alone what the target holds. So a sink looks, in
-        the transaction that decides, whether the target holds the batch already:
-        ``if mark.wrote(receipt that it holds, or None): return``.
+        A second call by the same attempt must change nothing. Two attempts at a batch may
+        overlap, for example when a disconnected worker wakes up: the target accepts one of
+        them, and the other must fail without changing the target. So a sink checks, in the
+        transaction that decides, whether the target already contains the batch:
+        ``if mark.wrote(receipt in the target, or None): return``.
 
-        What it stands for is durable on return. A sink that writes files calls
-        ``headrace.sdk.durability.flush`` with those of the attempt before the mark is visible,
-        and with the mark's before it returns: a loss of power must not leave a mark without
-        its rows.
-        Raises StaleEpochError: the target holds the batch from another attempt (``Mark.wrote``
-        raises it), or a newer one.
+        On return the data must be durable. A sink that writes files calls
+        ``headrace.sdk.durability.flush`` with the files of the attempt before the mark is
+        visible, and with the files of the mark before it returns: a power failure must not
+        leave a mark without its rows.
+        Raises StaleEpochError: the target contains the batch from another attempt
+        (``Mark.wrote`` raises it), or a newer batch.
         """
 
     def abort(self) -> None:
-        """Remove the staged data. Must not raise when there is none.
+        """Remove the staged data. Must not raise if there is none.
 
-        Called when the batch does not come to its commit, as another sink failed or too many
-        records are bad. It is not called after a crash, nor for what ``write`` had staged when
-        it raised: ``write`` removes that itself, and ``commit`` what older attempts at the
-        batch, those of smaller epochs, have left.
+        Called when the batch is not committed because another sink failed or too many records
+        are bad. It is not called after a crash, nor for the data that ``write`` had staged
+        when it raised. ``write`` must remove that data itself, and ``commit`` must remove the
+        leftovers of older attempts at the batch (smaller epochs).
         """
 
 
 @runtime_checkable
 class WorkerCommit(StagedWrite, Protocol):
-    """A StagedWrite whose commit is work for a Python worker, so that many go side by side.
+    """A StagedWrite whose commit can run in a Python worker, so that many commit in parallel.
 
-    ``commit`` does the same for one.
+    ``commit`` does the same on the driver, for one write.
     """
 
     @property
     def target(self) -> str:
-        """What is changed: one after the other is, where two writes change the same."""
+        """The name of what is changed: writes with the same target are committed in turn."""
 
     def work(self, receipt: str) -> Callable[[], object] | None:
-        """Return the work; see ``StagedWrite.commit``. It is pickled, and may run twice.
+        """Return the commit as a callable; see ``StagedWrite.commit``.
 
-        None where it has turned out that no worker is needed, and all is done.
+        It is pickled, and may run twice. None if no worker is needed because everything is
+        already done.
         """
 
     def finish(self) -> None:
-        """Clean up behind the work."""
+        """Clean up after the commit."""
 
 
 def run_in_workers(spark: SparkSession, works: Sequence[Callable[[], object]]) -> None:
-    """Call each in a worker, side by side, and return when all are done.
+    """Call each work in a Python worker, in parallel, and return when all are done.
 
-    Errors of Headrace are raised here, the first one. Each may be called more than once, as
-    Spark repeats failed tasks: it must change nothing the second time.
+    Raises the first HeadraceError of the works. A work may be called more than once, because
+    Spark retries failed tasks, so it must be idempotent.
     """
     if not works:
         return
@@ -127,7 +128,7 @@ def run_in_workers(spark: SparkSession, works: Sequence[Callable[[], object]]) -
     run = partial(_run_all, durability())
     for failure in context.parallelize(works, len(works)).mapPartitions(run).collect():
         if failure is not None:
-            # Made a moment ago by this very application.
+            # Pickled a moment ago by this application.
             raise pickle.loads(failure)  # noqa: S301
 
 
@@ -144,21 +145,21 @@ def _run_all(mode: Durability, works: Iterable[Callable[[], object]]) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class ArrowWrite:
-    """What writes the rows of a batch as Arrow.
+    """Functions that write the rows of a batch as Arrow.
 
     Args:
-        write: Writes one part, on an executor: its number and its rows. Returns what it has
-            written, such as the name of a file, or None for nothing. It is pickled. It may run
-            more than once for a part, also at the same time, with the same rows, and a run
-            that Spark has given up may end after the commit: so each writes to a place of its
-            own, and changes nothing that another has written.
-        staged: Returns what is staged, on the driver, of the results of ``write``: one for
-            each part that has written anything, in their order. What has another name is of
-            runs that do not count.
-        abort: Removes what parts have written where not all of them were.
-        raw: Writers like ``write`` of a part's bytes in a format, by the name of the format,
-            see ``ArrowParts.raw``. Each returns what ``write`` does, and how many rows it has
-            written, which is taken for how many were read.
+        write: Writes one part, on an executor; takes the part's number and rows. Returns what
+            was written, such as a file name, or None if nothing was. Pickled. It may run more
+            than once for a part, also concurrently, with the same rows, and a run that Spark
+            has abandoned may end after the commit. So each run must write to its own location
+            and must not change the output of another run.
+        staged: Builds the StagedWrite, on the driver, from the results of ``write``: one for
+            each part that has written anything, in part order. Output with any other name
+            belongs to abandoned runs.
+        abort: Removes the output of the parts if not all of them were written.
+        raw: Writers that take a part's bytes in a format, by format name; see
+            ``ArrowParts.raw``. Each returns the result of ``write`` and the number of rows
+            written, which also counts as the number of rows read.
     """
 
     write: Callable[[int, Iterator[pa.RecordBatch]], str | None]
@@ -170,83 +171,84 @@ class ArrowWrite:
 
 
 class SinkTask(Task):
-    """A running part of a sink."""
+    """A running task of a sink."""
 
     ordered: ClassVar[bool] = False
-    """Whether records are needed in their order. Frames then have the column ``position``, and
-    a batch or record sink gets each batch as one partition, in order."""
+    """Whether the sink needs records in order. Frames then have the column ``position``, and a
+    batch or record sink receives each batch as one partition, in order."""
     takes_many_topics: ClassVar[bool] = False
-    """Whether it looks at each record's own topic, so that one frame may hold many. For any
-    other sink the runtime divides a batch whose topic depends on the data: the sink is given
-    one topic after the other, each under its own mark."""
+    """Whether the sink reads the topic of each record, so that one frame may contain many. For
+    any other sink, the runtime splits a batch whose topic depends on the data: the sink
+    receives the topics one after the other, each with its own mark."""
 
     rejects: ClassVar[tuple[type[Exception], ...]] = ()
-    """The errors by which a sink says that the target refuses records, such as RecordError or a
-    driver's own; RetriableError is never one.
+    """The exception types that mean the target rejected records, such as RecordError or a
+    database driver's own errors; never RetriableError.
 
-    With ``errors.tolerance=all`` the runtime then finds the records concerned and dead-letters
-    each with its error, and the others arrive. A RejectedError names them: a record sink has
-    then taken all the others of the call, a batch sink none of the part. For any other error
-    of these the runtime gives smaller and smaller pieces, on the executor: a record sink has
-    then forgotten what it was given since the last ``flush``, which is called after each
-    ``put``; a batch sink gets a new ``part`` each time. To refuse on ``commit`` is too late.
-    A frame sink names no records: ``write`` is called with smaller and smaller frames, and
-    what the call before has staged is aborted. Each is a Spark job, and each batch is kept
-    for it: where the target's rules are known, ``refusals`` costs next to nothing.
-    Without any, or where nothing is tolerated, every error ends the task."""
+    With ``errors.tolerance=all`` the runtime then finds the rejected records and dead-letters
+    each with its error; the others are written. A RejectedError names the records: a record
+    sink must then have written all other records of the call, a batch sink none of the part.
+    For any other of these errors the runtime retries with smaller and smaller pieces, on the
+    executor: a record sink must then have dropped the records since the last ``flush``, which
+    is called after each ``put``; a batch sink gets a new ``part`` each time. Rejecting in
+    ``commit`` is too late.
+    A frame sink cannot name records: ``write`` is called with smaller and smaller frames, and
+    the data staged by the previous call is aborted. Each call is a Spark job, and each batch is
+    cached for it. If the target's rules are known, ``refusals`` is nearly free.
+    Without any exception types, or with no tolerance, every error fails the task."""
 
     def priority(self, topic: str) -> int:
-        """Return the place of a stream among those of a batch: smaller ones are written first.
+        """Return the priority of a stream within a batch: smaller numbers are written first.
 
-        For a target whose tables refer to each other: parents come before their children.
+        For a target with foreign keys: parent tables come before child tables.
         """
         return 0
 
 
 class Counting(Enum):
-    """Where a sink's count of records comes from.
+    """Where a sink's record count comes from.
 
-    The balance of a batch needs it. To count the records on their way costs a pass over
-    each row, which a source that knows the length of a range and a sink that measures
-    what it wrote make needless.
+    The balance of a batch needs this count. Counting the records in flight costs a pass over
+    each row; it is not needed if the source knows the length of a range and the sink measures
+    the written data.
     """
 
     CLAIMED = "claimed"
-    """The sink's own word: the runtime checks it against a count that it made itself."""
+    """The sink reports it: the runtime checks it against its own count."""
     MEASURED = "measured"
-    """The written data, such as the footers of its files."""
+    """Measured from the written data, such as file footers."""
     UNKNOWN = "unknown"
-    """Nothing: the sink keeps nothing that could be counted, and ``rows`` is not read."""
+    """Unknown: the sink stores nothing that can be counted, and ``rows`` is not read."""
 
 
 class FrameSink(SinkTask):
-    """Writes whole DataFrames in two steps, so that nothing half-done is visible."""
+    """A sink that writes DataFrames in two phases, so that partial writes are never visible."""
 
     counting: ClassVar[Counting] = Counting.CLAIMED
-    """Where ``StagedWrite.rows`` comes from, so that nothing is counted twice."""
+    """Where ``StagedWrite.rows`` comes from, so that records are not counted twice."""
     takes_columns: ClassVar[bool] = False
-    """Whether ``write`` takes the fields of a value from ``SinkBatch.columns`` where they are
-    there. To take a struct of a thousand fields apart takes Spark longer to plan than all else:
-    it writes out the whole struct for each of them."""
+    """Whether ``write`` reads the fields of a value from ``SinkBatch.columns``. Otherwise
+    a struct of a thousand fields dominates Spark's planning time, because the plan repeats the
+    whole struct for each field."""
     verifies: ClassVar[bool] = False
-    """Whether its staged writes are ``Verified``: they say which records the target refuses,
-    and are without them. Where errors are tolerated its frames have the column ``record_id``;
-    where they are not the first refused record has to raise."""
+    """Whether its staged writes are ``Verified``: they report the records that the target
+    rejects, and leave them out. If errors are tolerated, its frames have the column
+    ``record_id``; otherwise the first rejected record must raise an error."""
 
     @abstractmethod
     def committed(self, mark: Mark, topic: str) -> str | None:
-        """Return the receipt of the batch if the target already holds it, as it was given.
+        """Return the unchanged receipt of the batch if the target already contains the batch.
 
-        Called before each attempt at a batch that may have run before. A receipt that the
-        target has forgotten is empty. A sink whose target holds a newer batch of the same
-        application raises StateError: batches never go back.
+        Called before each attempt at a batch that may have run before. Return an empty receipt
+        if the target no longer has it. Raise StateError if the target contains a newer batch of
+        the same application: batches never go back.
         """
 
     def known_schema(self, topic: str) -> Schema | None:
-        """Return the schema of the values that the target holds, if it is known exactly.
+        """Return the schema of the values in the target, if it is known exactly.
 
-        Called before each batch, so it has to be quick. By default None: the runtime then
-        remembers the schema of the last batch that the target has taken.
+        Called before each batch, so it must be fast. If it returns None (the default), the
+        runtime uses the schema of the last batch that the target accepted.
         """
         return None
 
@@ -256,60 +258,61 @@ class FrameSink(SinkTask):
 
         Columns: ``key``, ``value``, ``headers``, ``timestamp``, ``topic``,
         ``partition`` and, for an ordered sink, ``position``; a null ``value`` is a
-        tombstone. Each batch is written as a whole or not at all.
+        tombstone. Each batch is written completely or not at all.
         """
 
     def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
-        """Return what writes a batch whose records have values only, as Arrow, on executors.
+        """Return the functions that write the batch as Arrow on executors.
 
-        Called with what ``write`` would be. No job may run. None, the default, where only
-        ``write`` can.
+        Called with the arguments of ``write`` if the records have only values. It must not run
+        a Spark job. Return None (the default) if only ``write`` can write the batch.
         """
         return None
 
     def keyed_write(self, spark: SparkSession, batch: SinkBatch) -> ArrowWrite | None:
-        """Return what writes few rows, of which each key is there once, as Arrow.
+        """Return the functions that write a small batch with unique keys as Arrow.
 
         The rows have the fields of the batch's values, and ``headrace.sdk.keyed_rows.DELETED``
-        as the last column; its key names fields of them. All rows come as one part. The
-        StagedWrite's ``rows`` are then those that were written. No job may run, and what only
-        ``write`` can do, such as to make a table, is left to it: None, the default, where it is
-        needed, or where it would not do the same. RecordError raised on an executor leaves the
-        batch to ``write`` too.
+        as the last column; the batch's key schema names key fields among them. All rows come as
+        one part. ``StagedWrite.rows`` is then the number of rows written. It must not run a
+        Spark job. Return None (the default) if the batch needs something that only ``write``
+        does, such as creating a table, or if the result would differ from that of ``write``. If
+        a RecordError is raised on an executor, the runtime also falls back to ``write``.
         """
         return None
 
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
-        """Return conditions for records that the target cannot take. No job may run.
+        """Return the conditions under which the target rejects a record.
 
-        Called before ``write`` with the same arguments where errors are tolerated: such records
-        are dead-lettered, and ``write`` does not get them. Where nothing is tolerated ``write``
-        gets them, and has to raise RecordError. The default is none.
+        Called before ``write`` with the same arguments if errors are tolerated: matching
+        records are dead-lettered and not passed to ``write``. If errors are not tolerated,
+        ``write`` receives them and must raise RecordError. It must not run a Spark job. The
+        default is no conditions.
         """
         return ()
 
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
-        """Stage a batch without records: its commit adds the mark and the receipt only.
+        """Stage a batch without records: its commit adds only the mark and the receipt.
 
-        Called instead of ``write`` when a step of the chain has refused every record, so that
-        the schema that good ones would have is unknown. A sink must not make a target for
-        it, nor change one. The default is None, for a target that is not there yet or that
-        keeps no such marks: the batch changes nothing there, however often it runs.
+        Called instead of ``write`` if a step of the chain rejected every record, so that the
+        schema of valid records is unknown. A sink must not create or change a target for such
+        a batch. Return None (the default) if the target does not exist yet or does not store
+        such marks: the batch then changes nothing there, however often it runs.
         """
         return None
 
     def finish(self, spark: SparkSession, topic: str) -> None:
-        """Do what is left to do when a task has come to the end of what it reads.
+        """Do the final work after a task has read all of its input.
 
-        Called behind the last batch, also where there was none, and perhaps again; by each task
-        of a connector for itself, while others may still write. ``topic`` is the one that its
-        records have, or would have. By default there is nothing to do. Raises RetriableError to
-        be called again.
+        Called after the last batch, also if there was no batch, and possibly more than once; by
+        each task of a connector on its own, while other tasks may still write. ``topic`` is the
+        topic that the records have, or would have. By default it does nothing. Raise
+        RetriableError to be called again.
         """
 
 
 class BatchSink(SinkTask):
-    """Writes Arrow batches from each Spark partition, then commits on the driver.
+    """A sink that writes Arrow batches from each Spark partition, then commits on the driver.
 
     The task object is pickled to the executors after ``start``.
     """
@@ -320,8 +323,8 @@ class BatchSink(SinkTask):
     ) -> Mapping[str, object]:
         """Stage the rows of one partition, on an executor; return a JSON message.
 
-        ``part`` names this attempt of this partition; a part that is not among the
-        messages given to ``commit`` was lost and must leave no trace.
+        ``part`` identifies this attempt at this partition; a part whose message is not passed
+        to ``commit`` was lost and must leave no trace.
         """
 
     @abstractmethod
@@ -330,57 +333,59 @@ class BatchSink(SinkTask):
     ) -> None:
         """Make the parts visible with their mark in one transaction, on the driver.
 
-        See ``StagedWrite.commit`` for when the target holds the batch already.
+        See ``StagedWrite.commit`` for the case that the target already contains the batch.
         """
 
     @abstractmethod
     def committed(self, mark: Mark, topic: str) -> str | None:
-        """Return the receipt of the batch if the target already holds it."""
+        """Return the receipt of the batch if the target already contains the batch."""
 
     def abort(self, messages: Sequence[Mapping[str, object]], batch: SinkBatch) -> None:
-        """Remove all that was staged under the batch's mark and its epoch.
+        """Remove everything staged under the batch's mark and epoch.
 
-        Called as ``StagedWrite.abort`` is, and also when ``write`` failed for any partition:
-        ``messages`` is then empty, as those of the others are lost, so a sink finds their
-        parts by the mark. A newer epoch is another owner's, whose parts must stay. Must not
-        raise when there is nothing. What it misses, as after a crash, ``commit`` removes.
+        Called when ``StagedWrite.abort`` is, and also if ``write`` failed for any partition:
+        ``messages`` is then empty, because the messages of the other partitions are lost, so a
+        sink finds their parts by the mark. Parts of a newer epoch belong to another owner and
+        must stay. Must not raise if there is nothing to remove. ``commit`` removes what was
+        not aborted, for example after a crash.
         """
 
 
 class RecordSink(SinkTask):
     """Kafka Connect's SinkTask: ``put`` and ``flush``, one record at a time.
 
-    It runs on executors and keeps no mark, so it delivers at least once.
+    It runs on executors and stores no marks, so it delivers at least once.
     """
 
     @abstractmethod
     def put(self, records: Sequence[Record]) -> None:
-        """Take records, in order. Raises RetriableError when the system is busy."""
+        """Write records, in order. Raises RetriableError if the system is busy."""
 
     def flush(self) -> None:
         """Return only when everything put so far is durable."""
 
 
 class SinkConnector(Connector):
-    """A connector that writes to a system. It is never made: its tasks do all the work."""
+    """A connector that writes to a system. It has no instances: its tasks do all the work."""
 
     @classmethod
     def target(cls, config: Config) -> str:
         """Return what a configuration writes to, such as a path or the address of a table.
 
-        It is part of the names that the sink's marks have, and never shown. It must say the
-        same as long as the target is the same: what is tuned, or how one gets there and logs
-        in, is not part of it. A connector that a task may have more than once, for several
-        targets, should say it; the default is nothing, which is enough for one.
+        It is part of the names of the sink's marks, and never shown. It must stay the same as
+        long as the target is the same: leave out tuning, network routes and credentials.
+        Override it if a task may have several sinks of this connector, with different targets;
+        the default, an empty string, is enough for one sink.
         """
         return ""
 
     @classmethod
     def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
-        """Return a configuration that writes what an offline job has read between boundaries.
+        """Return a configuration that writes the records of an offline job's window.
 
-        A sink that can replace a window's rows is told of the window here. By default the
-        configuration as it is. Raises ConfigError: it asks for what such bounds do not allow.
+        A sink that can replace a window's rows learns the window here. By default the
+        configuration is unchanged. Raises ConfigError: a setting is not possible with such
+        bounds.
         """
         return {**config.originals}
 
@@ -388,17 +393,18 @@ class SinkConnector(Connector):
     def repeatable(cls, config: Config) -> bool:
         """Return whether a window may be written again from the beginning.
 
-        The target then holds each of its rows once, as by an upsert. By default it may not.
+        The target must then contain each row once, for example through upserts. False by
+        default.
         """
         return False
 
     @classmethod
     def takes_overlaps(cls, config: Config) -> bool:
-        """Return whether runs may write windows that share a part, in any order and by turns.
+        """Return whether runs may write overlapping windows, in any order and interleaved.
 
-        The target then holds the rows of that part once, as by an upsert, also where one of the
-        runs is tried again behind the other. A sink whose runs take rows away that others have
-        written says no; by default it is as ``repeatable``.
+        The target must then contain the rows of the overlap once, for example through upserts,
+        also if one run is retried after the other. Return False if a run may delete rows that
+        another run wrote; the default is ``repeatable``.
         """
         return cls.repeatable(config)
 
@@ -406,13 +412,13 @@ class SinkConnector(Connector):
     def table_rows(
         cls, config: Config, topic: str, schema: Schema
     ) -> Sequence[TableRows] | None:
-        """Return the tables that records of a topic are in now, for ``verify``.
+        """Return the tables that contain the records of a topic now, for ``verify``.
 
-        Together they have the topic's rows, each row in one of them; none where no table is
-        there yet. Topics that share a table give it the same title. Its columns have the names
-        of the records' fields; the key is what the target keeps unique, or else what the schema
-        says. ``schema`` is that of the records' values. None, the default, for a target that
-        cannot be read, or that does not keep records as rows.
+        Together they contain the topic's rows, each row in one table; return an empty sequence
+        if no table exists yet. Topics that share a table must return it with the same title.
+        The columns have the names of the records' fields; the key is the target's unique key,
+        or else the key in the schema. ``schema`` is the schema of the records' values. Return
+        None (the default) if the target cannot be read or does not store records as rows.
         """
         return None
 
@@ -420,16 +426,17 @@ class SinkConnector(Connector):
     def check_tables(
         cls, config: Config, tables: Callable[[], Sequence[TableRows]]
     ) -> Iterable[ConfigError]:
-        """Yield what is wrong with tables of a source whose rows reach the sink as they are.
+        """Yield the problems with source tables whose rows reach the sink unchanged.
 
-        Called by a check of both, with the sink's valid configuration, in a thread of its own;
-        it may connect. ``tables`` asks the source, and its errors may be passed on.
+        Called when source and sink are validated together, with the sink's valid configuration,
+        in its own thread; it may connect. ``tables`` queries the source; its errors may be
+        raised.
         """
         return ()
 
     @classmethod
     def table_rules(cls, config: Config) -> Sequence[str]:
-        """Return what a person calls each rule for streams, in their order; none by default."""
+        """Return the display name of each stream rule, in order; none by default."""
         return ()
 
     @classmethod
@@ -438,9 +445,9 @@ class SinkConnector(Connector):
     ) -> Sequence[MappedTable] | None:
         """Return the tables that records of a topic or stream go to, for ``headrace mapping``.
 
-        Called before anything runs, for each topic that is there; it connects to nothing. The
-        schema is that of the records' values, None where it is not known. None, the default,
-        for a sink that has no tables; none in the sequence where the records are left out.
+        Called before anything runs, for each existing topic; it must not connect. ``schema`` is
+        the schema of the records' values, or None if unknown. Return None (the default) if the
+        sink has no tables, and an empty sequence if the sink leaves the records out.
 
         Raises ConfigError: such records cannot be written as configured.
         """
@@ -449,26 +456,26 @@ class SinkConnector(Connector):
     @classmethod
     @abstractmethod
     def task(cls, config: Config) -> FrameSink | BatchSink | RecordSink:
-        """Make the task of a parsed configuration."""
+        """Create the task for a parsed configuration."""
 
 
 RECORD_ID = "record_id"
-"""A BIGINT column of the frames of a sink that verifies. Records that are equal in all their
-parts share one, and one refusal is about one of them, no matter which."""
+"""A BIGINT column in the frames of a sink that verifies. Records that are equal in all their
+parts share an id, and one rejection then applies to any one of them."""
 
 
 def class_name(kind: type) -> str:
-    """Return the name of a class as dead letters show it."""
+    """Return the name of a class in the form of dead letters."""
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A condition for records that a target cannot take.
+    """A condition under which a target rejects a record.
 
     Args:
-        condition: SQL over the columns that ``FrameSink.write`` gets, never null.
-        exception: The class of the error, as dead letters show it.
+        condition: SQL over the columns of the frame of ``FrameSink.write``; never null.
+        exception: The class of the error, in the form of dead letters.
     """
 
     condition: str
@@ -479,16 +486,16 @@ class Refusal:
 
     @property
     def message(self) -> str:
-        """The text of the error, as dead letters show it."""
+        """The text of the error in dead letters."""
         return f"{self.field}: {self.problem}" if self.field else self.problem
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A record that a target has refused.
+    """A record that a target has rejected.
 
     Args:
-        record: Its ``RECORD_ID``.
+        record: The ``RECORD_ID`` of the record.
     """
 
     record: int
@@ -497,7 +504,7 @@ class Refused:
 
     @classmethod
     def by(cls, record: int, error: Exception) -> Refused:
-        """Return a record that was refused by an error."""
+        """Return the rejected record for an error."""
         problem = getattr(error, "problem", None) or str(error)
         return cls(record, class_name(type(error)), problem)
 
@@ -507,15 +514,15 @@ class Verified(Protocol):
     """A staged write of a sink that verifies; see ``FrameSink.verifies``."""
 
     def refused(self) -> Sequence[Refused]:
-        """Return the records that the target refuses, which the staged data is without."""
+        """Return the records that the target rejects, which are not in the staged data."""
 
 
 @runtime_checkable
 class Selective(Protocol):
-    """A staged write of a sink that leaves records out, as its configuration says."""
+    """A staged write of a sink whose configuration leaves records out."""
 
     def filtered(self) -> Mapping[str, int]:
-        """Return how many records it was given and is without, by the key that says so.
+        """Return the number of records left out, by the configuration key that excludes them.
 
-        They count as filtered, and are not among its ``rows``.
+        They count as filtered and are not included in ``rows``.
         """

@@ -1,4 +1,4 @@
-"""The gears of a source, and its connector."""
+"""Base classes of source tasks (the gears) and of source connectors."""
 
 from __future__ import annotations
 
@@ -29,61 +29,63 @@ if TYPE_CHECKING:
 
 
 class SourceTask(Task):
-    """A running part of a source; see the gears below for what it does."""
+    """A running task of a source; the gears below define its methods."""
 
     def ended(self, position: Position) -> bool:
-        """Return whether nothing can come after ``position`` any more.
+        """Return whether no more records can follow ``position``.
 
-        Asked where ``latest`` or ``poll`` gave nothing: a source whose next rows have only
-        to be waited for has not ended.
+        Called after ``latest`` or ``poll`` returned nothing new. A source that may receive rows
+        later has not ended.
         """
         return False
 
 
 class ReplayableSource(SourceTask):
-    """A source that can read the same range again: the frame and split gears."""
+    """A source that can read the same range again: base class of the frame and split gears."""
 
     @abstractmethod
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        """Return the end of the next batch that begins at ``start``.
+        """Return the end position of the next batch, which begins at ``start``.
 
-        Equal to ``start`` when nothing new is there. It should stay within ``limit.rows`` and
-        ``limit.size_bytes`` but always make progress, and never passes ``limit.until``. Without
-        rows and bytes in the limit it is the end of all that is there. ``Position()`` is the
-        very beginning. Called before every batch and by idle polling, so it must be cheap.
+        Return ``start`` if there are no new records. The batch should stay within
+        ``limit.rows`` and ``limit.size_bytes`` but must always make progress, and must never
+        pass ``limit.until``. If the limit has neither rows nor bytes, return the end of all
+        available records. ``Position()`` is the beginning of the source. Called before every
+        batch and by idle polling, so it must be cheap.
         """
 
     def size_bytes(self, start: Position, end: Position) -> int | None:
-        """Return the size of the range's input, or None when it is not known cheaply."""
+        """Return the input size of the range, or None if computing it is not cheap."""
         return None
 
     def rows(self, start: Position, end: Position) -> int | None:
-        """Return how many records the range holds, or None when that is not known cheaply.
+        """Return the number of records in the range, or None if computing it is not cheap.
 
-        It must be exact: the balance of the batch is drawn from it (Guarantee 4).
+        It must be exact: the balance of the batch is computed from it (Guarantee 4).
         """
         return None
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
-        """Return how much lies between ``start`` and all that is there, or ``until``.
+        """Return the lag from ``start`` to ``until``, or to the end of all available records.
 
-        Called now and then while batches run, so it must be cheap.
+        Called periodically while batches run, so it must be cheap.
         """
         end = self.latest(start, ReadLimit(until=until))
         return Lag(self.rows(start, end), self.size_bytes(start, end))
 
     def measured_lag(self) -> Lag | None:
-        """Return how far the task is behind, as the source measures it by itself.
+        """Return the task's lag as measured by the source itself.
 
-        Asked by any thread while the task runs, also while a batch waits for its sinks, so it
-        may not wait for anything. None, the default, to have ``lag`` asked as batches begin.
+        Any thread may call it while the task runs, also while a batch waits for its sinks, so
+        it must not block. If it returns None (the default), the runtime calls ``lag`` when
+        batches begin.
         """
         return None
 
     def acknowledge(self, position: Position) -> None:
-        """Learn that everything up to ``position`` is durable in the target.
+        """Acknowledge that everything up to ``position`` is durable in the target.
 
-        Called after each finished batch and again after a restart: it must be idempotent.
+        Called after each finished batch and again after a restart, so it must be idempotent.
         """
 
 
@@ -92,14 +94,14 @@ class ArrowParts:
     """The rows of a range as Arrow, in parts that executors read.
 
     Args:
-        schema: Of the rows, a STRUCT; or of the one column that they have.
-        parts: What each Spark partition reads, in the order of the rows; they are pickled.
-        read: Yields the rows of a part, and with them texts that are not rows, each with the
-            reason; it is pickled too.
-        plugin: What dead letters call the source.
-        raw: Readers of a part as bytes, by the name of the format, for a sink that takes the
-            same format as it is, see ``ArrowWrite.raw``. The name says all that both have to
-            agree about, such as the types of the columns. They are pickled.
+        schema: The schema of the rows: a STRUCT, or the schema of their single column.
+        parts: The input of each Spark partition, in row order; pickled.
+        read: Yields the rows of a part, together with the raw texts that could not be parsed
+            as rows, each with the reason; pickled.
+        plugin: The name of the source in dead letters.
+        raw: Functions that read a part as bytes, by format name, for a sink that accepts the
+            same format unchanged; see ``ArrowWrite.raw``. The format name must cover everything
+            that both sides have to agree on, such as the column types. Pickled.
     """
 
     schema: Schema
@@ -110,10 +112,10 @@ class ArrowParts:
 
 
 class FrameSource(ReplayableSource):
-    """Reads what Spark reads natively, as a DataFrame."""
+    """A source that returns Spark DataFrames, for formats that Spark reads natively."""
 
     reader: str | None = None
-    """What reads the last range, and why, for a person who looks at a preview."""
+    """Which reader read the last range, and why; shown in previews."""
 
     @abstractmethod
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
@@ -121,38 +123,39 @@ class FrameSource(ReplayableSource):
 
         The frame has a column ``value`` (the row as a struct, or a single value) and
         may have ``key``, ``headers``, ``timestamp``, ``partition`` and ``error``
-        (see ``headrace.sdk.sqltext``). The same range must give the same rows again;
-        raise DataLostError when that is no longer possible, and StateError for a range of
-        partitions that this task does not read (see ``check_range``): an unfinished batch
-        outlives a change of the configuration. It must not run a job.
+        (see ``headrace.sdk.sqltext``). The same range must return the same rows again. Raise
+        DataLostError if that is no longer possible, and StateError for a range of partitions
+        that this task does not read (see ``check_range``): an unfinished batch keeps its range
+        when the configuration changes. It must not run a Spark job.
         """
 
     def arrow_parts(
         self, spark: SparkSession, start: Position, end: Position
     ) -> ArrowParts | None:
-        """Return the records of ``read`` as Arrow, where executors read them in Python.
+        """Return the records of ``read`` as Arrow, if executors read them in Python.
 
-        The runtime then makes the frame, or gives the rows to sinks that take Arrow without
-        a way through the JVM. A job may run that looks at the range. None, the default, where
-        Spark reads them.
+        The runtime then builds the frame, or passes the rows to sinks that accept Arrow,
+        bypassing the JVM. It may run a Spark job to inspect the range. Return None (the
+        default) if Spark reads the records.
         """
         return None
 
     def require_unchanged(self, start: Position, end: Position) -> None:
-        """Look again at a range that has been read, before any of it becomes visible.
+        """Check that a range did not change while it was read; called before the commit.
 
-        Raises RangeChangedError: what was read may not be what there was when the batch was
-        planned, as a file has been replaced. Nothing by default, where a range cannot change.
+        Raises RangeChangedError: the data may differ from the data at the time the batch was
+        planned, for example because a file was replaced. By default it does nothing, for
+        sources whose ranges cannot change.
         """
 
     def read_strict(
         self, spark: SparkSession, start: Position, end: Position
     ) -> DataFrame | None:
-        """Return the records of ``read`` in a frame that has no ``error`` and fails instead.
+        """Return the records of ``read`` in a frame without ``error`` that fails instead.
 
-        Asked of a task that tolerates no bad record, where that is cheaper. It must fail for
-        the same records, whichever columns are used. When a job fails, ``read`` is asked for
-        the reason. None, the default, when there is no such frame.
+        Called if the task tolerates no bad records; such a frame is cheaper. It must fail for
+        the same records, whichever columns are used. If the Spark job fails, the runtime calls
+        ``read`` to find the reason. Return None (the default) if there is no such frame.
         """
         return None
 
@@ -162,15 +165,15 @@ class StreamRows:
     """The rows of one stream in a range; see ``StreamFrameSource``.
 
     Args:
-        stream: The stream's name, which is the topic of its records.
-        rows: Its rows: as Arrow where executors read them in Python, else a frame as
-            ``FrameSource.read`` returns one. No row of them may be in another ``StreamRows``.
-        count: How many there are, where that is known exactly without reading them.
-        continues: Whether they go on with what an earlier batch has begun, as the next part of
-            a table does: a sink that replaces what its target holds adds them.
-        size_bytes: How large they are about, where that is known.
-        inserts: Whether each is a row by itself, or a change that creates or reads one, and no
-            key is there twice: then no order of them counts.
+        stream: The name of the stream, which is the topic of its records.
+        rows: The rows: Arrow if executors read them in Python, else a frame as returned by
+            ``FrameSource.read``. No row may be in another ``StreamRows``.
+        count: The exact number of rows, if known without reading them.
+        continues: Whether the rows continue data from an earlier batch, such as the next part
+            of a table. A sink that replaces the data in its target then appends them.
+        size_bytes: The approximate size of the rows, if known.
+        inserts: Whether each record is a plain row or a change that creates or reads a row, and
+            no key occurs twice. The order of the records then does not matter.
     """
 
     stream: str
@@ -182,20 +185,21 @@ class StreamRows:
 
 
 class StreamFrameSource(ReplayableSource):
-    """Reads many streams whose schemas it knows before it reads, such as a database's tables.
+    """A source of many streams with schemas known before reading, such as database tables.
 
-    Each stream keeps its own schema: it goes to sinks by itself, under a mark of its own, and
-    into a topic packed with the others. Unlike a StreamSplitSource it says which part of a
-    range belongs to which stream, so that none is read for another.
+    Each stream has its own schema. Sinks receive each stream separately, with its own mark; in
+    a topic the streams are packed together. Unlike a StreamSplitSource, it returns which part
+    of a range belongs to which stream, so reading one stream never reads another.
     """
 
     @abstractmethod
     def streams(
         self, spark: SparkSession, start: Position, end: Position
     ) -> Sequence[StreamRows]:
-        """Return the streams that have rows in the range, in the order they are written in.
+        """Return the streams that have rows in the range, in the order to write them.
 
-        Each at most once; see ``FrameSource.read`` for what holds of a range. No job may run.
+        Return each stream at most once. The rules for ranges of ``FrameSource.read`` apply. It
+        must not run a Spark job.
         """
 
 
@@ -204,8 +208,8 @@ class Split:
     """One part of a range, read by one Spark partition. JSON values only.
 
     Args:
-        payload: What ``read`` needs to find the part.
-        rows: Expected number of rows, if known; used for progress only.
+        payload: The data that ``read`` needs to find the part.
+        rows: The expected number of rows, if known; used for progress only.
     """
 
     payload: Mapping[str, object]
@@ -213,7 +217,7 @@ class Split:
 
 
 class SplitSource(ReplayableSource):
-    """Plans parts in Python and reads each as Arrow batches on an executor.
+    """A source that plans splits in Python and reads each as Arrow batches on an executor.
 
     The task object itself is pickled to the executors after ``start``: keep
     connections out of its state, or drop them in ``__getstate__``.
@@ -225,29 +229,30 @@ class SplitSource(ReplayableSource):
 
     @abstractmethod
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Divide the range; the same range gives the same splits again.
+        """Divide the range into splits; the same range must return the same splits again.
 
-        Raises as ``FrameSource.read`` does: a range that cannot be read is never empty.
+        Raises the same errors as ``FrameSource.read``: a range that cannot be read is an error,
+        not an empty list.
         """
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split, on an executor.
 
-        May run more than once, also at the same time, for one split, and must give
-        the same rows. Raises RetriableError when the system is busy: before the first
-        ``yield`` the runtime reads this split again, up to five times within some ten
-        seconds, or after ``after`` where that is no longer than half a minute. After a
-        ``yield`` the whole batch runs again, as rows that were given cannot be taken back.
-        So plan one request for each split, or try the later ones again here.
+        It may run more than once for the same split, also concurrently, and must yield the
+        same rows. Raise RetriableError if the system is busy. Before the first ``yield``, the
+        runtime retries this split, up to five times within about ten seconds, or after
+        ``after`` if that is at most half a minute. After a ``yield`` the whole batch is
+        retried, because rows already yielded cannot be taken back. So plan one request per
+        split, or retry later requests in this method.
         """
 
 
 class StreamSplitSource(ReplayableSource):
-    """A split source that carries many streams, each with another schema.
+    """A split source of many streams with different schemas.
 
-    Its batches travel packed (Arrow IPC bytes in one row), so that types stay exact
-    and any stream's schema may change in mid-stream.
+    Its Arrow batches are packed (Arrow IPC bytes in one row), so types stay exact and the
+    schema of any stream may change mid-stream.
     """
 
     @abstractmethod
@@ -261,13 +266,13 @@ class StreamSplitSource(ReplayableSource):
 
 @dataclass(frozen=True, slots=True)
 class CapturedBatch:
-    """What a capture hands over at once, in Arrow instead of single records.
+    """Records that a capture returns as one Arrow batch instead of single records.
 
     Args:
         values: The rows; each becomes the value of a record.
-        topic: The topic to append to; None for the connector's own.
-        scalar: Whether the single column is the value itself and not a field of it.
-        rejected: Raw input that could not be read, with the reason for each.
+        topic: The topic to append to; None for the connector's own topic.
+        scalar: Whether the single column is the value itself rather than a field of it.
+        rejected: Raw input that could not be parsed, each with the reason.
     """
 
     values: pa.RecordBatch
@@ -280,51 +285,51 @@ class CapturedBatch:
 class CaptureSource(SourceTask):
     """Kafka Connect's SourceTask: polled in a thread of a plugin host process.
 
-    For what cannot be read again: a queue, a webhook, a growing file. What ``poll``
-    returns is appended to a topic exactly once, together with its position.
+    For sources that cannot be read again: a queue, a webhook, a growing file. The records that
+    ``poll`` returns are appended to a topic exactly once, together with their position.
     """
 
     @abstractmethod
     def poll(self) -> Sequence[Record] | CapturedBatch | None:
-        """Return what is new, or None (or nothing) when there is nothing yet.
+        """Return the new records; None or an empty sequence if there are none yet.
 
-        May block for up to a second. What one call returns is appended in one transaction.
+        May block for up to a second. The records of one call are appended in one transaction.
         """
 
     def commit(self, position: Position) -> None:
-        """Learn that everything up to ``position`` is durable in its topic."""
+        """Acknowledge that everything up to ``position`` is durable in its topic."""
 
     def commit_record(self, record: Record) -> None:
-        """Learn that one record is durable. Only called for records, after each poll."""
+        """Acknowledge that a record is durable. Called after polls that return records."""
 
 
 Gear = FrameSource | SplitSource | StreamFrameSource | StreamSplitSource | CaptureSource
-"""What a source's task is, one of."""
+"""The base classes of source tasks."""
 
 
 class SourceConnector(Connector):
-    """A connector that reads a system.
+    """A connector that reads from a system.
 
-    The runtime makes one with no arguments, calls ``start`` once, then ``task_configs``, and
-    ``stop`` at the end, one call at a time. Tasks are made of their configurations, without
-    the connector, wherever they run.
+    The runtime creates it without arguments, calls ``start`` once, then ``task_configs``, and
+    ``stop`` at the end, one call at a time. Tasks are created from their configurations,
+    without the connector, wherever they run.
 
-    On a server it lives as long as it is to run, and ``task_configs`` is called again when
-    it asks its context for that: tasks whose configuration stays run on, the others are
-    restarted. Positions belong to a task's number: what a task reads must keep its
-    number, so new things come last, or in tasks of their own.
+    On a server the connector exists while it is running, and ``task_configs`` is called again
+    when it requests that from its context: tasks with unchanged configurations continue, the
+    others are restarted. Positions are stored by task number, so an input must stay with
+    its task number: put new inputs last, or in new tasks.
     """
 
     row_keys: ClassVar[tuple[str, ...]] = ()
-    """The keys that decide which rows a range gives, and what is in them, such as a schema or
-    a dialect; not those that say where the range is, how large it is or how fast it is read. A
-    batch that some of its sinks hold is not read again while one of these has another value,
-    as the other sinks would get other rows."""
+    """The keys that determine which rows a range contains and their contents, such as a schema
+    or a dialect; not the keys for the location, size or read speed of a range. If a batch is
+    already in some of its sinks, it is not read again while one of these keys has a different
+    value, because the other sinks would receive different rows."""
     boundary_kinds: ClassVar[frozenset[BoundaryKind]] = frozenset()
-    """The kinds of boundaries that ``fill_in_boundaries`` takes."""
+    """The kinds of boundaries that ``fill_in_boundaries`` supports."""
 
     def start(self, config: Config, context: ConnectorContext) -> None:
-        """Keep the parsed configuration; connect to what planning needs."""
+        """Store the parsed configuration; connect to the systems that planning needs."""
         self.config = config
         self.context = context
 
@@ -336,77 +341,78 @@ class SourceConnector(Connector):
     def origin(cls, config: Config) -> str:
         """Return what a configuration reads, such as a path or the address of a database.
 
-        What has begun to read one origin does not go on at another, where its positions mean
-        something else. So it must say the same as long as they mean the same: what is tuned, or
-        how one gets there and logs in, is not part of it. It is never shown, and must not
-        connect. The default is nothing.
+        A connector that has started on one origin does not continue on another, because its
+        positions have a different meaning there. So the origin must stay the same as long as
+        positions keep their meaning: leave out tuning, network routes and credentials. It is
+        never shown, and the method must not connect. The default is an empty string.
         """
         return ""
 
     @classmethod
     @abstractmethod
     def task_class(cls, config: Config) -> type[Gear]:
-        """Return the class of the tasks with a configuration: Kafka Connect's ``taskClass``."""
+        """Return the task class for a configuration: Kafka Connect's ``taskClass``."""
 
     @classmethod
     def task(cls, config: Config) -> Gear:
-        """Make the task for one of the ``task_configs``, parsed."""
+        """Create the task for one of the ``task_configs``, parsed."""
         return cls.task_class(config)(config)
 
     def stop(self) -> None:
-        """Let go of what ``start`` took. Called once, also after a failed start."""
+        """Release what ``start`` acquired. Called once, also after a failed start."""
 
     @classmethod
     def table_rows(cls, config: Config) -> Sequence[TableRows] | None:
-        """Return what a configuration reads now, a table for each stream, for ``verify``.
+        """Return the current rows of the source, one table per stream, for ``verify``.
 
-        None, the default, for a source that is no set of tables, such as a queue.
+        Return None (the default) if the source is not a set of tables, such as a queue.
         """
         return None
 
     @classmethod
     def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
-        """Return where a task goes that is to read again what came at ``time`` or later.
+        """Return the position from which a task reads again what arrived at ``time`` or later.
 
-        Called when a person rewinds a connector that is stopped, for each of its tasks, with
-        where the task stands. None says that the source cannot tell: the task goes back to
-        where it stood at that time, as its batches tell.
+        Called when a user rewinds a stopped connector, for each of its tasks, with the task's
+        current position. Return None if the source cannot tell: the task then goes back to its
+        own position at that time, taken from its batch history.
         """
         return None
 
     @classmethod
     def is_ordered(cls, config: Config) -> bool:
-        """Return whether windows have to be read in their order, each once.
+        """Return whether windows must be read in order, each once.
 
-        So it is where records are changes of rows: an older one would undo a newer one. By
-        default they may be read in any order.
+        This is required if records are row changes: an older change would undo a newer one. By
+        default windows may be read in any order.
         """
         return False
 
     @classmethod
     def fill_in_boundaries(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
-        """Return a configuration that reads what lies in boundaries and has ended then.
+        """Return a configuration that reads the records within the boundaries and then ends.
 
-        An offline job runs with it, for each of its windows. Windows that have a bound in
-        common share no row, whenever they run and in whatever order. Called as a job is made,
-        too, so it must not connect. Bounds are of one of ``boundary_kinds``.
+        An offline job uses it for each of its windows. Adjacent windows, which have a bound in
+        common, must share no row, whenever they run and in whatever order. It is also called
+        when a job is created, so it must not connect. Bounds are of one of ``boundary_kinds``.
 
-        Raises ConfigError: the configuration lacks what bounds need, such as a column.
+        Raises ConfigError: a setting that bounds need is missing, such as a column.
         """
         raise NotImplementedError
 
     @classmethod
     def follow_from(cls, config: Config, boundaries: Boundaries) -> Mapping[str, str]:
-        """Return a configuration that reads on from a lower bound in real time.
+        """Return a configuration that continues from a lower bound in real time.
 
-        It reads what windows of ``fill_in_boundaries`` that end there have left, each row once,
-        and goes on with what comes. A job that was offline does so once it is in real time.
-        Like that method it must not connect; the boundaries have no upper bound.
+        It reads the rows that windows of ``fill_in_boundaries`` ending at that bound did not
+        read, each once, and continues with new rows. Used when an offline job is switched to
+        real time. Like ``fill_in_boundaries`` it must not connect; the boundaries have no upper
+        bound.
 
-        Raises ConfigError: that is not possible, which is the default.
+        Raises ConfigError: the source does not support this, which is the default.
         """
         raise ConfigError(
-            problem="The source cannot go on in real time where an offline job has stood.",
-            fix="Make another job in real time; it reads from the beginning.",
+            problem="The source cannot continue in real time from the end of an offline job.",
+            fix="Create another job in real time; it reads from the beginning.",
             field="mode",
         )

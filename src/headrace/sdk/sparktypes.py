@@ -1,12 +1,12 @@
-"""Schemas as Spark's types in their JSON form, and back, exactly, without pyspark.
+"""Lossless conversion of schemas to the JSON form of Spark's types and back, without pyspark.
 
 The JSON is that of `StructType.jsonValue()` and `StructType.fromJson()`. A description is the
-field's `comment`, where Spark and Delta show it; what else Spark lacks is in the field's
-metadata, see `headrace.sdk.metadata`. What concerns the row as a whole is in the metadata of
-the first field, as a StructType has none.
+field's `comment`, which Spark and Delta show; other attributes that Spark lacks are in the
+field's metadata, see `headrace.sdk.metadata`. Attributes of the whole row are in the metadata
+of the first field, because a StructType has no metadata.
 
-A Time is a "long", microseconds since midnight, and not Spark's `time(6)`: Delta tables cannot
-hold that one. A Variant is a "string", its JSON text, as only Spark reads its VARIANT.
+A Time is a "long", microseconds since midnight, not Spark's `time(6)`, which Delta tables do
+not support. A Variant is a "string" with its JSON text, because only Spark can read VARIANT.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
 def to_spark_json(schema: Schema) -> Json:
-    """Give the JSON form of the StructType of rows that a STRUCT describes.
+    """Return the JSON form of the StructType for rows with a STRUCT schema.
 
-    Raises ConfigError: the schema is not a STRUCT, a Decimal's scale does not fit, or a struct
-    without fields has facts that no field can carry; `field` is the path.
+    Raises ConfigError: the schema is not a STRUCT, a Decimal's scale is not supported, or a
+    struct without fields has attributes that only a field can store; `field` is the path.
     """
     if schema.type is not Type.STRUCT:
         raise ConfigError(
@@ -78,8 +78,8 @@ def to_spark_json(schema: Schema) -> Json:
     root = root_metadata_of(schema)
     if root and not schema.fields:
         raise ConfigError(
-            problem="In Spark, a struct without fields can have no name, doc or default.",
-            fix="Give it a field.",
+            problem="In Spark, a struct without fields cannot have a name, doc or default.",
+            fix="Add a field to it.",
         )
     if root:
         struct["fields"][0]["metadata"] |= root
@@ -87,12 +87,12 @@ def to_spark_json(schema: Schema) -> Json:
 
 
 def from_spark_json(json: Mapping[str, Any]) -> Schema:
-    """Give the schema of rows from the JSON form of a StructType.
+    """Return the schema of rows from the JSON form of a StructType.
 
-    Besides what `to_spark_json` gives it takes char, varchar and collated strings as STRING,
-    `timestamp_ntz` as a local Timestamp, `time` as Time, and `void` as an optional STRING.
-    Raises ConfigError: a type has no counterpart, such as an interval; `field` is the path to
-    it.
+    Besides the types of `to_spark_json`, it accepts char, varchar and collated strings as
+    STRING, `timestamp_ntz` as a local Timestamp, `time` as Time, and `void` as an optional
+    STRING. Raises ConfigError: a type is not supported, such as an interval; `field` is the
+    path to it.
     """
     if json.get("type") != "struct":
         raise ConfigError(problem=f"Rows need a StructType, not {json.get('type')!r}.")
@@ -200,8 +200,8 @@ def _from_name(name: str, path: str) -> Schema:
 
 def _unknown(name: str, path: str) -> ConfigError:
     return ConfigError(
-        problem=f"Spark's type {name} has no counterpart.",
-        fix="Cast the column to another type, such as string, or leave it out.",
+        problem=f"Spark's type {name} is not supported.",
+        fix="Cast the column to another type, such as string, or remove it.",
         field=path or None,
     )
 
@@ -220,11 +220,11 @@ _DECIMAL_DEFAULT = (10, 0)
 
 @lru_cache(maxsize=256)
 def parse_ddl(text: str, *, field: str) -> Schema:
-    """Return the STRUCT that DDL such as ``id BIGINT NOT NULL, tags ARRAY<STRING>`` describes.
+    """Parse DDL such as ``id BIGINT NOT NULL, tags ARRAY<STRING>`` to a STRUCT.
 
-    Types and spelling are Spark SQL's. Items of arrays, values of maps and columns that do not
-    say NOT NULL may be null. ``field`` is the configuration key that holds the text, for
-    errors. Raises ConfigError: it cannot be read; the text says where.
+    Types and syntax are Spark SQL's. Array items, map values and columns without NOT NULL are
+    nullable. ``field`` is the configuration key of the DDL, for errors. Raises ConfigError: the
+    DDL is not valid; the message says where.
     """
     parser = _Parser(text, field)
     try:
@@ -233,7 +233,7 @@ def parse_ddl(text: str, *, field: str) -> Schema:
         raise ConfigError(
             problem="The types are nested too deeply.",
             field=field,
-            fix="Declare what is deep down as STRING or VARIANT.",
+            fix="Declare the deeply nested fields as STRING or VARIANT.",
         ) from None
     if not schema.fields:
         raise parser.wrong(expected="at least one column")
@@ -241,7 +241,7 @@ def parse_ddl(text: str, *, field: str) -> Schema:
 
 
 class _Parser:
-    """A recursive descent over the tokens; an empty token is the end."""
+    """A recursive descent parser over the tokens; an empty token marks the end."""
 
     def __init__(self, text: str, field: str) -> None:
         self._field = field
@@ -348,10 +348,10 @@ _WRAP = "v"
 
 
 def schema_to_json(schema: Schema) -> str:
-    """Write a schema of any type; equal schemas give equal texts."""
+    """Serialize a schema of any type; equal schemas have equal texts."""
     return json.dumps(to_spark_json(Schema.struct({_WRAP: schema})), sort_keys=True)
 
 
 def schema_from_json(text: str) -> Schema:
-    """Read what ``schema_to_json`` wrote."""
+    """Parse the output of ``schema_to_json``."""
     return from_spark_json(json.loads(text)).fields[0].schema

@@ -1,6 +1,6 @@
-"""A base for sinks of databases: marks, staging and abort in tables, by a DB-API driver."""
+"""A base class for database sinks: marks and staging in tables, through a DB-API driver."""
 
-# ruff: noqa: S608 - names are quoted or made here, and values are bound
+# ruff: noqa: S608 - names are quoted or generated here, and values are bound
 from __future__ import annotations
 
 import hashlib
@@ -50,53 +50,53 @@ class Connection(Protocol):
         """Commit the transaction."""
 
     def rollback(self) -> None:
-        """Undo the transaction."""
+        """Roll back the transaction."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class SqlSink(BatchSink):
-    """Appends rows to tables of a database with transactions, exactly once.
+    """Appends rows to tables of a transactional database, exactly once.
 
-    Each Spark partition puts its rows in a separate table; then one transaction inserts
-    them all into the target, with the batch's mark. What crashed attempts have left is dropped
-    after the next commit. Columns that a target lacks are added.
+    Each Spark partition writes its rows to a separate staging table; then one transaction
+    inserts them all into the target, with the batch's mark. Staging tables of crashed attempts
+    are dropped after the next commit. Columns missing in a target are added.
     """
 
     placeholder: ClassVar[str] = "?"
-    """What stands for a value in the driver's SQL: ``?`` or ``%s``."""
+    """The placeholder for a value in the driver's SQL: ``?`` or ``%s``."""
     quote_sign: ClassVar[str] = '"'
-    """What the database has around names."""
+    """The quote character of the database for names."""
     busy: ClassVar[tuple[type[Exception], ...]] = ()
-    """The driver's errors after which the batch is tried again."""
+    """The driver's errors after which the batch is retried."""
     rows_at_once: ClassVar[int] = 10_000
-    """How many rows the driver is given at a time."""
+    """The number of rows per ``executemany``."""
 
     @abstractmethod
     def connect(self) -> Connection:
-        """Open a connection whose statements are in a transaction until it commits."""
+        """Open a connection that is in a transaction until commit (no autocommit)."""
 
     @abstractmethod
     def table(self, topic: str) -> str:
         """Return the name of the table for a topic."""
 
     def column_type(self, schema: Schema) -> str:
-        """Return the type of a column. Raises ConfigError where the database has none."""
+        """Return the SQL type for a schema. Raises ConfigError: the database has none."""
         found = _TYPES.get(str(schema.name) if schema.is_logical else schema.type.value)
         if found is None:
             problem = f"The database has no type for {schema.name or schema.type.value}."
-            raise ConfigError(problem, fix="Cast the field, or leave it out with ReplaceField.")
+            raise ConfigError(problem, fix="Cast the field, or remove it with ReplaceField.")
         return found.format(scale=schema.parameters.get("scale", "0"))
 
     def quoted(self, name: str) -> str:
-        """Return a name in the quotes of the database."""
+        """Return a quoted name."""
         sign = self.quote_sign
         return f"{sign}{name.replace(sign, sign * 2)}{sign}"
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """Give a cursor; what it did is committed at the end, or undone after an error."""
+        """Yield a cursor; its changes are committed at the end, or rolled back on an error."""
         try:
             with closing(self.connect()) as connection:
                 try:
@@ -142,7 +142,7 @@ class SqlSink(BatchSink):
         digest = hashlib.sha256(f"{mark} {part}".encode()).hexdigest()[:32]
         name, columns = f"{_STAGED}_{digest}", self._columns(batch.schema)
         with self.transaction() as cursor:
-            # Named before it is made: it is found whatever happens in between.
+            # Recorded before it is created, so that it is found even after a crash in between.
             self._execute(
                 cursor,
                 f"INSERT INTO {_STAGED} VALUES (?, ?, ?, ?)",
@@ -186,7 +186,7 @@ class SqlSink(BatchSink):
         self._drop_staged(batch.mark)
 
     def _lock(self, cursor: Any, mark: Mark) -> None:
-        """Let no other attempt of the application commit before this one has."""
+        """Lock the mark, so no other attempt of the application can commit before this one."""
         where = f"UPDATE {_MARKS} SET batch = batch WHERE application = ?"
         self._execute(cursor, where, (mark.application,))
         if cursor.rowcount == 0:
@@ -198,22 +198,22 @@ class SqlSink(BatchSink):
         self._execute(cursor, query, (mark.application,))
         batch, receipt = cursor.fetchone() or (0, "")
         if batch > mark.batch:
-            problem = f"The database holds batch {batch} of {mark.application} already."
+            problem = f"The database already holds batch {batch} of {mark.application}."
             raise StateError(problem, fix="Another worker runs this task: stop one of them.")
         return receipt if batch == mark.batch else None
 
     def _fit(self, table: str, columns: Mapping[str, str]) -> None:
-        """Make a table, or the columns that it lacks.
+        """Create a table, or its missing columns.
 
-        Many databases refuse that to one of two who do it at the same time, and some end a
-        transaction by it: it is done before that of the rows.
+        In many databases one of two concurrent attempts fails, and in some the statement ends
+        the transaction. So this is done before the transaction for the rows.
         """
         try:
             self._make(table, columns)
         except RetriableError:
             raise
         except Exception:
-            if self._lacking(table, columns):  # raises where there is no table
+            if self._lacking(table, columns):  # raises if there is no table
                 raise
 
     def _make(self, table: str, columns: Mapping[str, str]) -> None:
@@ -233,7 +233,7 @@ class SqlSink(BatchSink):
         return [column for column in columns if column not in there]
 
     def _drop_staged(self, mark: Mark) -> None:
-        """Drop what this owner and those before it have staged, up to the batch."""
+        """Drop the staging tables of this and earlier epochs, up to this batch."""
         which = "WHERE application = ? AND batch <= ? AND epoch <= ?"
         values = (mark.application, mark.batch, mark.epoch)
         with self.transaction() as cursor:
@@ -254,7 +254,7 @@ class SqlSink(BatchSink):
 
 def _tuples(rows: pa.RecordBatch, schema: Schema) -> Iterable[tuple[object, ...]]:
     columns = [
-        # Spark, and so the frame, has times as microseconds.
+        # In Spark, and so in the rows, times are microseconds.
         column.cast(pa.time64("us")) if each.schema.name == TIME else column
         for each, column in zip(schema.fields, rows.columns, strict=True)
     ]

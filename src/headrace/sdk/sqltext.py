@@ -1,4 +1,4 @@
-"""SQL texts: literals, names, types, paths to fields, and the columns of a frame of records."""
+"""SQL text for Spark: literals, names, types, field paths, and record columns of frames."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ JSON_OPTIONS = (
     "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', "
     "'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS')"
 )
-"""SQL of options with which ``to_json`` drops neither fields that are null nor microseconds."""
+"""SQL of the options with which ``to_json`` keeps null fields and microseconds."""
 _LITERAL = re.compile(r"'((?:[^'\\]|\\['\\])*)'\Z")
 _ESCAPE = re.compile(r"\\(.)")
 CALLS_JAVA = ("reflect", "try_reflect", "java_method")
-"""Functions of SQL that call any method of Java."""
+"""SQL functions that can call any Java method."""
 _XPATHS = (
     "boolean", "double", "float", "int", "long", "number", "short", "string",
 )  # fmt: skip
@@ -51,8 +51,8 @@ OPENS_FILES = (
     "xpath",
     *(f"xpath_{kind}" for kind in _XPATHS),
 )
-"""Functions of SQL that open files or addresses which their options or their values name. So
-does ``from_avro`` with ``avroSchemaUrl``, which converters need without it."""
+"""SQL functions that open files or URLs named in their options or values. ``from_avro`` with
+``avroSchemaUrl`` does so too, but converters need it without that option."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -76,24 +76,24 @@ def quote(identifier: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Write a string as a Spark SQL literal, in a form no escape can break out of."""
+    """Return a string as a Spark SQL literal, escaped so that no text can break out of it."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def literal_text(sql: str) -> str | None:
-    """Return the string that ``literal`` wrote as ``sql``; None for any other SQL."""
+    """Parse a literal from ``literal``; return None for any other SQL."""
     found = _LITERAL.match(sql)
     return found and _ESCAPE.sub(r"\1", found.group(1))
 
 
 def sql_type(schema: Schema, *, variant: str = "VARIANT", local: str = "TIMESTAMP") -> str:
-    """Give the type that values of a schema have in Spark, all parts of it nullable.
+    """Return the Spark SQL type for a schema, with all parts nullable.
 
-    A Time is a BIGINT, microseconds since midnight; see `to_spark_json`. A Variant is of the
-    type `variant`: a VARIANT, as in frames, or the STRING of its text. A Timestamp without a
-    zone is of the type `local`: a TIMESTAMP, as in frames, or a TIMESTAMP_NTZ. Raises
-    ConfigError: a Decimal's scale does not fit into Spark's types.
+    A Time is a BIGINT, microseconds since midnight; see `to_spark_json`. A Variant has the type
+    `variant`: VARIANT, as in frames, or STRING for its text. A Timestamp without a time zone
+    has the type `local`: TIMESTAMP, as in frames, or TIMESTAMP_NTZ. Raises ConfigError: a
+    Decimal's scale does not fit into Spark's types.
     """
 
     def inner(part: Schema) -> str:
@@ -119,12 +119,12 @@ def sql_type(schema: Schema, *, variant: str = "VARIANT", local: str = "TIMESTAM
 
 
 def sql_null(schema: Schema) -> str:
-    """Give the null of a schema's type."""
+    """Return the SQL for null with a schema's type."""
     return f"CAST(NULL AS {sql_type(schema)})"
 
 
 def sql_value(schema: Schema, value: Any) -> str:
-    """Give a value, such as a default, as a constant of the schema's type."""
+    """Return the SQL for a value, such as a default, as a constant of the schema's type."""
     if value is None:
         return sql_null(schema)
     if isinstance(value, datetime):
@@ -167,18 +167,18 @@ _WRITERS: Mapping[type | tuple[type, ...], Callable[[Any], str]] = {
 
 
 _DOC = (
-    "How fields are named. V1: the whole text is the name of one field at the top. V2: the "
-    "names on the way to a field are separated by dots; a name that holds dots goes in "
-    "back-ticks, as in `foo.bar`.baz."
+    "The syntax of field paths. V1: the whole text is the name of one top-level field. V2: "
+    "names on the path to a field are separated by dots; a name that contains dots goes in "
+    "backticks, as in `foo.bar`.baz."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """The names on the way to a field, from the outside in; at least one.
+    """The names on the path to a field, outermost first; at least one.
 
     Args:
-        text: As the user wrote it, for messages.
+        text: The path as the user wrote it, for messages.
     """
 
     steps: tuple[str, ...]
@@ -186,10 +186,10 @@ class FieldPath:
 
     @classmethod
     def parse(cls, text: str, version: str = "V1") -> FieldPath:
-        """Read a path.
+        """Parse a path.
 
-        In V2 a back-tick within back-ticks ends the name where a dot or the text's end follows,
-        unless a backslash is before it. Raises ConfigError: a back-tick is not closed.
+        In V2, a backtick inside backticks ends the name if a dot or the end of the text
+        follows, unless a backslash precedes it. Raises ConfigError: a backtick is not closed.
         """
         if version.upper() == "V1":
             return cls((text,), text)
@@ -202,12 +202,12 @@ class FieldPath:
 
     @property
     def parent(self) -> FieldPath | None:
-        """The path to the struct that holds the field; None at the top."""
+        """The path to the struct that contains the field; None at the top."""
         return FieldPath(self.steps[:-1], self.text) if len(self.steps) > 1 else None
 
 
 class FieldSyntax(Settings):
-    """The setting by which transforms of fields choose the syntax of paths."""
+    """The setting for the syntax of field paths in transforms."""
 
     field_syntax_version: str = setting(
         _DOC,
@@ -217,11 +217,11 @@ class FieldSyntax(Settings):
     )
 
     def field_path(self, text: str) -> FieldPath:
-        """Read a path in the syntax that was chosen."""
+        """Parse a path in the configured syntax."""
         return FieldPath.parse(text, self.field_syntax_version)
 
     def field_paths(self, texts: Iterable[str]) -> list[FieldPath]:
-        """Read paths in the syntax that was chosen."""
+        """Parse paths in the configured syntax."""
         return [self.field_path(text) for text in texts]
 
 
@@ -236,12 +236,12 @@ def _steps(text: str) -> list[str]:
             end = len(text) if end < 0 else end
             name, at = text[at:end], end + 1
         steps.append(name)
-    # A dot at the end is followed by one more name, the empty one.
+    # After a dot at the end comes one more name, which is empty.
     return [*steps, ""] if text.endswith(".") else steps
 
 
 def _quoted(text: str, opening: int) -> tuple[str, int]:
-    """Give the name between back-ticks, and where the next name begins."""
+    """Return the name between backticks, and the start of the next name."""
     name: list[str] = []
     start = at = opening + 1
     while (at := text.find("`", at)) >= 0:
@@ -258,7 +258,7 @@ def _quoted(text: str, opening: int) -> tuple[str, int]:
     raise ConfigError(
         problem=f"Incomplete backtick pair in path: [{text}], consider adding a backslash "
         f"before backtick at position {opening} to escape it",
-        fix="Close the back-tick, or put a backslash before it.",
+        fix="Close the backtick, or put a backslash before it.",
     )
 
 
@@ -267,13 +267,13 @@ _BETWEEN = "\x1f"
 
 
 def selected(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Do what ``frame.selectExpr`` does, in few calls of Java however many they are."""
+    """Select columns like ``frame.selectExpr``, with few Java calls even for many columns."""
     jdf = getattr(frame, "_jdf", None)
     if len(columns) <= _FEW or jdf is None or any(_BETWEEN in column for column in columns):
         return frame.selectExpr(*columns)
-    # PySpark sends each text by itself, at a tenth of a millisecond.
+    # PySpark would send each string separately, which takes a tenth of a millisecond each.
     session = frame.sparkSession
-    jvm: Any = session._jvm  # noqa: SLF001 - PySpark has no other way
+    jvm: Any = session._jvm  # noqa: SLF001 - PySpark has no public API for this
     strings = jvm.org.apache.hadoop.util.StringUtils
     texts = strings.getStringCollection(_BETWEEN.join(columns), _BETWEEN)
     return type(frame)(jdf.selectExpr(jvm.PythonUtils.toSeq(texts)), session)
@@ -282,12 +282,12 @@ def selected(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 def rows(
     frame: DataFrame, *, timestamp: str | None = None, keys: Sequence[str] = ()
 ) -> DataFrame:
-    """Turn a frame of plain rows into records, one a row.
+    """Turn a frame of plain rows into records, one per row.
 
     Args:
         frame: The rows; all columns become fields of the value.
-        timestamp: Name of a TIMESTAMP column to copy into the record's timestamp.
-        keys: Names of columns to copy into the record's key.
+        timestamp: The name of a TIMESTAMP column to copy to the record's timestamp.
+        keys: The names of columns to copy to the record's key.
     """
     columns = ["struct(*) AS value"]
     if keys:

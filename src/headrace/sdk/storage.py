@@ -1,4 +1,4 @@
-"""Recognizes errors of the storage below us: no space, read-only, I/O errors, no right."""
+"""Recognizes storage errors: no space, read-only, I/O errors, missing permissions."""
 
 import errno
 import os
@@ -19,24 +19,24 @@ _NUMBERS = {
 _DENIED = {errno.EPERM, errno.EACCES}
 _TEXTS = {os.strerror(number).lower(): number for number in {*_NUMBERS, *_DENIED}}
 _RUST = re.compile(r"\(os error (\d+)\)")
-"""How libraries that are written in Rust, as deltalake is, say which error it was."""
+"""The error number in messages of Rust libraries such as deltalake."""
 _NOT_MADE = re.compile(r"Mkdirs failed to create (?:file:)?(/.+?)(?: \(exists=|$)")
-"""What Hadoop says of a folder that it could not make, without a reason."""
+"""Hadoop's message for a folder that it could not create; it gives no reason."""
 _LIBRARIES = ("deltalake", "_internal", "arro3", "pyarrow")
 _PATH = re.compile(r"(/[^\s'\"`:,()]+)")
 _LITTLE_BYTES = 4 * 1024 * 1024
-"""Where more is free, it is another place that is full, such as a target."""
+"""If more is free, a different place is full, such as a target."""
 _MAX_CAUSES = 50
 
 
 def storage_error(
     error: BaseException, places: Sequence[Path] = ()
 ) -> StorageUnavailableError | None:
-    """Return what to raise for an error whose cause is the storage; None for any other.
+    """Return the error to raise if the cause is the storage; None for other errors.
 
-    Such an error passes when there is space again, so the batch is tried again until then. It
-    is looked for among the error's causes, too. ``places`` are folders that are written to:
-    where the error does not say which it was, that with the least space is named if it is full.
+    A storage error is temporary, so the batch is retried until there is space again. The causes
+    of the error are searched too. ``places`` are the folders that are written to: if the error
+    has no path, the place with the least free space is named, if it is full.
     """
     if isinstance(error, StorageUnavailableError):
         return _placed(error, places)
@@ -47,9 +47,9 @@ def storage_error(
 
 
 def denied_error(error: BaseException) -> SinkError | None:
-    """Return what to raise where the right to read or write a file is missing; else None.
+    """Return the error to raise if permission to read or write a file is missing; else None.
 
-    It does not pass by itself.
+    A missing permission is not temporary.
     """
     for number, path in _failed_calls(error):
         if number in _DENIED and path:  # one of a socket, say, has no path
@@ -58,7 +58,7 @@ def denied_error(error: BaseException) -> SinkError | None:
 
 
 def _failed_calls(error: BaseException) -> Iterator[tuple[int | None, object]]:
-    """Yield the number of each system error among the causes, and the path if it is known."""
+    """Yield the error number of each system error among the causes, and the path if known."""
     for cause in causes(error):
         number, path = None, None
         if isinstance(cause, OSError):
@@ -72,12 +72,12 @@ def _failed_calls(error: BaseException) -> Iterator[tuple[int | None, object]]:
 
 
 def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
-    """Return the same for what the system says of an error, as Java and Spark pass it on.
+    """Return the storage or permission error for a system message from Java or Spark.
 
     Args:
-        text: The message of an error of files; one of anything else may end in such words
-            by chance.
-        around: What may hold the path, if the message does not.
+        text: The message of a file error; a message about something else could end in the
+            same words by chance.
+        around: Text that may contain the path, if the message does not.
     """
     if not_made := _NOT_MADE.search(text):
         number = _why_not_made(Path(not_made[1]))
@@ -94,7 +94,7 @@ def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name a file in the errors that its writes raise, which the system leaves out."""
+    """Add the file name to errors of writes to a file, which the system leaves out."""
     try:
         yield
     except OSError as error:
@@ -152,7 +152,7 @@ def _placed(error: StorageUnavailableError, places: Sequence[Path]) -> StorageUn
 
 
 def _why_not_made(path: Path) -> int | None:
-    """Look for the reason why a folder cannot be made, if the disk is this machine's."""
+    """Return the reason why a folder cannot be created, if the disk is local."""
     for place in path.parents:
         with suppress(OSError):
             disk = os.statvfs(place)

@@ -1,4 +1,4 @@
-"""A value of type STRUCT: values by field, checked against a schema."""
+"""Values of type STRUCT: values by field, checked against a schema."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, final
@@ -15,9 +15,9 @@ from headrace.sdk.schema import Field, Schema, StructValue, Type, validate_value
 class Struct(StructValue):
     """Values for the fields of a STRUCT schema.
 
-    `put` checks each value as it comes; `validate` checks that none is missing. A struct
-    equals another of the same schema with the same values.
-    A struct can be changed until it is `frozen`; only a frozen one can be hashed.
+    `put` checks each value; `validate` checks that no required value is missing. Two structs
+    are equal if they have the same schema and the same values.
+    A struct is mutable until it is `frozen`; only a frozen struct is hashable.
 
     Raises RecordError: the schema is not a STRUCT, or a value does not fit its field.
     """
@@ -35,9 +35,9 @@ class Struct(StructValue):
 
     @classmethod
     def of(cls, schema: Schema, values: Mapping[str, Any]) -> "Struct":
-        """Make a struct from plain values: mappings become structs where the schema says so.
+        """Create a struct from plain values: mappings become structs where the schema has them.
 
-        Raises RecordError: a value does not fit, or a required field has none.
+        Raises RecordError: a value does not fit, or a required field has no value.
         """
         known = {field.name: field.schema for field in schema.fields}
         made = {n: _shaped(known[n], v) if n in known else v for n, v in values.items()}
@@ -48,13 +48,14 @@ class Struct(StructValue):
     @property
     @override
     def schema(self) -> Schema:
-        """The schema that it was made for."""
+        """The schema of this struct."""
         return self._schema
 
     def put(self, field: str | Field, value: Any) -> "Struct":
-        """Set a field's value, and give this struct, so that calls can be chained.
+        """Set a field's value, and return this struct, so that calls can be chained.
 
-        Raises RecordError: there is no such field, the value does not fit, or this is frozen.
+        Raises RecordError: the field does not exist, the value does not fit, or the struct is
+        frozen.
         """
         if self._frozen:
             raise RecordError(problem="A frozen struct cannot be changed.")
@@ -64,18 +65,18 @@ class Struct(StructValue):
         return self
 
     def get(self, field: str | Field) -> Any:
-        """Give a field's value, or its default if it has no value.
+        """Return a field's value, or its default if it has no value.
 
-        Raises RecordError: there is no such field.
+        Raises RecordError: the field does not exist.
         """
         found = self._find(field)
         value = self._values[found.index]
         return thaw(found.schema.default if value is None else value)
 
     def get_without_default(self, field: str | Field) -> Any:
-        """Give a field's value, or None if it has no value, whatever its default.
+        """Return a field's value, or None if it has no value, regardless of its default.
 
-        Raises RecordError: there is no such field.
+        Raises RecordError: the field does not exist.
         """
         return thaw(self._values[self._find(field).index])
 
@@ -83,7 +84,7 @@ class Struct(StructValue):
         return self.get(field)
 
     def keys(self) -> list[str]:
-        """Give the names of the fields, so that `dict(struct)` and `**struct` work."""
+        """Return the names of the fields, so that `dict(struct)` and `**struct` work."""
         return [field.name for field in self._schema.fields]
 
     def __iter__(self) -> Iterator[str]:
@@ -91,9 +92,9 @@ class Struct(StructValue):
 
     @override
     def validate(self) -> None:
-        """Check that every field that is required and has no default has a value.
+        """Check that every required field without a default has a value.
 
-        Raises RecordError: one has none.
+        Raises RecordError: such a field has no value.
         """
         for field, value in zip(self._schema.fields, self._values, strict=True):
             if value is None and field.schema.default is not None:
@@ -101,7 +102,7 @@ class Struct(StructValue):
             validate_value(field.schema, value, path=field.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the values by field name, defaults included, structs as dictionaries too."""
+        """Return the values by field name, with defaults; nested structs as dictionaries."""
         return {field.name: _plain(self.get(field)) for field in self._schema.fields}
 
     @override

@@ -1,4 +1,4 @@
-"""Structs and variants as SQL expressions, and the names of types as Java writes them."""
+"""SQL expressions for structs and variants, and the Java names of types."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ def is_variant(schema: Schema) -> bool:
 
 
 def has_variant(schema: Schema) -> bool:
-    """Return whether values of a schema are variants, or hold some."""
+    """Return whether values of a schema are variants or contain variants."""
     return any(map(is_variant, schema.walk()))
 
 
 def check_json(text: str, *, path: str = "") -> None:
-    """Check that a text is one that Spark makes a VARIANT of.
+    """Check that Spark can parse a text as a VARIANT.
 
-    Raises RecordError: it is not JSON, or an object in it has a name twice.
+    Raises RecordError: the text is not JSON, or an object in it has a duplicate name.
     """
     try:
         json.loads(text, parse_constant=_no_constant, object_pairs_hook=_each_once)
     except ValueError as error:
         raise RecordError(
             problem=f"Invalid JSON for a Variant: {error}",
-            fix="Give a JSON text, in which a text stands in double quotes.",
+            fix="Use valid JSON; put strings in double quotes.",
             field=path or None,
         ) from error
 
 
 def check_variants(values: pa.Array, schema: Schema, *, path: str = "") -> None:
-    """Check the JSON texts in values of a schema that has variants.
+    """Check the JSON texts of all variants in values of a schema.
 
-    Raises RecordError: as `check_json`, for the first that is at fault.
+    Raises RecordError: the error of `check_json` for the first invalid text.
     """
     if not has_variant(schema):
         return
@@ -59,7 +59,7 @@ def check_variants(values: pa.Array, schema: Schema, *, path: str = "") -> None:
 
 
 def _items(values: pa.MapArray) -> pa.Array:
-    # The items of a slice are those of the whole.
+    # `items` of a sliced array returns the items of the whole array.
     start, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     return values.items.slice(start, end - start)
 
@@ -72,19 +72,19 @@ def _no_constant(name: str) -> None:
 def _each_once(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        problem = "a name is there twice in one object"
+        problem = "duplicate name in an object"
         raise ValueError(problem)
 
 
 def texts_of_variants(sql: str, schema: Schema) -> str:
-    """Give the SQL of a value of a frame with its variants, at any depth, as JSON texts."""
+    """Return the SQL for a frame's value with its variants, at any depth, as JSON texts."""
     return _sql(sql, schema, lambda part: f"to_json({part})", 0)
 
 
 def variants_of_texts(sql: str, schema: Schema, *, strict: bool = True) -> str:
-    """Give the SQL of a value with the JSON texts of its variants, at any depth, parsed.
+    """Return the SQL for a value with the JSON texts of its variants, at any depth, parsed.
 
-    What is not JSON fails, or becomes null if not ``strict``.
+    Invalid JSON fails if ``strict``, else it becomes null.
     """
     parse = "parse_json" if strict else "try_parse_json"
     return _sql(sql, schema, lambda part: f"{parse}({part})", 0)
@@ -124,10 +124,10 @@ _CLASSES: Mapping[Type, str] = {
 
 
 def java_class(schema: Schema, *, schemaless: bool = False) -> str:
-    """Give the name of the class that a value of this schema has in Kafka Connect.
+    """Return the name of the Java class of this schema's values in Kafka Connect.
 
-    A `schemaless` value, which travels without its schema, is what Kafka Connect's JSON
-    converter makes: a map instead of a struct.
+    A `schemaless` value, which has no schema of its own, has the class that Kafka Connect's
+    JSON converter returns: a map instead of a struct.
     """
     if schema.is_logical:
         return "java.math.BigDecimal" if schema.name == DECIMAL else "java.util.Date"
@@ -141,22 +141,22 @@ Column = tuple[str, Schema]
 Columns = Mapping[str, Column]
 """The fields of a struct, in order."""
 Change = Callable[[str, Schema], Column | None]
-"""Gives a field's new expression and schema; None removes the field."""
+"""Returns a field's new expression and schema; None removes the field."""
 Edit = Callable[[str, Column], tuple[str, Column] | None]
-"""Gives a field's new name and column; None removes the field."""
+"""Returns a field's new name and column; None removes the field."""
 Steps = tuple[str, ...]
 
 _DUPLICATE = "org.apache.kafka.connect.errors.SchemaBuilderException"
 
 
 def struct_sql(columns: Columns) -> str:
-    """Give the struct of these fields."""
+    """Return the SQL for a struct of these fields."""
     pairs = ", ".join(f"{literal(name)}, {sql}" for name, (sql, _) in columns.items())
     return f"named_struct({pairs})"
 
 
 def defaulted(column: Column) -> Column:
-    """Give a column with its schema's default instead of null."""
+    """Return a column with its schema's default instead of null."""
     sql, schema = column
     if schema.default is None:
         return column
@@ -164,7 +164,7 @@ def defaulted(column: Column) -> Column:
 
 
 def member(column: Column, step: str, *, schemaless: bool) -> Column | None:
-    """Give a member of a struct, or of a map without schema; None if there is none.
+    """Return a member of a struct, or of a map without schema; None if there is none.
 
     Raises UnfitRecordError: the value has no members.
     """
@@ -190,7 +190,7 @@ def member(column: Column, step: str, *, schemaless: bool) -> Column | None:
 def edited(
     columns: Columns, edits: Iterable[tuple[Steps, Edit]], *, schemaless: bool
 ) -> dict[str, Column]:
-    """Give the fields after edits at paths below them; a path that leads nowhere does nothing.
+    """Return the fields after edits at paths below them; paths that do not exist are ignored.
 
     Raises UnfitRecordError: two fields have the same name afterwards, and have a schema.
     """
@@ -212,7 +212,7 @@ def edited(
 
 
 def rebuilt(column: Column, edits: Sequence[tuple[Steps, Edit]], *, schemaless: bool) -> Column:
-    """Give a struct, or a map without schema, after edits below it; else the same column."""
+    """Return a struct, or a map without schema, after edits below it; else the same column."""
     sql, schema = column
     if schema.type is Type.STRUCT:
         fields = {f.name: (f"{sql}.{quote(f.name)}", f.schema) for f in schema.fields}
@@ -229,7 +229,7 @@ def rebuilt(column: Column, edits: Sequence[tuple[Steps, Edit]], *, schemaless: 
 
 
 def kept(columns: Columns, paths: Iterable[Steps], *, schemaless: bool) -> dict[str, Column]:
-    """Give only the fields at these paths, each within the structs that hold it."""
+    """Return only the fields at these paths, each within the structs that contain it."""
     below: dict[str, list[Steps]] = defaultdict(list)
     for steps in paths:
         below[steps[0]].append(steps[1:])
@@ -247,9 +247,9 @@ def kept(columns: Columns, paths: Iterable[Steps], *, schemaless: bool) -> dict[
 def grown(
     name: str, added: Column, *, schemaless: bool
 ) -> Callable[[str, Column], tuple[str, Column]]:
-    """Give the edit that adds a field to a struct, or to a map without schema.
+    """Return the edit that adds a field to a struct, or to a map without schema.
 
-    Raises UnfitRecordError: by the edit, when the name is taken and the struct has a schema.
+    The edit raises UnfitRecordError if the name is taken and the struct has a schema.
     """
 
     def edit(own_name: str, column: Column) -> tuple[str, Column]:
@@ -270,7 +270,7 @@ def grown(
 
 
 def duplicate(name: str) -> UnfitRecordError:
-    """Give the error for a second field of the same name."""
+    """Return the error for a second field with the same name."""
     message = f"Cannot create field because of field name duplication {name}"
     return UnfitRecordError(message=message, exception=_DUPLICATE)
 
@@ -317,7 +317,7 @@ def _below(edits: Sequence[tuple[Steps, Edit]]) -> Edit:
 
 
 def _edited_entry(sql: str, schema: Schema, name: str, edit: Edit) -> str:
-    """Give a map after an edit of one of its entries."""
+    """Return a map after an edit of one of its entries."""
     values = _map_values(schema)
     assert values is not None
     outcome = edit(name, ("__item", values.replaced(optional=True)))
@@ -343,7 +343,7 @@ def _check_same(values: Schema, new: Schema) -> None:
     if sql_type(values) == sql_type(new):
         return
     raise ConfigError(
-        problem=f"The map's values are of type {values.type.value}: one of them cannot be "
-        f"of type {new.type.value}.",
+        problem=f"All values of a map have one type, here {values.type.value}; a value cannot "
+        f"become {new.type.value}.",
         fix="Declare the map as a struct in the source's schema.",
     )

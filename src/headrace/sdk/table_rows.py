@@ -1,4 +1,4 @@
-"""The rows that a table has now, on either side of a copy, for ``headrace verify``."""
+"""The current rows of a source or target table, for ``headrace verify``."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """A table that can be read whole, as it is at that moment.
+    """A table that can be read completely, in its current state.
 
     Args:
-        stream: The stream whose rows it has, which is the topic of their records; not looked at
-            for a source that has one stream only, nor for a sink.
-        title: What a person calls it, such as `public.orders`.
-        schema: Of its rows, a STRUCT; None where only the frame tells. A type that holds fewer
-            digits of a second than six says so in `COLUMN_TYPE`: `mariadb datetime(0)`.
-        key: The columns that identify a row; empty where nothing does.
-        read: Returns the rows: a column for each field, or what executors read as Arrow. Called
-            again where rows have moved while both sides were read.
-        read_at_once: Reads them as they are at one moment, for a repair; None where ``read``
-            does. That may read parts one after the other, and miss a row that moves between.
-        keyed: Of a source: whether its records have the key as theirs, and not only in their
-            schema.
-        replaces: Of a target: whether a record replaces the row of its key, so that a repair
+        stream: The stream of the rows, which is the topic of their records; ignored for a
+            source with a single stream and for a sink.
+        title: The display name, such as `public.orders`.
+        schema: The schema of the rows, a STRUCT; None if only the frame has it. A type with
+            fewer than six fractional digits of a second must say so in `COLUMN_TYPE`:
+            `mariadb datetime(0)`.
+        key: The columns that identify a row; empty if there are none.
+        read: Returns the rows: a frame with a column for each field, or Arrow parts that
+            executors read. Called again if rows moved while both sides were read.
+        read_at_once: Reads a consistent snapshot, for a repair; None if ``read`` does that.
+            ``read`` may read parts one after the other, and miss a row that moves between them.
+        keyed: For a source: whether its records have the key as the record key, not only in
+            their schema.
+        replaces: For a target: whether a record replaces the row with its key, so that a repair
             may send it again.
-        deletes: Of a target: whether a record without a value deletes the row of its key.
+        deletes: For a target: whether a record without a value deletes the row with its key.
     """
 
     stream: str

@@ -1,8 +1,8 @@
 """Transforms and predicates as SQL expressions over the record columns.
 
-A chain is compiled before any data moves: each transform turns one ``RecordExpr`` into
-the next, in plain Python, and the runtime lays the result over the DataFrame as one
-projection a step, which Spark merges into a single stage.
+A chain is compiled before any data is read: each transform turns one ``RecordExpr`` into
+the next, in plain Python, and the runtime applies the result to the DataFrame as one
+projection per step, which Spark merges into a single stage.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 
 
 DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
-"""What Kafka Connect's transforms raise for most records that do not fit."""
+"""The exception that Kafka Connect's transforms raise for most records they do not accept."""
 
 
 class Transform(Configured, ABC):
-    """Changes or drops a record in flight."""
+    """A step that changes or drops records in flight."""
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other systems' class names for it, without ``$Key`` or ``$Value``."""
     parts: ClassVar[bool] = True
-    """Whether it exists for the key and for the value (``$Key``, ``$Value``)."""
+    """Whether it has a variant for the key and one for the value (``$Key``, ``$Value``)."""
     uses_names: ClassVar[bool] = False
-    """Whether its expressions hold SQL of the user's, which names the value's fields."""
+    """Whether its expressions contain the user's SQL, which refers to the value's fields."""
     routes: bool = False
     """Whether it may change the topic: tasks that read any topic then wait for its task."""
 
     ordered: ClassVar[bool] = False
-    """Whether it looks at the order of records. The frame of a FrameTransform then has the
-    column ``position`` wherever a source or a topic knows the order."""
+    """Whether it depends on the order of records. The frame of a FrameTransform then has the
+    column ``position`` if the source or topic knows the order."""
 
     def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
         self.alias = alias
@@ -61,10 +61,10 @@ class Transform(Configured, ABC):
 
     @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
-        """Return what is wrong with what a valid configuration names, such as a missing file.
+        """Return problems with resources that a valid configuration names, such as a file.
 
-        Called where a definition is checked, once its paths and code are allowed. Looks, but
-        starts and changes nothing.
+        Called when a definition is validated, after its paths and code were allowed. It must
+        not start or change anything.
         """
         return ()
 
@@ -72,16 +72,16 @@ class Transform(Configured, ABC):
     def apply(self, shape: RecordExpr) -> RecordExpr:
         """Return the shape after this step.
 
-        Called once for each schema the stream has had. Raises UnfitRecordError when records
-        of this shape cannot go through, and ConfigError when the configuration is wrong
-        whatever the records are.
+        Called once for each schema of the stream. Raises UnfitRecordError if the transform does
+        not accept records of this shape, and ConfigError if the configuration is wrong for any
+        records.
         """
 
     def keyed_rows(self, value: Schema) -> KeyedRows | None:
-        """Return what does the same in Arrow, for records that have only values.
+        """Return the Arrow equivalent of this step, for records that have only values.
 
-        It drops and rejects nothing, and what it makes are rows with keys. None, the default,
-        where only SQL can.
+        It must not drop or reject records, and its output must be rows with keys. Return None
+        (the default) if the step is possible only in SQL.
 
         Args:
             value: The schema of the values.
@@ -90,7 +90,7 @@ class Transform(Configured, ABC):
 
     @property
     def title(self) -> str:
-        """What errors call it beside its alias: the name of its class."""
+        """The name shown in errors beside the alias: the name of the class."""
         return type(self).__name__
 
     def part(self, shape: RecordExpr) -> ValueExpr:
@@ -104,9 +104,9 @@ class Transform(Configured, ABC):
     def struct(self, shape: RecordExpr, purpose: str) -> ValueExpr:
         """Return the part, which must have fields: a STRUCT, or a map without schema.
 
-        Records whose part is null are let pass, as by most of Kafka Connect's transforms.
-        ``purpose`` is what the fields are needed for, in the words of Kafka Connect's message.
-        Raises UnfitRecordError: the part is of another type.
+        Records whose part is null pass unchanged, as with most of Kafka Connect's transforms.
+        ``purpose`` says what the fields are needed for, in the words of Kafka Connect's
+        message. Raises UnfitRecordError: the part has another type.
         """
         part = self.part(shape)
         if part.is_struct or part.is_map:
@@ -118,8 +118,8 @@ class Transform(Configured, ABC):
     ) -> tuple[RecordExpr, ValueExpr | None]:
         """Return the part, which must have fields and not be null, and reject other records.
 
-        The part is None when no record can have fields: the shape is then the outcome.
-        Arguments as in `struct`.
+        The part is None if no record can have fields: the returned shape is then the result of
+        the step. The arguments are those of `struct`.
         """
         part = self.part(shape)
         nothing = part.is_null()
@@ -134,10 +134,10 @@ class Transform(Configured, ABC):
     def unstructured(
         self, part: ValueExpr, purpose: str, *, null: bool = False, where: str = "true"
     ) -> UnfitRecordError:
-        """Return the error for a part that has no fields, as Kafka Connect words it.
+        """Return the error for a part without fields, in Kafka Connect's words.
 
-        ``where`` is an SQL condition, never null, for the records concerned; ``null`` says that
-        the part is null in them, as it always is for a part that has fields.
+        ``where`` is an SQL condition, never null, that matches these records. ``null`` says
+        that their part is null, which is implied if the part's type has fields.
         """
         schema = None if null or part.is_struct or part.is_map else part.schema
         found = "null" if schema is None else java_class(schema, schemaless=part.schemaless)
@@ -159,10 +159,10 @@ class Transform(Configured, ABC):
         *,
         exception: str = DATA_EXCEPTION,
     ) -> RecordExpr:
-        """Reject the records for which ``condition`` is true, in this transform's name.
+        """Reject the records for which ``condition`` is true, with this transform's name.
 
-        ``message`` is an SQL expression of type STRING. What the step makes of these records
-        does not matter, but it must not raise.
+        ``message`` is an SQL expression of type STRING. The step's output for these records is
+        ignored, but the step must not raise for them.
         """
         return shape.failing(
             condition,
@@ -173,43 +173,43 @@ class Transform(Configured, ABC):
         )
 
     def refusing(self, shape: RecordExpr, error: UnfitRecordError) -> RecordExpr:
-        """Reject the records that an error is about."""
+        """Reject the records that an error applies to."""
         return self.rejecting(
             shape, error.where, literal(error.message), exception=error.exception
         )
 
 
 Types = Callable[[Sequence[str]], "Schema"]
-"""Gives the schema of a struct of named SQL expressions over the records of a step."""
+"""Returns the schema of a struct of named SQL expressions over the records of a step."""
 
 
 class TypedTransform(Transform):
-    """A transform with SQL of the user's, whose type only Spark can tell.
+    """A transform with the user's SQL, whose type only Spark can determine.
 
-    It is SQL all the same, and part of the one stage.
+    Like other SQL transforms, it is part of the single stage.
     """
 
     @abstractmethod
     def apply_typed(self, shape: RecordExpr, types: Types) -> RecordExpr:
         """Return the shape after this step, as ``apply`` does.
 
-        ``types`` analyses expressions, each with a name, such as ``a + 1 AS value``; it takes
-        some milliseconds, and what Spark refuses becomes a ConfigError of this step.
+        ``types`` analyzes named expressions, such as ``a + 1 AS value``; it takes a few
+        milliseconds, and an expression that Spark rejects becomes a ConfigError of this step.
         """
 
     @override
     def apply(self, shape: RecordExpr) -> RecordExpr:
-        """Without Spark nothing can be said: the runtime calls ``apply_typed``."""
+        """Not supported, because the types need Spark: the runtime calls ``apply_typed``."""
         raise NotImplementedError
 
 
 class Predicate(Configured, ABC):
-    """Decides which records a transform applies to."""
+    """A condition that decides which records a transform applies to."""
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other systems' class names for it."""
     uses_names: ClassVar[bool] = False
-    """Whether its condition is SQL of the user's, which names the value's fields."""
+    """Whether its condition is the user's SQL, which refers to the value's fields."""
 
     def __init__(self, alias: str, config: Config) -> None:
         self.alias = alias
@@ -223,12 +223,12 @@ class Predicate(Configured, ABC):
 
 @dataclass(frozen=True, slots=True)
 class TransformContext:
-    """What the runtime offers a transform between ``start`` and ``stop``.
+    """The runtime services for a transform between ``start`` and ``stop``.
 
     Args:
-        task: The number of the task, from 0; -1 of the one that replays dead letters.
-        state: A folder of this transform in this task alone, which stays over restarts. It
-            need not exist. Driver and executors see the same folder.
+        task: The task number, from 0; -1 for the task that replays dead letters.
+        state: A folder for this transform in this task only; it survives restarts. It may not
+            exist yet. Driver and executors see the same folder.
     """
 
     connector: str
@@ -241,20 +241,19 @@ class TransformBatch:
     """The batch that records belong to.
 
     A batch may be computed many times: for each sink, for its dead letters, and again after
-    a crash, with the same id and the same records. State that moves with the batch is
-    therefore kept by batch id: batch n reads what the batches before it left, writes what it
-    leaves itself under n, and replaces what an earlier attempt at n left there. When batch n is
-    computed, all batches before it are durable in every target, so their state will not be
-    asked for by itself any more and may be merged; or they were dropped, see
-    ``CodeTransform.begin``.
+    a crash, with the same id and the same records. Therefore store state by batch id: batch n
+    reads the state of earlier batches, writes its own state under n, and replaces the state
+    that an earlier attempt at n wrote. When batch n is computed, each earlier batch is either
+    durable in every target, so its state is no longer needed separately and may be merged, or
+    was dropped; see ``CodeTransform.begin``.
 
-    Where the schema of a stream changes within a batch, each part between two changes is
-    computed by itself, in order; a part also reads what the parts before it left.
+    If the schema of a stream changes within a batch, each part between two changes is computed
+    separately, in order; a part also reads the state of the parts before it.
 
     Args:
-        id: Only grows.
-        stream: The topic that the records came with; state of one is not that of another.
-        begun: The time of the batch's intent, the same whenever it is computed.
+        id: The batch id; it only grows.
+        stream: The topic of the incoming records. State must be separate for each stream.
+        begun: The time of the batch's intent; the same each time the batch is computed.
         part: The number of the part, from 0.
     """
 
@@ -268,57 +267,58 @@ _DRIVER = {"context", "running"}
 
 
 class CodeTransform(Transform):
-    """What the gears share. Call order: ``start``, batches, ``stop``, all on the driver.
+    """Base class of transforms that run Python code, on DataFrames, Arrow batches or records.
 
-    ``begin`` is called before each attempt at a batch. Executors get a pickled copy without
-    the context.
+    Call order: ``start``, batches, ``stop``, all on the driver. ``begin`` is called before each
+    attempt at a batch. Executors get a pickled copy without the context.
     """
 
     parts = False
     repeatable: ClassVar[bool] = False
-    """Whether the same records give the same however often they are computed. What does not
-    promise that is kept where it might be computed again, as for dead letters."""
+    """Whether the output is deterministic: the same records always give the same output.
+    Without that promise, output that might be computed again is cached, as for dead letters."""
 
     @cached_property
     def running(self) -> CodeTransform:
-        """What runs, itself or another; the runtime's way to ``runner``."""
+        """The transform that runs, from ``runner``: this one or a replacement."""
         return self.runner()
 
     def start(self, context: TransformContext) -> None:
-        """Get ready. Raises ConfigError when the transform cannot work as configured."""
+        """Initialize. Raises ConfigError if the transform cannot run as configured."""
         self.context = context
 
     def begin(self, batch: int, after: int | None) -> None:
-        """Get ready for an attempt at a batch, also one that brings no records.
+        """Prepare for an attempt at a batch, also for a batch without records.
 
-        ``after`` is the id of the newest batch that was finished before it, 0 if there is none,
-        and None where nothing is known of earlier ones. Batches between the two were dropped:
-        their records come again, and what they left, in any stream, counts for nothing.
+        ``after`` is the id of the newest batch that finished before it, 0 if there is none, and
+        None if earlier batches are unknown. Batches between the two were dropped: their records
+        come again, and the state that they wrote, for any stream, must be ignored.
         """
 
     def stop(self) -> None:
-        """Let go of everything. Called once, also after a failed start."""
+        """Release all resources. Called once, also after a failed start."""
 
     def runner(self) -> CodeTransform:
-        """Return what runs in its place, where the configuration decides on the gear.
+        """Return the transform that runs instead, if the configuration decides on the gear.
 
-        It is called once, before ``start``, and raises ConfigError when there is nothing that
-        can run; all other methods are then called on what it returns.
+        Called once, before ``start``; all other methods are then called on the returned
+        transform. Raises ConfigError if there is nothing to run.
         """
         return self
 
     def output(self, value: Schema) -> Schema:
-        """Return the schema of values after this step, given that before it.
+        """Return the schema of values after this step, given the schema before it.
 
-        Called on the driver for each schema of a stream. By default nothing changes. A value
-        may be null after any step. With a predicate it may only add fields that may be null:
-        spared records have them too. Raises ConfigError or UnfitRecordError as ``apply`` does.
+        Called on the driver for each schema of a stream. By default the schema is unchanged. A
+        value may be null after any step. With a predicate, only nullable fields may be added,
+        because skipped records have them too. Raises ConfigError or UnfitRecordError as
+        ``apply`` does.
         """
         return value
 
     @override
     def apply(self, shape: RecordExpr) -> RecordExpr:
-        """Change nothing: the runtime runs the code in the place of expressions."""
+        """Return the shape unchanged: the runtime runs the code instead of expressions."""
         return shape
 
     @override
@@ -327,69 +327,69 @@ class CodeTransform(Transform):
 
 
 class FrameTransform(CodeTransform):
-    """Changes a whole DataFrame."""
+    """A transform of whole DataFrames."""
 
     @abstractmethod
     def frame(self, records: DataFrame, batch: TransformBatch) -> DataFrame:
         """Return the records after this step. Builds a plan; may run jobs for its state.
 
-        Columns are ``key`` and ``value`` where records have them, ``headers``,
+        Columns are ``key`` and ``value`` if the records have them, ``headers``,
         ``timestamp``, ``topic``, ``partition``, ``dropped`` and ``error``, others that must
-        be kept as they are, and ``applies``: whether the step is meant for the record, which
-        is false where a predicate spares it or an earlier step dropped or rejected it.
+        stay unchanged, and ``applies``: whether the step applies to the record. It is false if
+        the predicate skips the record or an earlier step dropped or rejected it.
 
-        Give null to fields that ``output`` adds where it is false. Return exactly one row for
-        each row, with all columns. ``value`` must be of the type
-        that ``output`` says. To drop a record, set ``dropped`` to this transform's alias; to
-        reject it, set ``error``, see ``rejection``. A row that vanishes breaks the counts.
+        Where ``applies`` is false, set the fields that ``output`` adds to null. Return exactly
+        one row for each row, with all columns. ``value`` must have the type from ``output``. To
+        drop a record, set ``dropped`` to this transform's alias; to reject it, set ``error``,
+        see ``rejection``. Removing a row breaks the counts.
         """
 
     def rejection(self, exception: str, message: str) -> str:
-        """Return SQL for ``error``; ``message`` is an expression of type STRING."""
+        """Return the SQL for ``error``; ``message`` is an expression of type STRING."""
         shape = RecordExpr(key=ValueExpr(None), value=ValueExpr(None), topic="''")
         failing = self.rejecting(shape, "true", message, exception=exception)
         return f"({failing.error})"
 
 
 class _WorkerTransform(CodeTransform):
-    """What runs in Spark's Python workers: ``open``, ``transform`` and ``close``, no more."""
+    """Base class of transforms in Spark's Python workers, which call only the methods below."""
 
     def open(self) -> None:
-        """Get ready on an executor. Called before the first batch of each partition.
+        """Initialize on an executor. Called before the first batch of each partition.
 
-        A worker process takes many partitions, of this batch and of later ones: keep what is
-        dear, such as connections, in the module.
+        A worker process handles many partitions, of this batch and of later ones: store
+        expensive resources, such as connections, in the module.
         """
 
     def close(self) -> None:
-        """Let go of what ``open`` took. Called once after it, also when a batch failed."""
+        """Release what ``open`` acquired. Called once after it, also if a batch failed."""
 
 
 class ArrowTransform(_WorkerTransform):
-    """Changes Arrow batches, in Spark's Python workers."""
+    """A transform of Arrow batches, in Spark's Python workers."""
 
     @abstractmethod
     def transform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what becomes of a batch of records, none of them spared by a predicate.
+        """Return the batch after this step; it contains no records that a predicate skips.
 
-        Columns are ``key`` and ``value`` where records have them, ``headers``,
+        Columns are ``key`` and ``value`` if the records have them, ``headers``,
         ``timestamp``, ``topic``, ``partition``, and ``row``, which numbers the rows. A column
-        that is not returned stays as it was. A row whose number is not returned is dropped;
-        without ``row`` there must be as many rows as before, in their order.
+        that is not returned stays unchanged. A row whose number is not returned is dropped;
+        without ``row`` the row count and order must be unchanged.
 
-        What it raises rejects the records, and they alone: a batch that fails is tried again
-        by halves. RetriableError fails the batch, which is run again later.
+        An exception rejects only the records that cause it: a failed batch is retried in
+        halves to find them. RetriableError fails the batch, which is retried later.
         """
 
 
 class RecordTransform(_WorkerTransform):
-    """Changes one record at a time, in Spark's Python workers: the slowest gear."""
+    """A transform of one record at a time, in Spark's Python workers: the slowest gear."""
 
     @abstractmethod
     def transform(self, record: Record) -> Record | None:
         """Return the record after this step; None drops it.
 
-        The value must fit what ``output`` says, a mapping will do for a Struct. The key keeps
-        its schema. What it raises rejects this record; RetriableError fails the batch, which
-        is run again later.
+        The value must fit the schema from ``output``; a mapping is accepted for a Struct. The
+        key keeps its schema. An exception rejects this record; RetriableError fails the batch,
+        which is retried later.
         """

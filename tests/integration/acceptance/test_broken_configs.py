@@ -130,11 +130,15 @@ KIT = Kit()
             KIT.test_a_bad_configuration_is_refused_and_its_key_named,
             "Validation itself failed",
         ),
-        (Loose, KIT.test_the_connector_and_its_keys_are_documented, "These have none: path."),
+        (
+            Loose,
+            KIT.test_the_connector_and_its_keys_are_documented,
+            "Keys without a doc: path.",
+        ),
         (
             DecidesRowsByNoKey,
             KIT.test_the_keys_that_decide_rows_are_keys_of_the_connector,
-            "These are none: schema.",
+            "Unknown keys: schema.",
         ),
         (FailsToStop, KIT.test_stop_bears_a_start_that_never_was, "stop raised Attribute"),
     ],

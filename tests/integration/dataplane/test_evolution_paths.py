@@ -209,7 +209,7 @@ def test_a_change_comes_to_the_topic_as_its_policy_says(
     append = PATHS[path]
     begun(tmp_path)
     if expected is None:  # files of a topic have one type for a field
-        with pytest.raises(ConfigError, match="nothing in common"):
+        with pytest.raises(ConfigError, match="no common type"):
             append(spark, tmp_path, 2, AFTER[kind], policy_of(kind, handling))
         return
     append(spark, tmp_path, 2, AFTER[kind], policy_of(kind, handling))

@@ -319,7 +319,7 @@ def test_avro_of_classes_within_classes(source: Source, tmp_path: Path) -> None:
     [
         ("differ in case only", lambda path: avro(path / "a.avro", [], A="int", a="int")),
         (
-            "no counterpart",
+            "is not supported",
             lambda path: pq.write_table(
                 pa.table({"d": pa.array([1], pa.duration("us"))}), path / "a.parquet"
             ),

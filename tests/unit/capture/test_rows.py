@@ -110,7 +110,7 @@ def test_a_record_without_a_required_value_is_rejected_alone() -> None:
         {"a": 4, "b": 7},
     ]
     assert [r.error for r in rejected] == [
-        "a: 1 of 1 values are null, but one is required."
+        "a: 1 of 1 values are null, but the field is required."
     ] * 2
 
 

@@ -221,7 +221,7 @@ def test_rows_become_arrow_by_their_schema() -> None:
         {"id": 1, "inner": {"at": 1_000_000}, "tags": None},
         {"id": 2, "inner": None, "tags": [("a", 1)]},
     ]
-    with pytest.raises(RecordError, match="null, but one is required"):
+    with pytest.raises(RecordError, match="null, but the field is required"):
         to_batch([{"inner": None}], schema)
     deep = Schema.struct({"inner": Schema.array(Schema.struct({"id": Schema.int8()}))})
     with pytest.raises(RecordError, match="values are null"):

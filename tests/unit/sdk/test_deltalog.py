@@ -171,7 +171,7 @@ def test_a_commit_whose_files_are_not_whole_is_told(table: Path, torn: bool) -> 
     flush_commits(
         Location.of(table), Mark("a", 2, 1)
     )  # what others have lost is not for this batch to tell
-    with pytest.raises(DataLostError, match="missing or torn"):
+    with pytest.raises(DataLostError, match="missing or incomplete"):
         flush_commits(Location.of(table), Mark("a", 1, 1))
 
 

@@ -68,5 +68,5 @@ def test_a_record_as_json_keeps_every_digit_and_instant() -> None:
         "headers": [{"key": "h", "value": "eA=="}],
         "timestamp": "2026-01-02T00:00:00+00:00",
     }
-    with pytest.raises(RecordError, match="object has no form in JSON"):
+    with pytest.raises(RecordError, match="object cannot be converted to JSON"):
         json_value(object())

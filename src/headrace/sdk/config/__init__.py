@@ -1,7 +1,7 @@
-"""Configuration: what keys there are, what values they take, and the values given.
+"""Configuration: definitions of keys, validators and parsed values.
 
-In it: `Settings`, whose lines are keys, the ConfigDef made of them, validators, values. Never:
-a key of a plugin or of the runtime.
+`Settings` declares the keys as fields and produces a ConfigDef. This package must not define
+keys of a plugin or of the runtime.
 """
 
 from headrace.sdk.config.definition import (

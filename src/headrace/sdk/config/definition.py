@@ -1,4 +1,4 @@
-"""Definitions of configuration keys, and what can be done with them."""
+"""Definitions of configuration keys; they parse, validate and describe configurations."""
 
 import difflib
 import re
@@ -19,11 +19,11 @@ _PATH_WORDS = re.compile(
     r"truststore|certfile|keyfile)",
     re.IGNORECASE,
 )
-"""What the name of a key ends with that names something on the machine's disk."""
+"""Matches key names with an ending that suggests a file or folder on the machine."""
 
 
 class Importance(StrEnum):
-    """How much a key matters to users."""
+    """The importance of a key to users."""
 
     HIGH = "HIGH"
     MEDIUM = "MEDIUM"
@@ -31,7 +31,7 @@ class Importance(StrEnum):
 
 
 class Width(StrEnum):
-    """How wide the input field in a console should be."""
+    """The width of the input field in a console."""
 
     NONE = "NONE"
     SHORT = "SHORT"
@@ -40,13 +40,13 @@ class Width(StrEnum):
 
 
 class Meaning(StrEnum):
-    """What the value of a key stands for, where that decides whether it is allowed.
+    """The meaning of a key's value, if access to the value has to be checked.
 
     PATH: a file, a folder or a glob on the machine that runs the connector.
-    CODE: Python, or where Python is.
+    CODE: Python code, or its location.
     DRIVER: Maven coordinates of a JDBC driver, or the path of its jar.
     TOPIC: the name of a topic, or a template of names.
-    TEXT: none of these, though the key's name sounds so.
+    TEXT: none of these, even if the key's name suggests it.
     """
 
     PATH = "PATH"
@@ -63,24 +63,24 @@ class NoDefault(Enum):
 
 
 NO_DEFAULT: Final = NoDefault.NO_DEFAULT
-"""In place of a default: the key is required. (None is a default: the value may be null.)"""
+"""Marks a required key, which has no default. (None is a default: the value is nullable.)"""
 
 
 class KeyTerms(TypedDict, total=False):
-    """What may be said of a key besides its name, type and default.
+    """The optional attributes of a key, besides its name, type and default.
 
-    validator: Checks values, the default included.
-    importance: How much it matters.
-    group: The group that a console shows it in.
-    order: Its place in the group, from 1.
-    width: How wide a console's input field should be.
-    display_name: What a console calls it; the key by default.
-    alternative: What the documentation shows instead of the default, where the default
-        depends on the machine.
-    meaning: What its value stands for: a server asks its settings whether a path or code is
-        allowed. By default what ends with `path`, `file`, `location` or the like is a path.
-    paths: Returns the paths that a value holds beside other things, as a URL may; a server asks
-        its settings whether they are allowed. It raises nothing.
+    validator: Checks values, including the default.
+    importance: The importance to users.
+    group: The group in which a console shows the key.
+    order: The position in the group, from 1.
+    width: The width of a console's input field.
+    display_name: The name in a console; the key by default.
+    alternative: Shown in the documentation instead of the default, if the default depends on
+        the machine.
+    meaning: The meaning of the value: a server checks in its settings whether a path or code is
+        allowed. By default a key that ends with `path`, `file` or similar is a path.
+    paths: Returns the paths inside a value that also contains other text, such as a URL; a
+        server checks in its settings whether they are allowed. It must not raise.
     """
 
     validator: Validator | None
@@ -96,7 +96,7 @@ class KeyTerms(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """What a key is called, takes and means; see `KeyTerms`."""
+    """The definition of a key; see `KeyTerms`."""
 
     name: str
     type: ConfigType
@@ -114,9 +114,9 @@ class ConfigKey:
 
     @property
     def means(self) -> Meaning:
-        """What its value stands for; where nothing is said, a name such as `key.file` says it.
+        """The meaning of the value; if it is not set, derived from names such as `key.file`.
 
-        So a plugin that does not know of meanings cannot be used to reach any file.
+        So a plugin that does not declare meanings cannot be used to access arbitrary files.
         """
         if self.meaning is not None:
             return self.meaning
@@ -126,16 +126,16 @@ class ConfigKey:
 
     @property
     def required(self) -> bool:
-        """Whether it has no default."""
+        """Whether the key has no default."""
         return self.default is NO_DEFAULT
 
     @property
     def default_text(self) -> str | None:
-        """The default as REST shows it; None if it is null or there is none."""
+        """The default in the form of the REST API; None if it is null or missing."""
         return None if self.required else to_text(self.default, self.type)
 
     def to_kafka_json(self) -> dict[str, Any]:
-        """Give Kafka Connect's ConfigKeyInfo, with the names of both its old and new form."""
+        """Return Kafka Connect's ConfigKeyInfo, with both its old and new field names."""
         return {
             "name": self.name,
             "type": self.type.value,
@@ -144,7 +144,7 @@ class ConfigKey:
             "importance": self.importance.value,
             "documentation": self.doc,
             "group": self.group,
-            # Up to Kafka 4.0 it was called `order`; clients of either must find it.
+            # It is named `order` up to Kafka 4.0; clients of either version must find it.
             "order": self.order,
             "order_in_group": self.order,
             "width": self.width.value,
@@ -153,7 +153,7 @@ class ConfigKey:
         }
 
     def embedded(self, prefix: str, group: str, order: int) -> "ConfigKey":
-        """Give the key as part of a larger definition, see `ConfigDef.embed`."""
+        """Return the key as part of a larger definition, see `ConfigDef.embed`."""
         return replace(
             self,
             name=prefix + self.name,
@@ -165,7 +165,7 @@ class ConfigKey:
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddedValidator:
-    """Checks under the key's own name: its messages are those of the key on its own."""
+    """A validator that uses the key without prefix in its messages."""
 
     prefix: str
     validator: Validator
@@ -180,12 +180,12 @@ class _EmbeddedValidator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
-    """What validation found for one key.
+    """The validation result of one key.
 
     Args:
         value: The parsed value; None if it is null or not valid.
-        errors: All that is wrong with it.
-        visible: Whether a console should show it.
+        errors: All errors of the value.
+        visible: Whether a console should show the key.
     """
 
     name: str
@@ -195,11 +195,11 @@ class ConfigValue:
 
     @property
     def error_messages(self) -> tuple[str, ...]:
-        """The errors as Kafka words them."""
+        """The error messages in Kafka's words."""
         return tuple(error.problem for error in self.errors)
 
     def to_kafka_json(self, kind: ConfigType = ConfigType.STRING) -> dict[str, Any]:
-        """Give Kafka Connect's ConfigValueInfo for a key of that type."""
+        """Return Kafka Connect's ConfigValueInfo for a key of that type."""
         return {
             "name": self.name,
             "value": to_text(self.value, kind),
@@ -211,12 +211,12 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class ConfigInfos:
-    """The answer to a request for validation.
+    """The response to a validation request.
 
     Args:
-        values: What was found, in the order to show it.
-        groups: The groups, in the order to show them.
-        warnings: What does not keep it from running, such as keys that nothing knows.
+        values: The result of each key, in display order.
+        groups: The groups, in display order.
+        warnings: Problems that do not prevent a start, such as unknown keys.
     """
 
     name: str
@@ -231,7 +231,7 @@ class ConfigInfos:
         return tuple(error for value in self.values for error in value.errors)
 
     def to_kafka_json(self) -> dict[str, Any]:
-        """Give Kafka Connect's ConfigInfos; `error_count` is the number of messages."""
+        """Return Kafka Connect's ConfigInfos; `error_count` is the number of messages."""
         configs = []
         for value in self.values:
             key = self.keys.get(value.name)
@@ -247,21 +247,21 @@ class ConfigInfos:
 
 
 Rule = Callable[[Mapping[str, Any]], Iterable[ConfigError]]
-"""A check of several keys at once: given all texts, it yields errors, whose `field` is the key
-to show each with. It must bear values that are missing or not valid."""
+"""A check across several keys: takes all values as strings and yields errors, each with the key
+to show it at as its `field`. It must accept missing and invalid values without raising."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ConfigDef:
-    """The keys that a plugin takes; it never changes, so `define` gives a new one.
+    """The keys of a plugin. It is immutable: `define` returns a new definition.
 
         ConfigDef().define("path", ConfigType.STRING, doc="Where the files are.").define(...)
 
     Trap: a call of `define` whose result is not used has no effect.
 
     Args:
-        keys: The definitions by name, in the order in which they were made.
+        keys: The definitions by name, in definition order.
     """
 
     keys: Mapping[str, ConfigKey] = FrozenMap()
@@ -276,11 +276,11 @@ class ConfigDef:
         doc: str,
         **terms: Unpack[KeyTerms],
     ) -> "ConfigDef":
-        """Give these definitions with one more key.
+        """Return these definitions with one more key.
 
-        The default is a value or its text; without one the key is required, and None lets it be
-        null. `terms` are those of `KeyTerms`. Raises ConfigError: the key is defined already,
-        or the default is not valid.
+        The default is a value or its string form. Without a default the key is required; None
+        makes it nullable. See `KeyTerms` for `terms`. Raises ConfigError: the key is already
+        defined, or the default is not valid.
         """
         parsed = default if default is NO_DEFAULT else parse_value(name, default, type)
         named: KeyTerms = {"display_name": name, **terms}
@@ -290,16 +290,16 @@ class ConfigDef:
         return self._with_keys([key])
 
     def merged(self, other: "ConfigDef") -> "ConfigDef":
-        """Give these definitions and the other's, without those of its keys that are here."""
+        """Return these definitions and the other's; for keys in both, these definitions win."""
         keys = [key for key in other.keys.values() if key.name not in self.keys]
         return replace(self._with_keys(keys), rules=(*self.rules, *other.rules))
 
     def embed(self, prefix: str, group: str, order: int, child: "ConfigDef") -> "ConfigDef":
-        """Give these definitions and a child's, whose keys get a prefix.
+        """Return these definitions and a child's, whose keys get a prefix.
 
-        They are shown in `group`, or in `group: child's group`, from the place `order` on.
-        The messages of the child's validators name the keys without the prefix, as Kafka
-        Connect's do.
+        The child's keys are shown in `group`, or in `group: child's group`, from the position
+        `order`. The messages of the child's validators name the keys without the prefix, like
+        Kafka Connect's.
         """
         keys = [
             key.embedded(prefix, group, order + index)
@@ -310,12 +310,12 @@ class ConfigDef:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups, in the order in which they were first named."""
+        """The groups, in the order of their first use."""
         named = (key.group for key in self.keys.values() if key.group is not None)
         return tuple(dict.fromkeys(named))
 
     def sorted_keys(self) -> list[ConfigKey]:
-        """Give the keys by group, place in it, required first, importance and name."""
+        """Return the keys sorted by group, order in it, required first, importance and name."""
         groups = {group: index for index, group in enumerate(self.groups)}
         importances = list(Importance)
 
@@ -327,10 +327,9 @@ class ConfigDef:
         return sorted(self.keys.values(), key=place)
 
     def parse(self, props: Mapping[str, Any]) -> Config:
-        """Give the values of all keys.
+        """Return the values of all keys.
 
-        Keys that are not defined are let through, see `unknown`. Raises ConfigErrors with
-        everything that is wrong.
+        Undefined keys are allowed, see `unknown`. Raises ConfigErrors with all errors.
         """
         values: dict[str, Any] = {}
         errors: list[ConfigError] = []
@@ -348,10 +347,10 @@ class ConfigDef:
         return Config(values, originals)
 
     def validate(self, props: Mapping[str, Any]) -> list[ConfigValue]:
-        """Give what is to be said of each key's value, in the order of definition.
+        """Return the validation result of each key, in definition order.
 
-        As in Kafka Connect, a value that cannot be parsed is also checked as null, which may
-        give a second message.
+        As in Kafka Connect, a value that cannot be parsed is also validated as null, which may
+        add a second message.
         """
         values = {key.name: _validated(key, props) for key in self.keys.values()}
         for rule in self.rules:
@@ -362,20 +361,20 @@ class ConfigDef:
         return list(values.values())
 
     def infos(self, name: str, props: Mapping[str, Any]) -> ConfigInfos:
-        """Validate, and give the answer in Kafka Connect's form."""
+        """Validate, and return the response in Kafka Connect's form."""
         return ConfigInfos(name, self.keys, self.validate(props), self.groups)
 
     def unknown(
         self, props: Mapping[str, Any], *, prefixes: Sequence[str] = ()
     ) -> list[tuple[str, str | None]]:
-        """Give each key that is not defined, with a defined one that is close to it.
+        """Return each undefined key, with the most similar defined key or None.
 
-        Keys that begin with one of the prefixes belong to others and are left out.
+        Keys that begin with one of the prefixes belong to other definitions and are left out.
         """
         found = []
         for key in props:
             if key not in self.keys and not key.startswith(tuple(prefixes)):
-                # predicates.even.type belongs to predicates, and is no slip for it.
+                # predicates.even.type belongs to predicates and is not a misspelling of it.
                 others = [known for known in self.keys if not key.startswith(f"{known}.")]
                 close = difflib.get_close_matches(key, others, n=1)
                 found.append((key, close[0] if close else None))
@@ -412,7 +411,7 @@ def _validated(key: ConfigKey, props: Mapping[str, Any]) -> ConfigValue:
 
 
 def _of_key(error: ConfigError, name: str) -> ConfigError:
-    """Give the error with the whole key as its field, where the message has a part of it."""
+    """Return the error with the full key as its field; its message may name a part of it."""
     return (
         error if error.field == name else type(error)(error.problem, fix=error.fix, field=name)
     )

@@ -1,4 +1,4 @@
-"""Settings, each declared once: its type, default, checks and documentation in one line."""
+"""Settings classes, whose fields declare the type, default, checks and text of each key."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def setting(
     """Declare a field of a ``Settings`` class.
 
     Args:
-        doc: What it means, as sentences.
-        default: Its value when it is not set; without one it is required.
-        key: Its key in configurations; by default the field's name with dots for underscores.
-        type: Kafka Connect's type; by default that of the annotation, INT for ``int``.
-        terms: See ``KeyTerms``. For an ``Enum`` its texts are valid by default; the default
-            place in a group is after the setting that is declared before it.
+        doc: The description, in sentences.
+        default: The value if the key is not set; without a default the key is required.
+        key: The key in configurations; by default the field name with dots for underscores.
+        type: Kafka Connect's type; by default derived from the annotation, INT for ``int``.
+        terms: See ``KeyTerms``. For an ``Enum``, its values are valid by default. The default
+            order in a group is the order of declaration.
     """
     metadata = {"key": key, "type": type, "terms": {"doc": doc, **terms}}
     return field(default=default, metadata=metadata)
@@ -63,20 +63,20 @@ class Settings:
             password: Password | None = setting("What to log in with.", default=None)
             mode: Mode = setting("How rows are written.", default=Mode.APPEND)
 
-    A plugin that declares ``settings: TableSettings`` takes the keys ``database``,
-    ``batch.rows`` and so on, and has their values as attributes of ``self.settings``. A field
-    is a ``bool``, ``str``, ``int``, ``float``, ``tuple[str, ...]``, ``Password``, an ``Enum``
-    of texts, or one of these or None.
+    A plugin that declares ``settings: TableSettings`` has the keys ``database``,
+    ``batch.rows`` and so on, and reads their values from attributes of ``self.settings``. The
+    type of a field is ``bool``, ``str``, ``int``, ``float``, ``tuple[str, ...]``, ``Password``,
+    an ``Enum`` with string values, or one of these or None.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
-    """Checks of several keys at once."""
+    """Checks across several keys."""
     default_group: ClassVar[str | None] = None
-    """The group of those of its settings that name none."""
+    """The group of settings that do not set one."""
 
     @override
     def __init_subclass__(cls, group: str | None = None, **options: Any) -> None:
-        """Make a frozen dataclass of each class of settings."""
+        """Turn each subclass into a frozen dataclass."""
         super().__init_subclass__(**options)
         dataclass(frozen=True, kw_only=True)(cls)
         cls.default_group = group
@@ -84,7 +84,7 @@ class Settings:
     @classmethod
     @cache
     def config_def(cls) -> ConfigDef:
-        """Return the keys in the order of the fields, numbered within their groups."""
+        """Return the definitions in field order, numbered within their groups."""
         definition, places = ConfigDef(), Counter[str]()
         for each in _declared(cls):
             terms, kind = dict(each.metadata["terms"]), _kind(cls, each.name)
@@ -107,12 +107,12 @@ class Settings:
 
     @classmethod
     def parsed(cls, props: Mapping[str, Any]) -> Self:
-        """Return the settings of texts by their keys. Raises ConfigErrors for what is wrong."""
+        """Parse settings from strings by key. Raises ConfigErrors with all errors."""
         return cls.from_config(cls.config_def().parse(props))
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Return the settings that a configuration, parsed by ``config_def``, has."""
+        """Return the settings from a configuration that ``config_def`` has parsed."""
         values = {}
         for each in _declared(cls):
             value, kind = config[_key(each)], _kind(cls, each.name)
@@ -128,19 +128,19 @@ class Configured:
 
     @classmethod
     def settings_class(cls) -> type[Settings]:
-        """Return the class of the settings that the plugin's class declares."""
+        """Return the settings class that the plugin class declares."""
         found: type[Settings] = _annotation(cls, "settings")
         return found
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the keys that the plugin takes."""
+        """Return the definition of the plugin's keys."""
         return cls.settings_class().config_def()
 
 
 def _declared(cls: type[Settings]) -> list[Any]:
     """Return the settings of a class: its own first, then those of its bases."""
-    known: Any = getattr(cls, "__dataclass_fields__", {})  # the base itself is no dataclass
+    known: Any = getattr(cls, "__dataclass_fields__", {})  # Settings itself is not a dataclass
     names = dict.fromkeys(
         name for each in cls.__mro__ for name in inspect.get_annotations(each)
     )
@@ -153,7 +153,7 @@ def _key(declared: Any) -> str:
 
 
 def _declaring(cls: type, name: str) -> Any:
-    """Return the class, or the nearest of its bases, that declares an attribute."""
+    """Return the class or the nearest base class that declares an attribute."""
     return next(each for each in cls.__mro__ if name in inspect.get_annotations(each))
 
 

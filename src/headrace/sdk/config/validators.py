@@ -1,4 +1,4 @@
-"""Checks of single values. As a string, each says which values are valid."""
+"""Validators of single values. `str()` of a validator describes the valid values."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -12,14 +12,14 @@ from headrace.sdk.errors import ConfigError
 
 
 class Validator(Protocol):
-    """Checks a parsed value. `str()` of it says which values are valid."""
+    """Checks a parsed value. `str()` of the validator describes the valid values."""
 
     def check(self, name: str, value: object) -> None:
         """Raise ConfigError if the value, which may be None, is not valid for the key."""
 
 
 class _Named:
-    """A check whose text says which values are valid."""
+    """A validator with a fixed description of the valid values."""
 
     __slots__ = ()
     text: str
@@ -31,7 +31,7 @@ class _Named:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number within bounds, which belong to it; None is not valid."""
+    """A number within inclusive bounds; None is not valid."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -54,7 +54,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ValidString:
-    """One of these texts, or, with `any_case`, one in any case."""
+    """One of these strings; case-insensitive with `any_case`."""
 
     valid: tuple[str, ...]
     any_case: bool
@@ -80,12 +80,12 @@ class ValidString:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ValidList:
-    """A list of any of these texts, or of any texts if there are none.
+    """A list of any of these strings, or of any strings if none are set.
 
     Args:
-        unique: Whether no text may be there twice.
+        unique: Whether each string may occur only once.
         allow_empty: Whether the list may be empty.
-        allow_null: Whether there may be no list.
+        allow_null: Whether the value may be null.
     """
 
     valid: tuple[str, ...]
@@ -134,7 +134,7 @@ class ValidList:
 
 @dataclass(frozen=True, slots=True)
 class NonNull(_Named):
-    """Anything but null."""
+    """Any value except null."""
 
     text = "non-null string"
 
@@ -145,7 +145,7 @@ class NonNull(_Named):
 
 @dataclass(frozen=True, slots=True)
 class NonEmptyString(_Named):
-    """A text that is not empty, or null."""
+    """A non-empty string, or null."""
 
     text = "non-empty string"
 
@@ -156,7 +156,7 @@ class NonEmptyString(_Named):
 
 @dataclass(frozen=True, slots=True)
 class NonEmptyList(_Named):
-    """A list of one text at least."""
+    """A list of at least one string."""
 
     text = "non-empty list"
 
@@ -172,7 +172,7 @@ _CONTROL = frozenset((*range(0x20), *range(0x7F, 0xA0)))
 
 @dataclass(frozen=True, slots=True)
 class NonEmptyStringWithoutControlChars(_Named):
-    """A text that is not empty and has no control characters, or null."""
+    """A non-empty string without control characters, or null."""
 
     text = "non-empty string without ISO control characters"
 
@@ -188,13 +188,13 @@ class NonEmptyStringWithoutControlChars(_Named):
                 value,
                 "String may not contain control sequences but had the following ASCII chars: "
                 + ", ".join(map(str, found)),
-                fix="Leave them out.",
+                fix="Remove the control characters.",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Regex(_Named):
-    """A regular expression of Java, whose engine is the one that runs it; or null."""
+    """A Java regular expression, because Java's engine runs it; or null."""
 
     text = "valid regex"
 
@@ -208,18 +208,19 @@ class Regex(_Named):
                 name,
                 value,
                 f"Invalid regex: {error}",
-                fix="Write a regular expression of Java; escape its signs with a backslash.",
+                fix="Write a Java regular expression; escape special characters with a "
+                "backslash.",
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Lambda(_Named):
-    """A check of one's own.
+    """A custom check.
 
     Args:
-        function: Called with the key and the value, raises ConfigError if it is not valid;
-            `headrace.sdk.config.invalid` makes one.
-        text: Which values are valid.
+        function: Called with the key and the value; raises ConfigError if the value is not
+            valid. `headrace.sdk.config.invalid` creates the error.
+        text: Describes the valid values.
     """
 
     function: Callable[[str, object], None]
@@ -231,7 +232,7 @@ class Lambda(_Named):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Composite:
-    """Several checks, in turn."""
+    """Several validators, applied in order."""
 
     validators: tuple[Validator, ...]
 
@@ -249,7 +250,7 @@ class Composite:
 
 @dataclass(frozen=True, slots=True)
 class NullOr:
-    """Null, or what another check takes."""
+    """Null, or a value that another validator accepts."""
 
     validator: Validator
 
@@ -263,7 +264,7 @@ class NullOr:
 
 
 def unique(kind: str) -> Composite:
-    """Give the check of a list of names, each of which may be there once."""
+    """Return a validator for a list of names without duplicates."""
 
     def check(name: str, value: object) -> None:
         names = list(value) if isinstance(value, Iterable) else []

@@ -1,4 +1,4 @@
-"""The values of a configuration, parsed, and secrets that do not show."""
+"""Parsed configuration values, and secrets that are hidden when printed."""
 
 import math
 import re
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @final
 class Password:
-    """A secret text that shows as `[hidden]` wherever it is printed."""
+    """A secret string that prints as `[hidden]`."""
 
     __slots__ = ("_value",)
 
@@ -30,7 +30,7 @@ class Password:
 
     @property
     def value(self) -> str:
-        """The secret itself."""
+        """The secret in plain text."""
         return self._value
 
     @override
@@ -51,13 +51,13 @@ class Password:
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Config(Mapping[str, Any]):
-    """The parsed values of a configuration, by key, defaults filled in; it never changes.
+    """The parsed values of a configuration by key, with defaults; immutable.
 
-    The typed getters are for keys that have a value; those that begin with `find` give None
-    where the value is null. Printed, it shows the parsed values only, and no password.
+    The typed getters are for keys that have a value; those that begin with `find` return None
+    if the value is null. Its `repr` shows only the parsed values, and no passwords.
 
     Args:
-        originals: The texts as they were given, keys that are not defined included.
+        originals: The unparsed strings, including undefined keys.
     """
 
     _values: Mapping[str, Any]
@@ -69,30 +69,30 @@ class Config(Mapping[str, Any]):
         object.__setattr__(self, "originals", FrozenMap(self.originals))
 
     def get_str(self, key: str) -> str:
-        """Give a STRING or CLASS value; raises ConfigError if null, KeyError if unknown."""
+        """Return a STRING or CLASS value; raises ConfigError if null, KeyError if unknown."""
         return self._required(key, str)
 
     def get_int(self, key: str) -> int:
-        """Give an INT, SHORT or LONG value; errors as `get_str`'s."""
+        """Return an INT, SHORT or LONG value; raises the same errors as `get_str`."""
         return self._required(key, int)
 
     def get_bool(self, key: str) -> bool:
-        """Give a BOOLEAN value; errors as `get_str`'s."""
+        """Return a BOOLEAN value; raises the same errors as `get_str`."""
         return self._required(key, bool)
 
     def get_list(self, key: str) -> list[str]:
-        """Give a LIST value as a new list, empty if it is null."""
+        """Return a LIST value as a new list, empty if it is null."""
         return list(self.find(key, tuple) or ())
 
     def find_str(self, key: str) -> str | None:
-        """Give a STRING or CLASS value, or None. Raises KeyError if the key is unknown."""
+        """Return a STRING or CLASS value, or None. Raises KeyError if the key is unknown."""
         return self.find(key, str)
 
     def find(self, key: str, kind: type[T]) -> T | None:
-        """Give the value if it is of that Python type, None if it is null.
+        """Return the value, which must have that Python type, or None if it is null.
 
         Raises KeyError: the key is not defined. Raises TypeError: the key is defined with
-        another type: a mistake in the plugin.
+        another type, which is a bug in the plugin.
         """
         value = self._values[key]
         if value is not None and type(value) is not kind:
@@ -103,7 +103,7 @@ class Config(Mapping[str, Any]):
     def _required(self, key: str, kind: type[T]) -> T:
         value = self.find(key, kind)
         if value is None:
-            raise ConfigError(problem="A value is needed here.", fix="Set it.", field=key)
+            raise ConfigError(problem="A value is required.", fix=f"Set {key}.", field=key)
         return value
 
     @override
@@ -127,11 +127,11 @@ class Config(Mapping[str, Any]):
         return f"Config({self._values!r})"
 
 
-# What Java's String.trim() takes away: all up to the space.
+# The characters that Java's String.trim() removes: all up to the space.
 _BLANK = "".join(map(chr, range(0x21)))
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
-# Between these, Java writes a float without an exponent.
+# Between these values, Java formats a float without an exponent.
 _JAVA_PLAIN = (1e-3, 1e7)
 _COMMA = re.compile(r"\s*,\s*")
 
@@ -147,14 +147,14 @@ class ConfigType(StrEnum):
     DOUBLE = "DOUBLE"
     LIST = "LIST"
     CLASS = "CLASS"
-    PASSWORD = "PASSWORD"  # noqa: S105 - the name of a type, no secret
+    PASSWORD = "PASSWORD"  # noqa: S105 - the name of a type, not a secret
 
 
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
 def invalid(name: str, value: object, reason: str, *, fix: str = "") -> ConfigError:
-    """Give the error for a value, with the text that Kafka's clients know."""
+    """Return the error for an invalid value, with Kafka's message."""
     return ConfigError(
         problem=f"Invalid value {shown(value)} for configuration {name}: {reason}",
         fix=fix,
@@ -163,7 +163,7 @@ def invalid(name: str, value: object, reason: str, *, fix: str = "") -> ConfigEr
 
 
 def missing(name: str) -> ConfigError:
-    """Give the error for a required key that has no value."""
+    """Return the error for a required key that has no value."""
     return ConfigError(
         problem=f'Missing required configuration "{name}" which has no default value.',
         fix=f"Set {name}.",
@@ -172,11 +172,11 @@ def missing(name: str) -> ConfigError:
 
 
 def parse_value(name: str, value: object, kind: ConfigType) -> Any:
-    """Give the value of a type from its text, or from the value itself.
+    """Parse a value of a type from a string, or check a value that is already parsed.
 
-    Texts are trimmed. BOOLEAN takes true and false in any case; LIST is split at commas, and
-    blank is the empty list; CLASS stays a name, which the plugins resolve. Raises ConfigError:
-    it is not such a value.
+    Strings are trimmed. BOOLEAN accepts true and false in any case. LIST is split at commas; a
+    blank string is the empty list. CLASS stays a name, which plugins resolve. Raises
+    ConfigError: the value does not have the type.
     """
     if value is None:
         return None
@@ -185,7 +185,7 @@ def parse_value(name: str, value: object, kind: ConfigType) -> Any:
 
 
 def to_text(value: object, kind: ConfigType) -> str | None:
-    """Give the text of a parsed value as REST shows it; `[hidden]` for a password."""
+    """Return a parsed value as a string in the form of the REST API; passwords are hidden."""
     if value is None:
         return None
     if kind is ConfigType.LIST and isinstance(value, list | tuple):
@@ -194,7 +194,7 @@ def to_text(value: object, kind: ConfigType) -> str | None:
 
 
 def shown(value: object) -> str:
-    """Write a value as Java does, so that messages match Kafka's."""
+    """Format a value as Java does, so that messages match Kafka's."""
     match value:
         case None:
             return "null"
@@ -212,9 +212,9 @@ def shown(value: object) -> str:
 
 
 def java_double(value: float, digits: str = "") -> str:
-    """Write a float as Java's `toString` does: with E for an exponent.
+    """Format a float like Java's `toString`: with E for an exponent.
 
-    `digits` are its decimal digits, by default the fewest that give it back.
+    `digits` are its decimal digits, by default the shortest that parse to the same float.
     """
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
@@ -248,7 +248,7 @@ def _string(name: str, value: object, trimmed: object, _: ConfigType) -> str:
         name,
         value,
         f"Expected value to be a string, but it was a {type(value).__name__}",
-        fix="Write it in quotes.",
+        fix="Write the value in quotes.",
     )
 
 
@@ -266,7 +266,7 @@ def _whole(name: str, value: object, trimmed: object, kind: ConfigType) -> int:
         if isinstance(value, str | int) and not isinstance(value, bool)
         else f"Expected value to be a {bits}-bit integer, but it was a {type(value).__name__}"
     )
-    raise invalid(name, value, reason, fix=f"Write a whole number of at most {bits} bits.")
+    raise invalid(name, value, reason, fix=f"Write an integer of at most {bits} bits.")
 
 
 def _double(name: str, value: object, trimmed: object, kind: ConfigType) -> float:
@@ -276,7 +276,7 @@ def _double(name: str, value: object, trimmed: object, kind: ConfigType) -> floa
         number = float(trimmed if named else trimmed.rstrip("fFdD"))
     elif isinstance(trimmed, int | float) and not isinstance(trimmed, bool):
         number = float(trimmed)
-    if math.isfinite(number):  # Kafka takes NaN and Infinity, with which no key works
+    if math.isfinite(number):  # unlike Kafka: no key works with NaN or Infinity
         return number
     reason = (
         f"Not a number of type {kind.value}"
@@ -295,7 +295,7 @@ def _list(name: str, value: object, trimmed: object, _: ConfigType) -> tuple[str
         name,
         value,
         "Expected a comma separated list.",
-        fix="Write the items with commas between them.",
+        fix="Separate the items with commas.",
     )
 
 
@@ -310,7 +310,7 @@ def _password(name: str, value: object, trimmed: object, kind: ConfigType) -> Pa
         return trimmed
     if isinstance(trimmed, str):
         return Password(trimmed)
-    # The value itself must not show, whatever it is.
+    # The error must not show the value, whatever it is.
     return Password(_string(name, Password(""), value, kind))
 
 
@@ -327,9 +327,9 @@ _PARSERS: Mapping[ConfigType, Callable[[str, object, object, ConfigType], Any]] 
 }
 
 
-# Where Java's form differs from Python's, and what stands for it. Classes of characters that
-# Python lacks become the nearest it has, so the result is good for a check of the form and
-# for patterns of names, and for nothing that has to be exact.
+# Java syntax that Python lacks, with its Python replacement. Character classes that Python
+# lacks become the nearest available class, so the result is good enough to validate a pattern
+# and to match names, but not exact.
 _JAVA_ONLY: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\\[pP](\{\w+(=\w+)?\}|\w)"), r"\\w"),
     (re.compile(r"\\[hHRXeG]"), r"\\s"),
@@ -344,9 +344,9 @@ _PYTHON_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.
 
 
 def java_regex(pattern: str) -> re.Pattern[str]:
-    """Compile a regular expression of Java, nearly.
+    """Compile a Java regular expression, approximately.
 
-    Raises re.error: it is not valid.
+    Raises re.error: the expression is not valid.
     """
     flags = re.NOFLAG
     if leading := _FLAGS.match(pattern):
@@ -356,5 +356,5 @@ def java_regex(pattern: str) -> re.Pattern[str]:
     for java, form in _JAVA_ONLY:
         python = java.sub(form, python)
     with warnings.catch_warnings(action="ignore", category=FutureWarning):
-        # Python warns of && in a class, which is an intersection in Java.
+        # Python warns about && in a character class, which is an intersection in Java.
         return re.compile(python, flags)

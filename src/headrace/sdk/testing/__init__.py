@@ -1,13 +1,13 @@
-"""The acceptance kit: the tests that make a class a connector.
+"""The acceptance kit: tests that every connector should pass.
 
-Write a driver of the outside system, subclass the class of tests for the kind of
-connector, and run pytest:
+Write a driver for the external system, subclass the test class for the kind of connector, and
+run pytest:
 
     class TestAcmeSource(SourceAcceptance):
         def driver(self, tmp_path: Path) -> SourceDriver:
             return AcmeDriver(tmp_path)
 
-The tests run the connector in the real runtime, which pytest finds by itself.
+The tests run the connector in the real runtime, which pytest finds as a plugin.
 """
 
 from headrace.sdk.testing.captures import CaptureAcceptance

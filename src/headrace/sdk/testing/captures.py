@@ -1,4 +1,4 @@
-"""The tests of a capture, as a pytest class to subclass."""
+"""The tests for captures, as a pytest class to subclass."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 1.0
 _MARGIN_SECONDS = 1.0
 _PATIENCE_SECONDS = 10.0
-"""How long a capture may need to notice what was appended."""
+"""How long a capture may need to notice appended rows."""
 
 
 @dataclass
 class _Pump:
-    """Polls as the runtime does; what it keeps is durable together with the position."""
+    """Polls like the runtime; the records it keeps are durable together with the position."""
 
     bench: CaptureBench
     arrived: list[Arrived] = field(default_factory=list)
@@ -60,7 +60,7 @@ class _Pump:
 
 @dataclass(frozen=True)
 class _Polled:
-    """What one poll gave."""
+    """The result of one poll."""
 
     raw: Sequence[Record] | CapturedBatch
     records: Sequence[Arrived]
@@ -74,7 +74,7 @@ class _Polled:
 
 
 def _capture(pump: _Pump, expected: int, at_most: int = 1_000) -> list[_Polled]:
-    """Capture what is there, with a new task for each poll."""
+    """Capture the available records, with a new task for each poll."""
     captured: list[_Polled] = []
     while len(captured) < at_most and (polled := _next(pump, expected)):
         task, batch = polled
@@ -86,9 +86,9 @@ def _capture(pump: _Pump, expected: int, at_most: int = 1_000) -> list[_Polled]:
 
 
 def _next(pump: _Pump, expected: int) -> tuple[CaptureSource, _Polled] | None:
-    """Start a new capture and return its first records; None when none are left to come.
+    """Start a new capture and return its first records; None if no more are expected.
 
-    When all have arrived one more poll is made, so that repeated records show.
+    After all records have arrived, poll once more to detect repeated records.
     """
     task = pump.start()
     timeout = 0.0 if len(pump.arrived) >= expected else _PATIENCE_SECONDS
@@ -139,15 +139,15 @@ def _require(pump: _Pump, driver: SourceDriver, rows: Sequence[Row], promise: st
 
 
 class CaptureAcceptance(ConnectorAcceptance):
-    """The tests that a capture passes; see ``SourceAcceptance`` for how to use it."""
+    """The tests for captures; see ``SourceAcceptance`` for the usage."""
 
     cannot_redeliver: ClassVar[str] = ""
-    """Why what was polled and never made durable does not come again."""
+    """Why records that were polled but never became durable are not delivered again."""
 
     @override
     @abstractmethod
     def driver(self, tmp_path: Path) -> SourceDriver:
-        """Return a driver of an empty outside system; ``tmp_path`` is its own folder."""
+        """Return a driver for an empty external system; ``tmp_path`` is its own folder."""
 
     @pytest.fixture
     def bench(
@@ -166,8 +166,8 @@ class CaptureAcceptance(ConnectorAcceptance):
         if polled is not None or took > _POLL_SECONDS + _MARGIN_SECONDS:
             count = 0 if polled is None else len(polled.records)
             raise BrokenPromiseError(
-                promise="poll may block for a second, and returns nothing when nothing is new.",
-                seen=f"It gave {count} records after {took:.1f} s.",
+                promise="poll may block for a second, and returns nothing if nothing is new.",
+                seen=f"It returned {count} records after {took:.1f} s.",
                 read=CaptureSource.poll,
             )
 
@@ -179,7 +179,7 @@ class CaptureAcceptance(ConnectorAcceptance):
         _capture(pump, len(rows))
         rows += append_more(made, first=len(rows))
         _capture(pump, len(rows))
-        promise = "A restart after every poll neither loses nor repeats."
+        promise = "A restart after every poll neither loses nor repeats records."
         _require(pump, made, rows, promise)
 
     def test_a_kill_before_commit_repeats_nothing_that_is_durable(
@@ -194,7 +194,7 @@ class CaptureAcceptance(ConnectorAcceptance):
             abandoned.append(task)
         for task in abandoned:
             task.stop()
-        promise = "What is durable is not captured again, even if commit was never called."
+        promise = "Durable records are not captured again, even if commit was never called."
         _require(pump, made, rows, promise)
 
     def test_a_kill_before_the_append_loses_nothing(
@@ -208,7 +208,8 @@ class CaptureAcceptance(ConnectorAcceptance):
             if not _capture(pump, len(rows), at_most=1):
                 break
         promise = (
-            "What was polled and is not durable comes again: nothing is let go before commit."
+            "Records that were polled but are not durable are delivered again: the capture "
+            "discards nothing before commit."
         )
         _require(pump, made, rows, promise)
 
@@ -221,8 +222,8 @@ class CaptureAcceptance(ConnectorAcceptance):
             stored = Position.from_json(batch.position.to_json())
             if not len(batch.position) or stored != batch.position:
                 raise BrokenPromiseError(
-                    promise="Each poll gives the position after it: records by "
-                    "source_partition and source_offset, a CapturedBatch by position.",
+                    promise="Each poll returns the position after it: records in "
+                    "source_partition and source_offset, a CapturedBatch in position.",
                     seen=f"It was {batch.position}.",
                     read=CapturedBatch,
                 )
@@ -250,7 +251,7 @@ class CaptureAcceptance(ConnectorAcceptance):
         if late or errors:
             seen = f"It raised {errors[0]!r}." if errors else "It still polled after 5 s."
             raise BrokenPromiseError(
-                promise="An idle capture gives no error, and its poll returns soon.",
+                promise="An idle capture raises no error, and its poll returns soon.",
                 seen=seen,
                 read=SourceTask.stop,
             )

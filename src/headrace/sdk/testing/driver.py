@@ -1,4 +1,4 @@
-"""What a connector's author writes, and what a failed check says: drivers, rows, promises."""
+"""Drivers, which connector authors write; sample rows; and the errors of failed checks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BadConfig:
-    """A configuration that validation must refuse.
+    """A configuration that validation must reject.
 
     Args:
-        changes: Keys to set in the good configuration; None takes a key out.
+        changes: Keys to set in the valid configuration; None removes a key.
         field: The key that the error must name.
     """
 
@@ -40,7 +40,7 @@ class DeadLetter:
     """A record that was dead-lettered.
 
     Args:
-        value: Its value as JSON gives it back.
+        value: The value, deserialized from JSON.
     """
 
     stage: str
@@ -49,12 +49,12 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Arrived:
-    """A record of the source under test, as its sink got it.
+    """A record of the source under test, as received by the sink.
 
     Args:
-        value: The value; a dictionary when it has fields.
-        topic: The topic or stream that it was of.
-        batch: Its batch, as (task, id).
+        value: The value; a dictionary if it has fields.
+        topic: The topic or stream of the record.
+        batch: The batch, as (task, id).
     """
 
     value: Any
@@ -64,7 +64,7 @@ class Arrived:
 
 
 class Point(StrEnum):
-    """A moment in a batch at which a check may do something, or end it as a kill does."""
+    """A point in a batch at which a check may run a hook, or end the batch like a kill."""
 
     BEFORE_WRITE = "before the write"
     BEFORE_COMMIT = "between write and commit"
@@ -72,7 +72,7 @@ class Point(StrEnum):
 
 
 class Killed(BaseException):
-    """Ends a batch as the end of the process would: no plugin gets to clean up."""
+    """Ends a batch like a killed process: no plugin can clean up."""
 
 
 def killer(at: Point | None) -> Callable[[Point], None]:
@@ -87,7 +87,7 @@ def killer(at: Point | None) -> Callable[[Point], None]:
 
 @dataclass(frozen=True)
 class Moved:
-    """A finished batch: its bounds, and how many records it read."""
+    """A finished batch: its bounds, and the number of records read."""
 
     start: Position
     end: Position
@@ -95,78 +95,78 @@ class Moved:
 
 
 class Driver(ABC):
-    """Reaches one connector's outside system, empty at first. Made for each test."""
+    """Accesses the external system of a connector, which is empty at first. One per test."""
 
     @abstractmethod
     def config(self) -> Mapping[str, str]:
-        """Return a good configuration of the connector. Asked for at each start."""
+        """Return a valid configuration of the connector. Called at each start."""
 
     def bad_configs(self) -> Sequence[BadConfig]:
-        """Return configurations that must be refused, each with the key to be named.
+        """Return configurations that must be rejected, each with the key the error must name.
 
-        The kit takes out required keys and breaks numbers by itself.
+        The kit itself removes required keys and sets invalid numbers.
         """
         return ()
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Let go of everything. Called at the end of each test."""
+        """Release all resources. Called at the end of each test."""
 
 
 class SourceDriver(Driver):
-    """Puts rows into the system that a source reads."""
+    """Adds rows to the system that a source reads."""
 
     connector: type[SourceConnector]
     """The connector under test."""
     fixed: ClassVar[str] = ""
-    """Why the system takes no rows while a task is open, if so; the reason is shown."""
+    """Why the system accepts no rows while a task is open, if so; shown for skipped tests."""
 
     @abstractmethod
     def append(self, rows: Sequence[Row]) -> None:
-        """Put rows into the outside system, after those that are there, at once.
+        """Append rows to the external system, after the existing rows, all at once.
 
-        They are visible to the source when this returns.
+        They must be visible to the source when this returns.
         """
 
     def row(self, number: int) -> Row:
-        """Return the row of that number, from 0; each differs from all others.
+        """Return the row with that number, from 0; each row must be different.
 
-        Override it where the system has other columns.
+        Override it if the system has other columns.
         """
         return {"id": number, "text": f"row {number}"}
 
     def seen(self, record: Arrived) -> Row:
-        """Return the row that was appended, given the record that it became.
+        """Return the appended row for a record that the source produced from it.
 
-        Override it where the source adds, renames or converts something.
+        Override it if the source adds, renames or converts something.
         """
         row: Row = record.value
         return row
 
 
 class SinkDriver(Driver):
-    """Reads what a sink wrote, by other means than the sink's own."""
+    """Reads the rows that a sink wrote, without using the sink's own code."""
 
     connector: type[SinkConnector]
     """The connector under test."""
 
     @abstractmethod
     def read_back(self) -> list[Row]:
-        """Return all rows that any reader of the target would see; none at first.
+        """Return all rows that a reader of the target would see; none at first.
 
-        Use an independent reader. Lists of pairs will do for maps.
+        Use an independent reader. Maps may be lists of pairs.
         """
 
     def refused(self, number: int) -> Row:
-        """Return a row with the ``id`` that the target refuses; get the target ready for it.
+        """Return a row with that ``id`` that the target rejects; prepare the target for it.
 
-        The good rows around it have an ``id`` and a ``text``, see
-        ``headrace.sdk.testing.sinks.PLAIN``. Called before each of them is written.
+        The valid rows around it have an ``id`` and a ``text``, see
+        ``headrace.sdk.testing.sinks.PLAIN``. Called before each such row is written.
         """
         message = "Override refused, or set cannot_refuse."
         raise AssertionError(message)
 
     def break_target(self) -> None:
-        """Make the target refuse writes from now on, as in an outage."""
+        """Make all writes to the target fail from now on, as in an outage."""
         message = "Override break_target and repair_target, or set cannot_break."
         raise AssertionError(message)
 
@@ -188,7 +188,7 @@ _DEEP = Schema.array(
     optional=True,
 )
 
-# By name of column: its schema, and a usual, a null, an empty and two extreme values.
+# By column name: the schema, and a usual, a null, an empty and two extreme values.
 _SAMPLES: dict[str, tuple[Schema, tuple[Any, ...]]] = {
     "boolean": (Schema.boolean(optional=True), (True, None, False, True, False)),
     "int8": (Schema.int8(optional=True), (1, None, 0, -(2**7), 2**7 - 1)),
@@ -275,7 +275,7 @@ _SAMPLES: dict[str, tuple[Schema, tuple[Any, ...]]] = {
 }
 
 ALL_KINDS: tuple[str, ...] = tuple(_SAMPLES)
-"""The names of the sample's columns; each stands for a kind of value."""
+"""The column names of the sample; each represents a kind of value."""
 
 
 def sample_schema(kinds: Iterable[str] = ALL_KINDS) -> Schema:
@@ -300,12 +300,12 @@ _SHOWN = 3
 
 
 def fitted(schema: Schema, value: Any) -> Any:
-    """Return a value in the one form that its schema has here.
+    """Return a value in the canonical form for its schema.
 
-    Readers differ: a map may be a dictionary or a list of pairs, a struct a dictionary or
-    a Struct, bytes a bytearray, an instant in any zone. Times of day are microseconds, as in
-    Spark. Values of another type than the schema's are left as they are, so that they show as
-    a difference.
+    Readers differ: a map may be a dictionary or a list of pairs, a struct a dictionary or a
+    Struct, bytes a bytearray, a timestamp in any time zone. Times of day become microseconds,
+    as in Spark. Values of a type other than the schema's are returned unchanged, so they show
+    up as differences.
     """
     kind = schema.name if schema.is_logical else schema.type
     keys, items = schema.key_schema, schema.value_schema
@@ -331,10 +331,9 @@ def fitted(schema: Schema, value: Any) -> Any:
 
 
 def differences(expected: Iterable[Row], found: Iterable[Row], *, repeats: bool = False) -> str:
-    """Compare rows as multisets; return a sentence with a few rows of each kind, or nothing.
+    """Compare rows as multisets; return a sentence with a few differences, or an empty string.
 
-    A field that is null is one that is absent. With ``repeats`` a row may be there more often
-    than expected.
+    A null field equals a missing field. With ``repeats``, duplicate rows are allowed.
     """
     there = [(_text(row), row) for row in found]
     needed = [(_text(row), row) for row in expected]
@@ -362,7 +361,7 @@ def same_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
 
 
 def same_value(expected: Any, found: Any) -> bool:
-    """Return whether two fitted values are equal; not-a-number equals itself."""
+    """Return whether two fitted values are equal; NaN equals itself."""
     return _text(expected) == _text(found)
 
 
@@ -381,10 +380,11 @@ def _text(value: Any) -> str:
 
 
 class BrokenPromiseError(AssertionError):
-    """A connector does not do what its contract says.
+    """A connector violates its contract.
 
     Args:
-        promise: What should hold, as a sentence.
+        promise: The expected behavior, as a sentence.
+        seen: The observed behavior, as a sentence.
         read: The class or method of the SDK whose docstring states the promise.
     """
 

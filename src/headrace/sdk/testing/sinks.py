@@ -1,4 +1,4 @@
-"""The tests of a sink, as a pytest class to subclass."""
+"""The tests for sinks, as a pytest class to subclass."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ GROWN = Schema.struct(
 
 
 def plain_rows(first: int, count: int = 3) -> list[Row]:
-    """Return rows of the schema ``PLAIN``."""
+    """Return rows with the schema ``PLAIN``."""
     return [{"id": number, "text": f"row {number}"} for number in range(first, first + count)]
 
 
 @dataclass
 class Fed:
-    """A sink's bench with what was fed to it, to compare with what the target holds."""
+    """A sink's bench and the rows fed to it, to compare with the rows in the target."""
 
     bench: SinkBench
     driver: SinkDriver
@@ -61,7 +61,7 @@ class Fed:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the sink promises that each record arrives once."""
+        """Whether the sink guarantees exactly-once delivery."""
         return self.driver.connector.delivery is DeliveryGuarantee.EXACTLY_ONCE
 
     def feed(self, rows: Sequence[Row], schema: Schema = PLAIN, *, task: int = 0) -> None:
@@ -69,7 +69,7 @@ class Fed:
         self.rows += rows
 
     def step(self, *, kill: Point | None = None, task: int = 0) -> None:
-        """Run a batch with new plugin objects, to its end or to where it is killed."""
+        """Run a batch with new plugin objects, to its end or until it is killed."""
         opened = self.bench.open(task=task, hook=killer(kill))
         try:
             opened.step()
@@ -77,19 +77,19 @@ class Fed:
             return  # abandoned, as by a kill
         except StaleEpochError as error:
             raise BrokenPromiseError(
-                promise="A receipt is of a batch that the target holds, as it was given.",
+                promise="committed returns the unchanged receipt of a batch in the target.",
                 seen=str(error),
                 read=FrameSink.committed,
             ) from error
         opened.close()
 
     def write(self, rows: Sequence[Row], schema: Schema = PLAIN) -> None:
-        """Feed a batch, and run it."""
+        """Feed a batch and run it."""
         self.feed(rows, schema)
         self.step()
 
     def found(self, schema: Schema) -> list[Row]:
-        """Return what the target holds, in the form the schema gives it."""
+        """Return the rows in the target, in the canonical form for the schema."""
         return [fitted(schema, row) for row in self.driver.read_back()]
 
     def require(
@@ -99,14 +99,14 @@ class Fed:
         schema: Schema = PLAIN,
         rows: Iterable[Row] | None = None,
     ) -> None:
-        """Raise unless the target holds what was fed, or ``rows``, once if the sink says so."""
+        """Raise unless the target has the fed rows, or ``rows``; once if the sink is exact."""
         expected = [fitted(schema, row) for row in (self.rows if rows is None else rows)]
         found = differences(expected, self.found(schema), repeats=not self.is_exact)
         if found:
             raise BrokenPromiseError(promise=promise, seen=found, read=read)
 
     def check_kinds(self, kinds: Sequence[str]) -> dict[str, BrokenPromiseError]:
-        """Write the sample and return, for each kind of value, how it arrived wrong."""
+        """Write the sample and return an error for each kind of value that arrived changed."""
         schema, rows = sample_schema(kinds), sample_rows(kinds)
         self.write(rows, schema)
         found = self.found(schema)
@@ -126,14 +126,14 @@ class Fed:
             ]
             if bad:
                 wrong[kind] = BrokenPromiseError(
-                    promise=f"Values of the kind {kind} arrive as they are.",
-                    seen=f"{'; '.join(bad)}. If the target has no such type: see `kinds`.",
+                    promise=f"Values of the kind {kind} arrive unchanged.",
+                    seen=f"{'; '.join(bad)}. If the target has no such type, see `kinds`.",
                     read=FrameSink.write,
                 )
         return wrong
 
     def check_refused_commit(self, overtake: Callable[[], None]) -> None:
-        """Check that a commit fails when the target has taken another for its batch."""
+        """Check that a commit fails if the target has accepted another one for the batch."""
         passed = False
 
         def hook(point: Point) -> None:
@@ -145,7 +145,7 @@ class Fed:
         self.attempt(hook)
         if passed and self.is_exact:
             raise BrokenPromiseError(
-                promise="A commit fails when the target holds its batch from another attempt.",
+                promise="A commit fails if the target holds its batch from another attempt.",
                 seen="It was taken for success: records are lost.",
                 read=StagedWrite.commit,
             )
@@ -153,11 +153,11 @@ class Fed:
     def attempt(
         self, hook: Callable[[Point], None], after: Callable[[], None] = lambda: None
     ) -> Exception | None:
-        """Run a batch with a hook; return the error that ends it, ``after`` what comes then."""
+        """Run a batch with a hook, then ``after``; return the error that ended the batch."""
         opened = self.bench.open(hook=hook)
         try:
             opened.step()
-        except Exception as error:  # noqa: BLE001 - the check says which is right
+        except Exception as error:  # noqa: BLE001 - the check decides which is right
             return error
         finally:
             after()
@@ -166,31 +166,31 @@ class Fed:
 
 
 class SinkAcceptance(ConnectorAcceptance):
-    """The tests that a sink passes.
+    """The tests for sinks.
 
-    Subclass it with a name that pytest collects, and return a driver. An attribute that
-    begins with ``cannot`` holds the reason why a promise does not apply; the reason is
-    shown for each test that is skipped by it. A sink whose connector claims only
-    ``at_least_once`` may repeat records, and lose none.
+    Subclass it with a name that pytest collects, and return a driver. Set an attribute that
+    begins with ``cannot`` to the reason why a promise does not apply; the reason is shown for
+    each test skipped because of it. A sink whose connector claims only ``at_least_once`` may
+    repeat records but must not lose any.
     """
 
     kinds: ClassVar[Sequence[str]] = ALL_KINDS
-    """The kinds of value that the target has; see ``headrace.sdk.testing.ALL_KINDS``."""
+    """The kinds of value that the target supports; see ``headrace.sdk.testing.ALL_KINDS``."""
     why_not_all_kinds: ClassVar[str] = ""
-    """Why it lacks the others."""
+    """Why it does not support the others."""
     cannot_read_back: ClassVar[str] = ""
     """Why nothing can be read from the target."""
     cannot_evolve: ClassVar[str] = ""
-    """Why the schema cannot change in mid-stream."""
+    """Why the schema cannot change mid-stream."""
     cannot_refuse: ClassVar[str] = ""
-    """Why no row of the kit's is refused by the target, although the sink reports some."""
+    """Why the target rejects no row of the kit, although the sink reports rejected rows."""
     cannot_break: ClassVar[str] = ""
     """Why the driver cannot make the target fail."""
 
     @override
     @abstractmethod
     def driver(self, tmp_path: Path) -> SinkDriver:
-        """Return a driver of an empty target; ``tmp_path`` is its own folder."""
+        """Return a driver for an empty target; ``tmp_path`` is its own folder."""
 
     @pytest.fixture
     def bench(
@@ -210,7 +210,7 @@ class SinkAcceptance(ConnectorAcceptance):
     ) -> None:
         others = [kind for kind in ALL_KINDS if kind not in self.kinds]
         if others and not self.why_not_all_kinds:
-            pytest.fail("kinds leaves some out: say why in why_not_all_kinds.")
+            pytest.fail("kinds is incomplete: give the reason in why_not_all_kinds.")
         wrong = fed.check_kinds(self.kinds)
         for kind in self.kinds:
             with subtests.test(kind):
@@ -237,7 +237,7 @@ class SinkAcceptance(ConnectorAcceptance):
             fed.feed(plain_rows(first))
             fed.step(kill=at)
             if at is not Point.AFTER_COMMIT and fed.is_exact:
-                promise = f"What was not committed is not visible (killed {at.value})."
+                promise = f"Uncommitted records are not visible (killed {at.value})."
                 fed.require(promise, StagedWrite, rows=before)
             fed.step()
             read = FrameSink.committed if at is Point.AFTER_COMMIT else StagedWrite.commit
@@ -261,8 +261,8 @@ class SinkAcceptance(ConnectorAcceptance):
                 fed.step()
                 fed.write(plain_rows(6))
 
-        fed.attempt(taken_over)  # to refuse it is right; that nothing changes is checked
-        promise = "A stale owner's commit changes nothing, as a newer epoch has committed."
+        fed.attempt(taken_over)  # it may raise or not; it must not change anything
+        promise = "A stale owner's commit changes nothing after a newer epoch has committed."
         fed.require(promise, StagedWrite.commit)
         fed.write(plain_rows(9))
         promise = "The new owner continues after a stale owner's commit."
@@ -274,7 +274,7 @@ class SinkAcceptance(ConnectorAcceptance):
         fed.write(plain_rows(0))
         fed.feed(plain_rows(3))
         fed.check_refused_commit(fed.step)
-        promise = "A batch that another attempt has committed is there once."
+        promise = "A batch that another attempt has committed is in the target once."
         fed.require(promise, StagedWrite.commit)
         fed.write(plain_rows(6))
         promise = "The new owner continues after a stale owner's commit."
@@ -287,14 +287,14 @@ class SinkAcceptance(ConnectorAcceptance):
         other = Fed(fed.bench.copied(), fed.driver, fed.rows)
         fed.bench.feed(plain_rows(3), PLAIN)
         fed.check_refused_commit(lambda: other.write(plain_rows(6)))
-        promise = "A batch that is refused changes nothing of what the target holds."
+        promise = "A rejected batch does not change the target."
         other.require(promise, StagedWrite.commit)
 
     def test_a_field_that_is_new_in_mid_stream_arrives(self, fed: Fed) -> None:
         skip_if(self.cannot_evolve)
         fed.write(plain_rows(0))
         fed.write([{**row, "more": f"more {row['id']}"} for row in plain_rows(3)], GROWN)
-        promise = "A field that is new in mid-stream arrives; older rows have null there."
+        promise = "A field that is added mid-stream arrives; it is null in older rows."
         fed.require(promise, FrameSink.write, GROWN)
         fed.write(plain_rows(6))
         promise = "A batch without the new field, such as one in flight, arrives too."
@@ -311,7 +311,7 @@ class SinkAcceptance(ConnectorAcceptance):
             else isinstance(task, SinkTask) and bool(task.rejects)
         )
         if not declared:
-            pytest.skip("The sink does not say which records its target refuses.")
+            pytest.skip("The sink does not report which records its target rejects.")
         fed.bench.tolerant = True
         refused = []
         for first, killed in ((0, None), (10, Point.BEFORE_COMMIT), (20, Point.AFTER_COMMIT)):
@@ -322,12 +322,12 @@ class SinkAcceptance(ConnectorAcceptance):
             if killed is not None:
                 fed.step(kill=killed)
             fed.step()
-        fed.require("What the target does not refuse arrives.", SinkTask)
+        fed.require("Records that the target does not reject arrive.", SinkTask)
         letters = [(each.stage, each.value["id"]) for each in fed.bench.dead_letters()]
         if sorted(letters) != [("TASK_PUT", number) for number in refused]:
             raise BrokenPromiseError(
-                promise="What the target refuses is dead-lettered, once.",
-                seen=f"Refused were {refused}, dead-lettered {letters}.",
+                promise="Each record that the target rejects is dead-lettered once.",
+                seen=f"Rejected: {refused}; dead-lettered: {letters}.",
                 read=FrameSink.refusals,
             )
 
@@ -345,12 +345,12 @@ class SinkAcceptance(ConnectorAcceptance):
         if error is None and at is Point.BEFORE_WRITE:
             raise BrokenPromiseError(
                 promise="A batch that cannot be written fails.",
-                seen="break_target was not noticed. (Does it break anything?)",
+                seen="break_target was not noticed. (Does it make writes fail?)",
                 read=FrameSink.write,
             )
         if isinstance(error, RecordError):
             raise BrokenPromiseError(
-                promise="An outage is not a record's fault: raise RetriableError.",
+                promise="An outage is not an error of a record: raise RetriableError.",
                 seen=f"It raised {error!r}.",
                 read=RecordError,
             )

@@ -1,4 +1,4 @@
-"""The tests of a source, as pytest classes to subclass."""
+"""The tests for sources, as pytest classes to subclass."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 CHUNKS = (1, 3, 4)
-"""How many rows each append has; a source that reads whole appends still gives batches."""
+"""The number of rows of each append; sources that read whole appends still have batches."""
 
 
 def append_chunks(driver: SourceDriver, *, first: int = 0) -> list[Row]:
@@ -60,14 +60,14 @@ def append_more(driver: SourceDriver, *, first: int) -> list[Row]:
 
 
 def append_once(driver: SourceDriver, count: int) -> list[Row]:
-    """Append so many rows at once; return them."""
+    """Append that many rows at once; return them."""
     rows = [driver.row(number) for number in range(count)]
     driver.append(rows)
     return rows
 
 
 def seen_rows(bench: SourceBench, driver: SourceDriver) -> list[Row]:
-    """Return the rows in the target, as they were appended."""
+    """Return the rows in the target, in their appended form."""
     return [driver.seen(record) for record in bench.arrived()]
 
 
@@ -81,13 +81,13 @@ def require_once(
 
 
 def drain(opened: OpenedTask, at_most: int = 30) -> list[Moved]:
-    """Run batches until nothing new is there."""
+    """Run batches until there are no new records."""
     done = []
     while (moved := opened.step()) is not None:
         done.append(moved)
         if len(done) > at_most:
             raise BrokenPromiseError(
-                promise="latest returns start when nothing new is there, so that a task rests.",
+                promise="latest returns start if there are no new records, so the task idles.",
                 seen=f"After {at_most} batches it still continued, last to {moved.end}.",
                 read=ReplayableSource.latest,
             )
@@ -106,25 +106,25 @@ def _rows(
 
 
 GRACE_SECONDS = 5.0
-"""The grace period of a worker, after which it cancels what is running."""
+"""The grace period of a worker, after which it cancels running work."""
 _MARGIN_SECONDS = 2.0
-"""What a busy machine may add."""
+"""Extra time for a busy machine."""
 _PATIENCE_SECONDS = 30.0
 
 
 def stop(running: RunningRuntime, grace: float = GRACE_SECONDS) -> None:
-    """Stop a runtime, and check that it stops in time and nothing has failed."""
+    """Stop a runtime, and check that it stops in time and without errors."""
     took = running.stop(_PATIENCE_SECONDS)
     if took is None or took > grace + _MARGIN_SECONDS:
         after = "never" if took is None else f"after {took:.1f} s"
         raise BrokenPromiseError(
             promise=f"A task stops within the grace period of {grace:.0f} s.",
-            seen=f"It stopped {after}. Look at stopping() in long work, and block briefly.",
+            seen=f"It stopped {after}. Check stopping() in long work, and block only briefly.",
             read=SourceTask.stop,
         )
     if (error := running.error()) is not None:
         raise BrokenPromiseError(
-            promise="A source reads what the driver appends without an error.",
+            promise="A source reads the rows that the driver appends without an error.",
             seen=f"The task failed: {error!r}",
             read=ReplayableSource,
         ) from error
@@ -133,7 +133,7 @@ def stop(running: RunningRuntime, grace: float = GRACE_SECONDS) -> None:
 def wait_for(
     bench: SourceBench, running: RunningRuntime, count: int, timeout: float = _PATIENCE_SECONDS
 ) -> None:
-    """Wait until so many records have arrived, or for long enough: the check then fails."""
+    """Wait until that many records have arrived, or until the timeout: the check then fails."""
     deadline = time.monotonic() + timeout
     while len(bench.arrived()) < count and time.monotonic() < deadline:
         if running.error() is not None:
@@ -142,28 +142,28 @@ def wait_for(
 
 
 class SourceAcceptance(ConnectorAcceptance):
-    """The tests that a source passes which can be read again, of one stream or many.
+    """The tests for replayable sources, with one stream or many.
 
-    Subclass it with a name that pytest collects, and return a driver. An attribute that
-    begins with ``cannot`` or ``un`` holds the reason why a promise does not apply; the
-    reason is shown for each test that is skipped by it.
+    Subclass it with a name that pytest collects, and return a driver. Set an attribute that
+    begins with ``cannot`` or ``un`` to the reason why a promise does not apply; the reason is
+    shown for each test skipped because of it.
     """
 
     unordered: ClassVar[str] = ""
     """Why records of a stream do not arrive in the order in which they were appended."""
     unlimited: ClassVar[str] = ""
-    """Why a limit of rows does not divide what was appended in several parts."""
+    """Why a row limit does not divide the rows of several appends."""
     cannot_replay: ClassVar[str] = ""
-    """Why what was acknowledged cannot be read again."""
+    """Why acknowledged records cannot be read again."""
     patience_seconds: ClassVar[float] = _PATIENCE_SECONDS
-    """How long a running source may need to notice what was appended."""
+    """How long a running source may need to notice appended rows."""
     grace_seconds: ClassVar[float] = GRACE_SECONDS
     """How long an idle source may need to stop."""
 
     @override
     @abstractmethod
     def driver(self, tmp_path: Path) -> SourceDriver:
-        """Return a driver of an empty outside system; ``tmp_path`` is its own folder."""
+        """Return a driver for an empty external system; ``tmp_path`` is its own folder."""
 
     @pytest.fixture
     def bench(
@@ -181,8 +181,8 @@ class SourceAcceptance(ConnectorAcceptance):
         opened.close()
         if moved is not None:
             raise BrokenPromiseError(
-                promise="A source with nothing to read gives no batch.",
-                seen=f"It gave a batch of {moved.rows} records, "
+                promise="A source with nothing to read plans no batch.",
+                seen=f"It planned a batch of {moved.rows} records, "
                 f"from {moved.start} to {moved.end}.",
                 read=ReplayableSource.latest,
             )
@@ -197,7 +197,7 @@ class SourceAcceptance(ConnectorAcceptance):
         rows += append_more(made, first=len(rows))
         drain(opened)
         opened.close()
-        promise = "Everything that is appended is read, once."
+        promise = "Every appended row is read once."
         require_once(bench, made, rows, promise, ReplayableSource.latest)
         for stream in {record.topic for record in bench.arrived()}:
             found = [made.seen(each) for each in bench.arrived() if each.topic == stream]
@@ -223,7 +223,8 @@ class SourceAcceptance(ConnectorAcceptance):
             if moved is None:
                 break
         promise = (
-            f"A restart after every batch (of about {limit} rows) neither loses nor repeats."
+            f"A restart after every batch (of about {limit} rows) neither loses nor repeats "
+            "rows."
         )
         require_once(bench, made, rows, promise, ReplayableSource.latest)
 
@@ -257,10 +258,10 @@ class SourceAcceptance(ConnectorAcceptance):
             arrived = seen_rows(bench, made)
             batches.append((moved, arrived[seen:]))
             seen = len(arrived)
-        append_more(made, first=seen)  # what comes later belongs to no earlier range
+        append_more(made, first=seen)  # later rows do not belong to an earlier range
         for task in (opened, bench.open(rows=2)):
             for moved, rows in batches:
-                # As they are after they were stored.
+                # As restored from the store.
                 start, end = (Position.from_json(p.to_json()) for p in (moved.start, moved.end))
                 found = differences(rows, _rows(task, made, start, end))
                 if found:
@@ -276,7 +277,8 @@ class SourceAcceptance(ConnectorAcceptance):
     ) -> None:
         """Check that a range of a partition that the task does not read is an error.
 
-        Such a batch was begun under another configuration: an empty range would finish it.
+        Such a batch was planned with another configuration: reading it as an empty range would
+        finish it.
         """
         append_once(made, 3)
         opened = bench.open()
@@ -292,7 +294,7 @@ class SourceAcceptance(ConnectorAcceptance):
         finally:
             opened.close()
         raise BrokenPromiseError(
-            promise="A range of partitions that the task does not read is refused.",
+            promise="A range of partitions that the task does not read is rejected.",
             seen=f"Between {start} and {other} it read {len(read)} records.",
             read=FrameSource.read,
         )
@@ -302,8 +304,8 @@ class SourceAcceptance(ConnectorAcceptance):
         count = bench.tasks(2)
         if not 1 <= count <= 2:  # noqa: PLR2004 - the two that were asked for
             raise BrokenPromiseError(
-                promise="The work is divided into one task or more, up to as many as allowed.",
-                seen=f"It was 2, and {count} came.",
+                promise="The work is divided into at least one task and at most max_tasks.",
+                seen=f"max_tasks was 2, but there were {count} tasks.",
                 read=SourceConnector.task_configs,
             )
         opened = [bench.open(task=number) for number in range(count)]
@@ -312,7 +314,7 @@ class SourceAcceptance(ConnectorAcceptance):
         for task in opened:
             task.close()
         promise = (
-            f"The {count} tasks of a connector share its rows: each is read by one of them."
+            f"The {count} tasks of a connector share its rows: each row is read by one task."
         )
         require_once(bench, made, rows, promise, SourceConnector.task_configs)
 
@@ -334,8 +336,8 @@ class SourceAcceptance(ConnectorAcceptance):
             found = differences(bound, _rows(opened, made, start, end))
             if found or end != until:
                 raise BrokenPromiseError(
-                    promise="latest never passes limit.until, and comes to it.",
-                    seen=f"With {limit}, from {start} it came to {end}: {found}",
+                    promise="latest never passes limit.until, and reaches it.",
+                    seen=f"With {limit}, from {start} it reached {end}: {found}",
                     read=ReplayableSource.latest,
                 )
         opened.close()
@@ -353,8 +355,8 @@ class SourceAcceptance(ConnectorAcceptance):
         for found in (again, found_anew):
             if found != end:
                 raise BrokenPromiseError(
-                    promise="latest is equal to start when nothing new is there.",
-                    seen=f"At {end} it gave {found}.",
+                    promise="latest is equal to start if there are no new records.",
+                    seen=f"At {end} it returned {found}.",
                     read=ReplayableSource.latest,
                 )
 
@@ -368,9 +370,9 @@ class SourceAcceptance(ConnectorAcceptance):
         opened.close()
         if further != end:
             raise BrokenPromiseError(
-                promise="latest without a limit is the end of all that is there now: an "
-                "offline run reads as far as that.",
-                seen=f"After {end} came {further}.",
+                promise="latest without a limit is the end of all available records: an "
+                "offline run reads up to that position.",
+                seen=f"After {end} it returned {further}.",
                 read=ReplayableSource.latest,
             )
 
@@ -384,8 +386,8 @@ class SourceAcceptance(ConnectorAcceptance):
         opened.close()
         if len(sizes) < 2:  # noqa: PLR2004 - more than one
             raise BrokenPromiseError(
-                promise="latest stays near limit.rows, which is the admission control.",
-                seen=f"A limit of 1 row gave batches of {sizes} rows.",
+                promise="latest stays near limit.rows, which limits the size of a batch.",
+                seen=f"A limit of 1 row led to batches of {sizes} rows.",
                 read=ReplayableSource.latest,
             )
 
@@ -402,7 +404,7 @@ class SourceAcceptance(ConnectorAcceptance):
             stored = Position.from_json(moved.end.to_json())
             if stored != moved.end or not len(stored):
                 raise BrokenPromiseError(
-                    promise="A position is JSON, and the same after it was stored and read.",
+                    promise="A position is JSON, and unchanged after it is stored and loaded.",
                     seen=f"{moved.end} became {stored}.",
                     read=Position,
                 )
@@ -410,8 +412,8 @@ class SourceAcceptance(ConnectorAcceptance):
                 connector.alter_offsets(config, moved.end)
             except HeadraceError as error:
                 raise BrokenPromiseError(
-                    promise="alter_offsets takes the positions that the source itself gave.",
-                    seen=f"It refused {moved.end}: {error}",
+                    promise="alter_offsets accepts the positions that the source returned.",
+                    seen=f"It rejected {moved.end}: {error}",
                     read=SourceConnector.alter_offsets,
                 ) from error
 
@@ -420,7 +422,7 @@ class SourceAcceptance(ConnectorAcceptance):
     ) -> None:
         rows = append_chunks(made)
         bench.run()
-        promise = "Offline, everything that is there is read, once (the same as in real time)."
+        promise = "Offline, every available row is read once (the same as in real time)."
         require_once(bench, made, rows, promise, ReplayableSource.latest)
         bench.run()
         promise = "A second offline run with nothing new adds nothing."
@@ -436,7 +438,7 @@ class SourceAcceptance(ConnectorAcceptance):
             rows += append_chunks(made, first=len(rows))
             wait_for(bench, running, len(rows), self.patience_seconds)
         stop(running)
-        promise = "In real time, everything appended is read, once (the same as offline)."
+        promise = "In real time, every appended row is read once (the same as offline)."
         require_once(bench, made, rows, promise, ReplayableSource.latest)
 
     def test_it_stops_in_time_while_idle(self, bench: SourceBench, made: SourceDriver) -> None:
@@ -457,7 +459,7 @@ class SourceAcceptance(ConnectorAcceptance):
         wait_for(bench, running, 1)
         stop(running)
         bench.run()
-        promise = "A stop in the middle loses and repeats nothing."
+        promise = "A stop in the middle of reading neither loses nor repeats rows."
         require_once(bench, made, rows, promise, SourceTask.stop)
 
     def test_nothing_is_left_after_stop(self, bench: SourceBench, made: SourceDriver) -> None:

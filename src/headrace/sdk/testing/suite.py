@@ -1,4 +1,4 @@
-"""What all acceptance classes have: a driver, a runtime, and the checks of configuration."""
+"""The base of all acceptance classes: the driver, the runtime and the configuration tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _require_named(
     field: str,
     change: str,
 ) -> None:
-    promise = f"Validation refuses what is wrong and names the key: here {field}, as {change}."
+    promise = f"Validation rejects the error and names the key: here {field}, because {change}."
     try:
         found = harness.problems(driver.connector, config)
     except Exception as error:
@@ -57,17 +57,17 @@ def _require_named(
 
 
 def skip_if(reason: str) -> None:
-    """Skip the test that calls it when there is a reason, and show the reason."""
+    """Skip the calling test if there is a reason, and show the reason."""
     if reason:
         pytest.skip(reason)
 
 
 class ConnectorAcceptance(ABC):
-    """The tests of every connector. Subclass one of the classes made of it instead."""
+    """The tests for every connector. Subclass one of its subclasses instead."""
 
     @abstractmethod
     def driver(self, tmp_path: Path) -> SourceDriver | SinkDriver:
-        """Return a driver of an empty outside system; ``tmp_path`` is its own folder."""
+        """Return a driver for an empty external system; ``tmp_path`` is its own folder."""
 
     @pytest.fixture
     def made(self, tmp_path: Path) -> Iterator[SourceDriver | SinkDriver]:
@@ -110,7 +110,7 @@ class ConnectorAcceptance(ABC):
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
         if not made.bad_configs():
-            pytest.skip("The driver's bad_configs gives none.")
+            pytest.skip("The driver's bad_configs is empty.")
         for bad in made.bad_configs():
             config = {**made.config(), **bad.changes}
             texts = {key: text for key, text in config.items() if text is not None}
@@ -126,7 +126,7 @@ class ConnectorAcceptance(ABC):
         if silent:
             raise BrokenPromiseError(
                 promise="Every key has a doc.",
-                seen=f"These have none: {', '.join(silent)}.",
+                seen=f"Keys without a doc: {', '.join(silent)}.",
                 read=ConfigDef.define,
             )
         if not (made.connector.__doc__ or "").strip():
@@ -144,7 +144,7 @@ class ConnectorAcceptance(ABC):
         if unknown:
             raise BrokenPromiseError(
                 promise="row_keys are keys of the connector.",
-                seen=f"These are none: {', '.join(unknown)}.",
+                seen=f"Unknown keys: {', '.join(unknown)}.",
                 read=SourceConnector,
             )
 
@@ -159,10 +159,10 @@ class ConnectorAcceptance(ABC):
 
 
 _CYCLES = 4
-"""A leak grows with each start and stop; what a library keeps for good does not. So that
-many more threads, files or children after as many cycles are a leak, and fewer are not."""
+"""A leak grows with each start and stop; resources that a library caches do not. So this many
+more threads, files or child processes after as many cycles are a leak; fewer are not."""
 _SETTLE_SECONDS = 5.0
-"""How long what was let go of may take to be gone: closing is not always at once."""
+"""How long released resources may take to disappear: closing is not always immediate."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Held:
         return cls(frozenset(threading.enumerate()), process.num_fds(), children)
 
     def more_than(self, before: _Held) -> str:
-        """Say what is held beyond ``before``, or nothing."""
+        """Describe what is held beyond ``before``; empty if nothing is."""
         threads = sorted(thread.name for thread in self.threads - before.threads)
         children = self.children - before.children
         files = self.files - before.files
@@ -195,9 +195,9 @@ class _Held:
 
 
 def check_leaks(cycle: Callable[[], None]) -> None:
-    """Check that what ``cycle`` starts is gone once it has stopped.
+    """Check that all resources acquired in ``cycle`` are released at its end.
 
-    Run once before counting, as libraries keep pools and caches from their first use.
+    It runs once before counting, because libraries keep pools and caches from their first use.
     """
     cycle()
     before = _Held.now()
@@ -207,7 +207,7 @@ def check_leaks(cycle: Callable[[], None]) -> None:
     while more := _Held.now().more_than(before):
         if time.monotonic() > deadline:
             raise BrokenPromiseError(
-                promise="After stop nothing is left of a connector and its tasks.",
+                promise="After stop, a connector and its tasks hold no resources.",
                 seen=f"{_CYCLES} starts and stops left {more}.",
                 read=SourceConnector.stop,
             )
