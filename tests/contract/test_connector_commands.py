@@ -229,7 +229,7 @@ def test_keys_are_changed_one_by_one(connector: Commands) -> None:
     connector("config", "a", "--unset", "batch.max.rows", "--wait")
     assert connector.json("config", "a") == {**CONFIG, "topic": "other", "name": "a"}
     connector("config", "a", "--set", "topic", code=2)
-    assert "--set takes KEY=VALUE." in connector.err
+    assert "--set must have the form KEY=VALUE." in connector.err
 
 
 def test_offsets_are_changed_while_the_connector_is_stopped_for_that(
@@ -239,8 +239,7 @@ def test_offsets_are_changed_while_the_connector_is_stopped_for_that(
     given = ["--partition", "filename=/in", "--offset", "position=7"]
     connector("offsets", "set", "a", *given, code=2)
     assert connector.err == (
-        "error[server.refused] NAME: a is not stopped, and offsets are changed while a "
-        "connector is.\n"
+        "error[server.refused] NAME: a must be stopped before its offsets are changed.\n"
         "  fix: Add --stop, or stop it first: headrace connector stop a --wait.\n"
     )
     assert connector("offsets", "set", "a", *given, "--stop") == (
@@ -269,7 +268,7 @@ def test_offsets_are_set_from_a_file_as_they_are_shown(
         assert connector.json("offsets", "set", "a", "offsets.json")["after"] == offsets
     (tmp_path / "offsets.json").write_text("{}")
     connector("offsets", "set", "a", "offsets.json", code=2)
-    assert "contains no offsets" in connector.err
+    assert "contains no valid offsets" in connector.err
 
 
 SINK_KEYS = [f"connector.class={SINK}", "topics=lines", "file=/out"]
@@ -279,7 +278,7 @@ LINES = ["--partition", "kafka_topic=lines"]
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["--offset", "kafka_offset=1"], "--partition: Which partition? It stands at the beg"),
+        (["--offset", "kafka_offset=1"], "--partition: Which partition? All of them are at t"),
         ([*LINES, "--offset", "kafka_offset=1"], "partition: The partition for a sink conne"),
         (
             [*LINES, "--partition", "kafka_partition=7", "--offset", "kafka_offset=1"],
@@ -309,7 +308,8 @@ def test_a_task_that_is_not_there_is_told_with_those_that_are(connector: Command
     connector.server.create("a")
     connector("restart", "a", "--task", "9", code=2)
     assert (
-        connector.err == "error[server.not_found] task: a has no task 9.\n  fix: It has: 0.\n"
+        connector.err
+        == "error[server.not_found] task: a has no task 9.\n  fix: Its tasks are: 0.\n"
     )
 
 

@@ -86,7 +86,7 @@ def test_what_is_wrong_with_a_document_is_told_by_its_keys(job: Commands) -> Non
     assert "error[config.invalid] schedule.every: Invalid value soon" in job.err
     Path("none.yaml").write_text("source: {}\n")
     job("create", "none.yaml", code=2)
-    assert "A document of none.yaml has no name." in job.err
+    assert "A document in none.yaml has no name." in job.err
 
 
 def test_a_file_may_hold_several_jobs_and_what_only_yaml_has(job: Commands) -> None:
@@ -140,7 +140,7 @@ def test_a_window_is_triggered_by_times_of_the_jobs_zone(job: Commands, jobs: Jo
     assert "error[config.invalid] --lower: Invalid time 'soon'." in job.err
     execute(jobs)
     assert f"run {run['id']} is succeeded" in job("trigger", "flights", *bounds)
-    assert f"read it again: headrace job rerun flights {run['id']}" in job.err
+    assert f"to rerun: headrace job rerun flights {run['id']}" in job.err
 
 
 def soon(jobs: Jobs, state: RunState = RunState.SUCCEEDED) -> threading.Thread:
@@ -227,7 +227,7 @@ def test_a_backfill_is_followed_and_stopped(job: Commands, jobs: Jobs) -> None:
     assert done.endswith(": 2 succeeded\n")
     assert job.err.endswith("flights: 2 succeeded\n")
     assert "no runs" in job("backfill", "flights", *hours)
-    assert "No past window of that range is left to run" in job.err
+    assert "All past windows of that range have a run" in job.err
     rest = ("--lower", "2024-03-30", "--upper", "2024-03-31", "--chunk", "3")
     begun = job.json("backfill", "flights", *rest)
     assert (begun["total"], begun["runs"]) == (2, {"queued": 2})
@@ -253,7 +253,7 @@ def test_a_backfill_is_paused_and_whoever_waits_is_told(job: Commands, jobs: Job
     job("stop-run", "flights", str(run))
     job("retry", "flights", str(run), "--wait", "--timeout", "0", code=1)
     resuming = f"headrace job resume-backfill flights {begun['id']}"
-    assert f"run {run} is queued and paused; it begins after {resuming}" in job.err
+    assert f"run {run} is queued and paused; to resume: {resuming}" in job.err
     assert job("resume-backfill", *place).endswith(": 2 queued\n")
     execute(jobs)
     assert "2 succeeded" in job("show-backfill", *place)
@@ -284,7 +284,7 @@ def test_waiting_for_a_paused_backfill_says_so(
         timer.join()
     assert done.endswith(": 2 succeeded\n")
     assert "flights: paused, 2 queued\n" in job.err
-    assert "It goes on after headrace job resume-backfill flights" in job.err
+    assert "To resume: headrace job resume-backfill flights" in job.err
 
 
 def test_alerts_are_listed_and_their_channels_tested(

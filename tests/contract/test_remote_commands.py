@@ -51,7 +51,7 @@ def test_records_are_counted_by_task_and_by_batch(terminal: Commands) -> None:
     assert terminal.err == "no task has ever run\n"
     terminal.server.create("a")
     terminal("connector", "batches", "a")
-    assert terminal.err == "a-0 has had no batch\n"
+    assert terminal.err == "a-0 has no batches yet\n"
     state = terminal.server.state_store
     [lease] = state.leases("a")
     end = Position.of({"file": "a"}, {"line": 6})
@@ -90,7 +90,7 @@ def test_records_are_counted_by_task_and_by_batch(terminal: Commands) -> None:
 def test_schemas_of_a_connector_and_of_a_topic_are_shown(terminal: Commands) -> None:
     terminal.server.create("a")
     terminal("connector", "schemas", "a")
-    assert terminal.err == "a keeps no schema\n"
+    assert terminal.err == "a has no schemas\n"
     terminal.server.state_store.put_schema("a", "s", Schema.struct({"id": Schema.int64()}))
     assert rows(terminal("connector", "schemas", "a")) == [
         ["s", "1", "id", "long", "not", "null"]
@@ -99,7 +99,7 @@ def test_schemas_of_a_connector_and_of_a_topic_are_shown(terminal: Commands) -> 
     terminal("connector", "schemas", "--topic", "none", code=2)
     assert "topic: There is no topic none." in terminal.err
     terminal("connector", "schemas", code=2)
-    assert "NAME: Schemas are those of a connector or of a topic." in terminal.err
+    assert "NAME: Either NAME or --topic is required." in terminal.err
 
 
 def test_an_earlier_configuration_is_printed(terminal: Commands) -> None:
@@ -109,7 +109,7 @@ def test_an_earlier_configuration_is_printed(terminal: Commands) -> None:
     terminal("connector", "config", "a", "--version", "9", code=2)
     assert "version: Connector a has no configuration version 9.\n  fix: Use a" in terminal.err
     terminal("connector", "config", "a", "--version", "1", "--set", "topic=x", code=2)
-    assert "--version: What it was cannot be changed." in terminal.err
+    assert "--version: Earlier versions cannot be changed." in terminal.err
 
 
 def test_a_preview_of_a_wrong_configuration_says_key_by_key_why(
@@ -199,6 +199,6 @@ def test_letters_are_replayed_as_they_were_repaired(afar: Afar, tmp_path: Path) 
         file.write_text(text)
         shown = afar("replay", "a", "--records", str(file), code=2)
         assert "is not a dead letter: " in shown
-        assert ".\n  fix: Keep the lines of dlq show --json" in shown
+        assert ".\n  fix: Use the lines that dlq show --json prints" in shown
     shown = afar("replay", "a", "--records", str(tmp_path / "none"), code=2)
     assert "--records: " in shown

@@ -87,7 +87,7 @@ def test_nothing_is_done_while_anything_is_wrong(terminal: Commands) -> None:
     assert terminal.json("connector", "list") == []
     Path("git/again.json").write_text(json.dumps({"name": "good", "config": CONFIG}))
     terminal("apply", "git", "--yes", code=2)
-    assert "'good' is described in git/again.json too." in terminal.err
+    assert "'good' is also defined in git/again.json." in terminal.err
     terminal("apply", "nowhere", code=2)
     assert "nowhere does not exist." in terminal.err
 
@@ -129,7 +129,7 @@ def test_secrets_are_hidden_in_a_plan_and_references_are_shown() -> None:
 def test_configurations_are_listed_compared_and_taken_back(terminal: Commands) -> None:
     terminal.server.create("a")
     terminal("connector", "rollback", "a", code=2)
-    assert "has had one configuration only" in terminal.err
+    assert "has only one configuration version" in terminal.err
     terminal("connector", "config", "a", "--set", "topic=other")
     assert [each["version"] for each in terminal.json("connector", "versions", "a")] == [2, 1]
     assert "topic" in terminal("connector", "versions", "a")
@@ -254,11 +254,11 @@ def test_top_shows_what_tasks_do_and_how_fast(
 def test_offsets_go_back_to_what_they_were_and_to_a_time(terminal: Commands) -> None:
     terminal.server.create("a")
     terminal("connector", "offsets", "history", "a")
-    assert "never changed by hand" in terminal.err
+    assert "never changed manually" in terminal.err
     given = ["--partition", "filename=/in", "--offset", "position=7"]
     terminal("connector", "offsets", "set", "a", *given, "--stop")
     terminal("connector", "offsets", "undo", "a", code=2)
-    assert "NAME: a is not stopped, and offsets are changed" in terminal.err
+    assert "NAME: a must be stopped before its offsets" in terminal.err
     for asked in (["versions"], ["offsets", "history"], ["rollback"]):
         terminal("connector", *asked, "aa", code=2)
         assert "name: There is no connector 'aa'.\n  fix: Did you mean a?" in terminal.err

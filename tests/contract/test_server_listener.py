@@ -104,7 +104,7 @@ def test_what_is_refused_is_told_in_the_form_of_the_api(
     assert unknown.json() == {"error_code": 401, "message": "Unauthorized"}
     assert "Basic" in unknown.headers["www-authenticate"]
     viewer = asked(url, "DELETE", "/connectors/c", shown[Role.VIEWER])
-    told = "This needs the role admin; the viewer is viewer."
+    told = "This requires the role admin; the viewer is viewer."
     assert (viewer.status_code, viewer.json()) == (403, {"error_code": 403, "message": told})
     large = asked(url, "POST", "/connectors", shown[Role.ADMIN], json={"name": "x" * 10_000})
     assert (large.status_code, large.json()["error_code"]) == (413, 413)

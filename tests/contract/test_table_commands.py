@@ -53,17 +53,17 @@ def states(tables: Commands) -> dict[str, str]:
 def test_the_reading_of_tables_is_paused_and_resumed(tables: Commands) -> None:
     assert states(tables) == {"public.t": "being read", "public.u": "read"}
     assert tables("pause", "a", "t", "public.w") == (
-        "a: pauses the reading of t\na: pauses the reading of public.w\n"
+        "a: pauses the snapshot of t\na: pauses the snapshot of public.w\n"
     )
     assert states(tables) == {"public.t": "paused", "public.u": "read", "public.w": "paused"}
-    assert tables.json("resume", "a", "t")["done"] == ["a: goes on reading t"]
+    assert tables.json("resume", "a", "t")["done"] == ["a: resumes the snapshot of t"]
     assert states(tables) == {
         "public.t": "being read",
         "public.u": "read",
         "public.w": "paused",
     }
     tables("resume", "a", "t", code=2)
-    assert "It has paused: public.w." in tables.err
+    assert "Paused tables: public.w." in tables.err
 
 
 def test_the_reading_of_all_tables_is_paused_and_resumed(
@@ -105,7 +105,7 @@ def test_changes_that_postgresql_no_longer_has_are_not_replayed(tables: Commands
     assert "slot only moves forward" in tables.err
     assert "tables resync" in tables.err
     tables("replay", "a", "v", "--since", "2024-02-29T12:00Z", code=2)
-    assert "a has not read v." in tables.err
+    assert "a has not read table v." in tables.err
     tables("replay", "a", "u", "--since", "soon", code=2)
     assert "Invalid time 'soon'" in tables.err
     tables.server.await_state("RUNNING", "a")

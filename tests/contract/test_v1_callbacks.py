@@ -211,7 +211,7 @@ def test_a_job_says_what_its_engine_has_of_it(
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     job = Commands(v1.server, capsys, ("job",))
     made(v1)
-    assert "woken by     dolphin, not registered yet\n" in job("show", "flights")
+    assert "scheduler    dolphin, not registered yet\n" in job("show", "flights")
     runtime = v1.runtime
     [registrar] = runtime.engines.registrars(
         runtime.registrations, runtime.callbacks, runtime.jobs.clock

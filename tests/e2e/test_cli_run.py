@@ -221,7 +221,7 @@ def test_on_a_screen_progress_moves_and_ctrl_c_ends_with_the_summary(
     assert shown.count("1 task: 1 running") > 1
     process.send_signal(signal.SIGINT)
     shown = _read(screen, until=lambda text: "stopped: 1 task" in text)
-    assert "stopping: batches that run are finished" in shown
+    assert "stopping: running batches are finished" in shown
     assert "STOPPED" in shown
     assert process.wait(60) == 0
     os.close(screen)

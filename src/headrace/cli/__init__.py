@@ -1,7 +1,7 @@
-"""The command line: parses, asks the runtime or a server, shows the answer, exits with a code.
+"""The command line: calls the runtime or a server, prints the result, sets the exit code.
 
-In it: commands, tables, JSON, progress, errors as people read them, and the plan of `apply`.
-Never: SQL, Spark, or an import at the start that a command may not need.
+In it: commands, tables, JSON, progress, error messages, and the plan of `apply`.
+Never: SQL, Spark, or a module-level import that some commands do not need.
 """
 
 from headrace.cli.app import main

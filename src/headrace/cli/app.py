@@ -1,4 +1,4 @@
-"""The commands, and what holds for all of them: global options, errors, exit codes."""
+"""The root command: all subcommands, global options, error handling and exit codes."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="headrace",
-    help="Brings data to and from every system over one engine, Apache Spark.",
-    epilog="Global options may stand before or after the command. Exit codes: 0 done, "
-    "1 it failed, 2 wrong usage or configuration, 3 the machine lacks something or no server "
-    "answers, 4 a dry run found something to change, 5 verify found something that differs.",
+    help="Move data between any systems with one engine, Apache Spark.",
+    epilog="Global options can be placed before or after the command. Exit codes: 0 success, "
+    "1 failure, 2 wrong usage or configuration, 3 the machine lacks something or no server "
+    "responds, 4 a dry run found changes or Spark's JVM ended too often, 5 verify found "
+    "differences.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -80,7 +81,7 @@ app.command("version")(installation.version)
 _FLAGS = {"--verbose", "-v", "--quiet", "-q", "--no-color"}
 _WITH_VALUE = {"--config", "--home", "--server", "--server-ca", "--token-file"}
 _OWN = {"transform try": "--config"}
-"""Commands with an option of the name of a global one, which stands before them only."""
+"""Commands whose own option has the name of a global one, which must precede the command."""
 
 
 @app.callback()
@@ -96,14 +97,14 @@ def global_options(  # noqa: PLR0917 - Typer passes them by name
         str | None,
         typer.Option(
             metavar="URL",
-            help="The server to speak to (HEADRACE_SERVER, http://127.0.0.1:8083).",
+            help="The server to connect to (HEADRACE_SERVER, http://127.0.0.1:8083).",
         ),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the server's token (else HEADRACE_TOKEN).")
     ] = None,
     server_ca: Annotated[
-        Path | None, typer.Option(help="PEM file of the certificates to trust it by.")
+        Path | None, typer.Option(help="PEM file of the CA certificates to trust.")
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show tracebacks and more of the log.")
@@ -112,10 +113,10 @@ def global_options(  # noqa: PLR0917 - Typer passes them by name
         bool, typer.Option("--quiet", "-q", help="Show only errors and requested output.")
     ] = False,
     no_color: Annotated[
-        bool, typer.Option("--no-color", help="No colours; so does the variable NO_COLOR.")
+        bool, typer.Option("--no-color", help="Disable colours, as the variable NO_COLOR does.")
     ] = False,
 ) -> None:
-    """Take the options that hold for every command."""
+    """Store the global options in the invocation."""
     invocation = invocation_of(context)
     invocation.config, invocation.home = config, home
     invocation.verbose, invocation.quiet, invocation.color = verbose, quiet, not no_color
@@ -127,22 +128,22 @@ def global_options(  # noqa: PLR0917 - Typer passes them by name
 def whole_app() -> typer.Typer:
     """Return the application with the commands that other packages add.
 
-    A package adds a Typer application by the entry-point group ``headrace.commands``. It is
-    imported at each start, so its module should import what a command runs in the command.
+    A package adds a Typer application through the entry-point group ``headrace.commands``. Its
+    module is imported at every start, so command functions should import what they need.
     """
     for added in entry_points(group="headrace.commands"):
         try:
             app.add_typer(added.load(), name=added.name)
-        except Exception as error:  # noqa: BLE001 - of another package, which may raise anything
-            typer.echo(f"warning: no command {added.name}: {error!r}", err=True)
+        except Exception as error:  # noqa: BLE001 - another package may raise anything
+            typer.echo(f"warning: command {added.name} cannot be loaded: {error!r}", err=True)
     return app
 
 
 def command_for(words: Sequence[str]) -> Any:
-    """Return the root of all commands; of groups that no word names only their help.
+    """Return the root command; groups that are not in ``words`` have only their help.
 
-    To make the commands of all groups takes a tenth of the time of ``headrace --help``. Without
-    words, as when a shell completes them, all are there.
+    Building the commands of all groups takes a tenth of the time of ``headrace --help``. With
+    no words, as in shell completion, all groups are complete.
     """
     root = copy(whole_app())
     root.registered_groups = list(root.registered_groups)
@@ -190,7 +191,7 @@ def hoisted(arguments: Sequence[str]) -> list[str]:
         elif argument in _WITH_VALUE:
             value = next(left, None)
             if value is None:
-                return [argument]  # which says that its value is missing
+                return [argument]  # the parser reports the missing value
             first += [argument, value]
         else:
             rest.append(argument)

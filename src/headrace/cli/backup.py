@@ -1,4 +1,4 @@
-"""``headrace backup``: copies of a server's store, made while it works."""
+"""``headrace backup``: copies of a server's store, made while the server runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Json
 
 app = typer.Typer(
-    help="Copy a server's store while it works: connectors, positions, counts, events and "
+    help="Back up a server's store while it runs: connectors, positions, counts, events and "
     "registered schemas, but not the data of topics."
 )
 
@@ -33,7 +33,7 @@ def list_backups(context: typer.Context, as_json: Json = False) -> None:
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.backups()
-    # Not a table, which would cut a path that somebody wants to copy.
+    # Not a table: a table would truncate paths that users want to copy.
     lines = (f"{moment(b['at'])}  {size(b['size_bytes']):>8}  {b['file']}" for b in found)
     invocation.terminal.show(found, *lines, empty="no backups")
 
@@ -44,14 +44,12 @@ def restore(
     file: Annotated[
         Path | None, typer.Argument(help="A backup, or another copy of a store.")
     ] = None,
-    empty: Annotated[
-        bool, typer.Option("--empty", help="Begin with a store that has nothing in it.")
-    ] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Start with an empty store.")] = False,
 ) -> None:
-    """Put a backup in the place of the store in the home folder, while no server runs.
+    """Replace the store in the home folder with a backup, while no server runs.
 
-    The store that was there is kept in a folder beside it. What has moved since the backup was
-    made is moved once more, by each source, topic and sink for itself.
+    The replaced store is kept in a folder beside it. Records copied since the backup are copied
+    again, independently by each source, topic and sink.
     """
     from headrace.runtime.server import at_rest
     from headrace.sdk import ConfigError
@@ -65,22 +63,22 @@ def restore(
     settings = invocation.settings
     if settings.store_url is not None:
         problem = "The store is in PostgreSQL, which restores its own backups."
-        fix = "Use pg_restore; the next start notices it."
+        fix = "Use pg_restore; the next start detects the restore."
         raise BackupNotSupportedError(problem, fix=fix)
     place = settings.store_file
     with at_rest(settings):
         replaced = start_empty(place) if file is None else put_back(place, file)
     if replaced is not None:
-        invocation.terminal.note(f"what was there is in {replaced}")
-    invocation.terminal.note(f"{place} is {'empty' if file is None else f'as in {file}'}")
+        invocation.terminal.note(f"the replaced store is in {replaced}")
+    invocation.terminal.note(f"{place} is {'empty' if file is None else f'a copy of {file}'}")
 
 
 @app.command()
 def adopt(context: typer.Context) -> None:
-    """Say that the store was set back by other means, such as a snapshot of the machine.
+    """Mark the store as restored by other means, such as a snapshot of the machine.
 
-    Its tasks go on with numbers that no target has seen. A store that `headrace backup restore`
-    or `pg_restore` put back, and a standby that was promoted, need no such word.
+    Tasks continue with epochs and batch ids that no target has seen. Not needed after `headrace
+    backup restore` or `pg_restore`, or for a promoted standby.
     """
     from headrace.runtime.server import at_rest
     from headrace.store import go_on_from_earlier
@@ -88,4 +86,4 @@ def adopt(context: typer.Context) -> None:
     invocation = invocation_of(context)
     with at_rest(invocation.settings):
         go_on_from_earlier(invocation.settings.store_place)
-    invocation.terminal.note("tasks go on with numbers that no target has seen")
+    invocation.terminal.note("tasks continue with epochs and batch ids that no target has seen")

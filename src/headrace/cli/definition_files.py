@@ -1,4 +1,4 @@
-"""What files say that connectors of a server should be; and their documents as they are."""
+"""Reads the definition files of a server's connectors, parsed or as raw documents."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def read_files(files: Sequence[Path]) -> list[Served]:
     """Return the connectors that files describe; ``-`` is the standard input.
 
-    Raises ConfigErrors with all that is wrong with them, names that are used twice included.
+    Raises ConfigErrors with all errors in the files, including duplicate names.
     """
     return list(read_placed(files).values())
 
 
 def read_placed(files: Sequence[Path]) -> dict[tuple[Path, str], Served]:
-    """Return the same by file and name. Raises as ``read_files`` does."""
+    """Return the connectors by file and name. Raises as ``read_files`` does."""
     registry = Registry()
     found: dict[tuple[Path, str], Served] = {}
     errors: list[ConfigError] = []
@@ -39,8 +39,8 @@ def read_placed(files: Sequence[Path]) -> dict[tuple[Path, str], Served]:
         for each in described:
             others = [other for other, name in found if name == each.name]
             if others:
-                where = "it" if others == [file] else str(others[0])
-                problem = f"{each.name!r} is described in {where} too."
+                where = "this file" if others == [file] else str(others[0])
+                problem = f"{each.name!r} is also defined in {where}."
                 errors.append(_placed(ConfigError(problem, fix="Rename one."), file))
             found[file, each.name] = each
     if errors:
@@ -56,7 +56,7 @@ def documents_in(file: Path) -> Sequence[object]:
 
 
 def _placed(error: ConfigError, file: Path) -> ConfigError:
-    """Return an error with the file that it is in, unless that is what it names."""
+    """Return the error with its file added to the field, unless the field is the file."""
     if error.field == "file":
         return error
     place = f"{file}: {error.field}" if error.field else str(file)

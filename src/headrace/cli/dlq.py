@@ -1,7 +1,7 @@
-"""``headrace dlq`` and ``headrace connector dlq``: rejected records, here and on a server.
+"""``headrace dlq`` and ``headrace connector dlq``: dead letters, local and on a server.
 
-The commands are written once, over the operations of ``DeadLetters``: those of a home folder
-of this machine, or those of a server's client.
+Both share commands written against the protocol ``DeadLetters``, which a home folder of this
+machine and a server's client implement.
 """
 
 from __future__ import annotations
@@ -29,48 +29,48 @@ if TYPE_CHECKING:
     from headrace.dataplane import DeadLetterFilter
     from headrace.runtime.app import Runtime
 
-local = typer.Typer(help="Look at rejected records, repair, replay or discard them.")
+local = typer.Typer(help="Inspect, repair, replay or discard rejected records.")
 remote = typer.Typer(
-    help="Look at a server's rejected records, repair, replay or discard them; headrace dlq "
-    "does the same in a home folder of this machine."
+    help="Inspect, repair, replay or discard a server's rejected records; headrace dlq does "
+    "the same for a home folder of this machine."
 )
 
 Topic = Annotated[str, typer.Argument(help="The dead-letter topic.")]
-_CONNECTOR = "Only those that it rejected."
+_CONNECTOR = "Only records rejected by this connector."
 Connector = Annotated[str | None, typer.Option("--connector", help=_CONNECTOR)]
 ServedConnector = Annotated[
     str | None, typer.Option("--connector", help=_CONNECTOR, autocompletion=known_names)
 ]
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this letter; repeatable.")]
 _FILTERS: dict[str, Any] = {
-    "stage": Annotated[str | None, typer.Option("--stage", help="Only those of this stage.")],
+    "stage": Annotated[str | None, typer.Option("--stage", help="Only of this stage.")],
     "exception": Annotated[
-        str | None, typer.Option("--exception", help="Only those with an error of this class.")
+        str | None, typer.Option("--exception", help="Only with an error of this class.")
     ],
     "since": Since,
     "until": Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Only of batches that began before."),
+        typer.Option("--until", metavar="TIME", help="Only of batches begun before this time."),
     ],
 }
 _COLUMNS = ("topic", "connector", "stage", "class", "exception", "letters", "first", "last")
 
 
 class DeadLetters(Protocol):
-    """Where rejected records are; ``headrace.client.Client`` is the one on a server."""
+    """A place with rejected records; ``headrace.client.Client`` implements it for servers."""
 
     def letter_groups(
         self, chosen: LetterChoice, topic: str | None
     ) -> Sequence[Mapping[str, Any]]:
-        """Return how many letters are open, by topic, connector and cause."""
+        """Return the numbers of open letters by topic, connector and cause."""
 
     def letters(
         self, topic: str, chosen: LetterChoice, *, limit: int
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the open letters of a topic, the oldest first."""
+        """Return the open letters of a topic, oldest first."""
 
     def discard_letters(self, topic: str, chosen: LetterChoice, *, every: bool) -> int:
-        """Close letters, all of them only with ``every``; return how many."""
+        """Close letters and return how many; closing all letters requires ``every``."""
 
 
 class LocalDeadLetters:
@@ -102,9 +102,9 @@ def _filter(chosen: LetterChoice) -> DeadLetterFilter:
 
 
 def filtered(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options that choose letters, as its parameter ``chosen``.
+    """Add the options that select letters to a command, which gets them as ``chosen``.
 
-    Typer takes options from a signature only, and these are the same for many commands.
+    Typer reads options from the signature only, and many commands share these.
 
     Args:
         more: Further options by name: ``connector`` and ``ids``.
@@ -112,7 +112,7 @@ def filtered(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     options = {**more, **_FILTERS}
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        names = {"LetterChoice": Any}  # imported when a command runs
+        names = {"LetterChoice": Any}  # imported only when a command runs
         hints = get_type_hints(command, localns=names, include_extras=True)
         own = [
             each.replace(annotation=hints[name])
@@ -148,7 +148,7 @@ def _add_commands(
     opened: Callable[[Invocation], AbstractContextManager[DeadLetters]],
     connector: Any,
 ) -> None:
-    """Add the commands that are the same in a home folder and on a server."""
+    """Add the commands that a home folder and a server have in common."""
 
     @app.command("list")
     @filtered(connector=connector)
@@ -156,10 +156,10 @@ def _add_commands(
         context: typer.Context,
         *,
         chosen: LetterChoice,
-        topic: Annotated[str | None, typer.Argument(help="The topic; else all.")] = None,
+        topic: Annotated[str | None, typer.Argument(help="The topic; all by default.")] = None,
         as_json: Json = False,
     ) -> None:
-        """Count open letters by topic, connector and cause, with the first and last time."""
+        """Count open letters by topic, connector and cause, with their first and last time."""
         invocation = invocation_of(context)
         with opened(invocation) as dead:
             found = dead.letter_groups(chosen, topic)
@@ -187,7 +187,7 @@ def _add_commands(
         rows: Annotated[int, typer.Option(min=1, max=1000, help="How many letters.")] = 20,
         as_json: JsonLines = False,
     ) -> None:
-        """Show open letters: the records with their headers and causes, the oldest first."""
+        """Show open letters: records with their headers and causes, oldest first."""
         from rich.pretty import Pretty
 
         invocation = invocation_of(context)
@@ -206,11 +206,11 @@ def _add_commands(
         *,
         chosen: LetterChoice,
         every: Annotated[
-            bool, typer.Option("--all", help="Needed where no filter is.")
+            bool, typer.Option("--all", help="Required when there is no filter.")
         ] = False,
         as_json: Json = False,
     ) -> None:
-        """Close letters that are not worth a replay. The topic keeps them."""
+        """Close letters that will not be replayed. They stay in the topic."""
         from headrace.sdk import ConfigError
 
         if chosen == type(chosen)() and not every:
@@ -259,14 +259,14 @@ def replay_at_home(
     chosen: LetterChoice,
     file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
     records: Annotated[
-        Path | None, typer.Option(help="Exported letters, repaired: only these go.")
+        Path | None, typer.Option(help="Replay only these: exported letters, repaired.")
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Send letters through their connector's own chain to its sinks again, each once.
+    """Send letters through their connector's transforms to its sinks again, each once.
 
-    A record that fails again becomes a new letter. A replay that was killed is finished
-    by the next one.
+    A record that fails again becomes a new letter. The next replay finishes one that was
+    killed.
     """
     from headrace.cli.failures import exit_code
     from headrace.cli.failures import show as show_errors
@@ -304,7 +304,7 @@ def replay(
     records: Annotated[
         Path | None,
         typer.Option(
-            help="Letters as show --json prints them, repaired: only these go; - is the "
+            help="Replay only these: letters as printed by show --json, repaired; - is the "
             "standard input.",
             allow_dash=True,
         ),
@@ -314,16 +314,16 @@ def replay(
     ] = 300,
     as_json: Json = False,
 ) -> None:
-    """Send letters through their connector's own chain to its sinks again, each once.
+    """Send letters through their connector's transforms to its sinks again, each once.
 
-    A record that fails again becomes a new letter. A replay that was cut off is finished by
-    the next one.
+    A record that fails again becomes a new letter. The next replay finishes one that was
+    interrupted.
     """
     from headrace.client import ServerError
 
     repaired = None
     if records is not None:
-        fix = "Keep the lines of dlq show --json, and the id of each."
+        fix = "Use the lines that dlq show --json prints, and keep the id of each."
         repaired = read_lines(records, "--records", "a dead letter", fix, _letter)
     invocation = invocation_of(context)
     with invocation.client(timedelta(seconds=timeout)) as client:

@@ -1,4 +1,4 @@
-"""``headrace doctor``: what connectors will need, and what mends what is missing."""
+"""``headrace doctor``: checks the requirements of connectors and suggests fixes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def doctor(
     file: Annotated[Path, typer.Argument(help="A JSON or YAML file.")],
     as_json: Json = False,
 ) -> int:
-    """Examine all that the connectors of a file need, and show what mends what is missing.
+    """Check everything that the connectors of a file require, and show how to fix problems.
 
-    It connects to each source and target and looks at rights, tables, room and settings, and at
-    this machine's Java and jars. It changes nothing and does not start Spark. Ends with 2 if a
-    requirement has failed.
+    Connects to each source and target and checks privileges, tables, free space and settings,
+    and this machine's Java and jars. Changes nothing and does not start Spark. Exits with 2 if
+    a requirement failed.
     """
     from headrace.cli.failures import WRONG_CONFIG
     from headrace.runtime.doctor import examine_definition, examine_machine
@@ -38,10 +38,10 @@ def doctor(
     invocation = invocation_of(context)
     checker = invocation.checker()
     found: list[tuple[str, Examined]] = []
-    with invocation.terminal.status("examining") as shown:
+    with invocation.terminal.status("checking") as shown:
         report = getattr(shown, "update", lambda _: None)
         for each in checker.definitions([file]):
-            report(f"examining {each.name}")
+            report(f"checking {each.name}")
             examined = examine_definition(each, checker.registry)
             found += ((each.name, one) for one in examined)
         found += (("", one) for one in examine_machine(invocation.settings))

@@ -1,4 +1,4 @@
-"""Shows errors once, with what to do about them, and turns them into exit codes."""
+"""Prints errors with their fixes and maps them to exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RUN_FAILED, WRONG_CONFIG, INCOMPLETE_MACHINE, SPARK_LOST = 1, 2, 3, 4
 DIFFERENT = 5
-"""Of ``headrace verify``: a target does not hold what its source has."""
+"""``headrace verify`` found a target that differs from its source."""
 _CODES = {
     Category.RUN: RUN_FAILED,
     Category.CONFIG: WRONG_CONFIG,
@@ -30,13 +30,13 @@ _CODES = {
 
 
 class UsageError(ConfigError):
-    """The command line was not understood."""
+    """The command line is not valid."""
 
     code = "usage"
 
 
 def exit_code(errors: Iterable[Exception]) -> int:
-    """Return the exit code for errors: the category's, 1 where they are of several."""
+    """Return the exit code for errors: their category's, or 1 if their codes differ."""
     known = map(_known, errors)
     codes = {SPARK_LOST if isinstance(e, SparkLostError) else _CODES[e.category] for e in known}
     if not codes:
@@ -45,7 +45,7 @@ def exit_code(errors: Iterable[Exception]) -> int:
 
 
 def report(error: Exception, invocation: Invocation) -> int:
-    """Show what ended a command, log it if it is a fault of ours, return the exit code."""
+    """Print the error that ended a command, log it if it is a bug, return the exit code."""
     terminal = invocation.terminal
     error = invocation.redacted_error(error)
     known = _from_typer(error) or _from_system(error) or _known(error, invocation)
@@ -65,7 +65,7 @@ def show_traceback(error: Exception, invocation: Invocation) -> None:
 
 
 def show_of_task(error: Exception, invocation: Invocation, task: str) -> None:
-    """Show what ended a task of a run, log it if it is a fault of ours."""
+    """Print the error that ended a task of a run, and log it if it is a bug."""
     show([_known(error, invocation)], invocation.terminal, where=task)
 
 
@@ -74,7 +74,7 @@ def show(
 ) -> None:
     """Print errors on stderr as ``error[code] field: problem`` with ``fix: ...`` below.
 
-    ``where`` stands before the field: the file and the connector.
+    ``where`` is printed before the field: the file and the connector.
     """
     from rich.text import Text
 
@@ -91,7 +91,7 @@ def show(
 
 
 def flat(errors: Iterable[Exception]) -> list[HeadraceError]:
-    """Return errors with those that hold several replaced by them."""
+    """Return the errors with each ConfigErrors replaced by its parts."""
     found: list[HeadraceError] = []
     for error in errors:
         known = _known(error)
@@ -100,12 +100,12 @@ def flat(errors: Iterable[Exception]) -> list[HeadraceError]:
 
 
 def errors_json(errors: Iterable[Exception]) -> list[dict[str, object]]:
-    """Return errors as JSON values, those that hold several as those."""
+    """Return the errors as JSON values, with each ConfigErrors replaced by its parts."""
     return [error.to_json() for error in flat(errors)]
 
 
 def unknown(name: str, known: Sequence[str], *, noun: str, field: str) -> ConfigError:
-    """Return the error for a name that nothing has, with those that are close to it."""
+    """Return the error for an unknown name; its fix suggests similar known names."""
     close = get_close_matches(name, known)
     if close:
         fix = f"Did you mean {' or '.join(close)}?"
@@ -115,7 +115,7 @@ def unknown(name: str, known: Sequence[str], *, noun: str, field: str) -> Config
 
 
 def _known(error: Exception, invocation: Invocation | None = None) -> HeadraceError:
-    """Return the error as one of ours; what was not foreseen becomes ``internal``."""
+    """Return the error as a HeadraceError; an unexpected error gets the code ``internal``."""
     if isinstance(error, HeadraceError):
         return error
     fix = "Show its traceback with --verbose; this is a bug in Headrace or in a plugin."
@@ -145,7 +145,7 @@ def _from_typer(error: Exception) -> HeadraceError | None:
 
 
 def _from_system(error: Exception) -> HeadraceError | None:
-    """Return what the user can fix: no space, no permission."""
+    """Return the error as a SetupError if it is one of the file system, else None."""
     if not isinstance(error, OSError) or error.filename is None:
         return None
     problem = f"{error.filename}: {error.strerror}."

@@ -1,4 +1,4 @@
-"""``headrace logs`` and ``headrace events``: once, or as they come."""
+"""``headrace logs`` and ``headrace events``: print once, or follow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.client import Client
 
 LOOK_SECONDS = 0.5
-"""How often a command that follows asks for what is new."""
+"""The poll interval of ``--follow``."""
 _MOST = 1000
 _STYLES = {"warning": "yellow", "error": "red", "critical": "bold red"}
 
@@ -29,10 +29,10 @@ MaybeName = Annotated[
     ),
 ]
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+    bool, typer.Option("--follow", "-f", help="Keep printing new lines until Ctrl-C.")
 ]
 Lines = Annotated[
-    int, typer.Option("--lines", "-n", min=0, max=_MOST, help="How many of the newest.")
+    int, typer.Option("--lines", "-n", min=0, max=_MOST, help="How many of the newest lines.")
 ]
 
 
@@ -41,21 +41,21 @@ def logs(
     name: MaybeName = None,
     *,
     task: Annotated[
-        int | None, typer.Option(min=0, help="Only of the task of this number.")
+        int | None, typer.Option(min=0, help="Only of the task with this number.")
     ] = None,
     level: Annotated[
-        str, typer.Option(help="Of this level and above: debug, info, warning, error.")
+        str, typer.Option(help="The lowest level to show: debug, info, warning, error.")
     ] = "info",
     lines: Lines = 50,
     follow: Follow = False,
     as_json: Json = False,
 ) -> None:
-    """Show the server's log, of one connector or of all; tracebacks with --verbose."""
+    """Show the server's log, all of it or one connector's; tracebacks with --verbose."""
     invocation = invocation_of(context)
     chosen: dict[str, Any] = {"connector": name, "task": task, "level": level.lower()}
     with invocation.client() as client:
         if name is not None:
-            client.info(name)  # which says so if there is no such connector
+            client.info(name)  # raises NotThereError for an unknown connector
         found, place = client.logs(limit=max(1, lines), **chosen)
         _print_lines(invocation.terminal, found[-lines:] if lines else [], invocation.verbose)
         while follow:
@@ -70,19 +70,19 @@ def events(
     name: MaybeName = None,
     *,
     changes: Annotated[
-        bool, typer.Option("--changes", help="Only who changed what, without the states.")
+        bool, typer.Option("--changes", help="Only changes by callers, not state changes.")
     ] = False,
     lines: Lines = 50,
     follow: Follow = False,
     as_json: Json = False,
 ) -> None:
-    """Show what happened to connectors and jobs: who changed what, and what followed."""
+    """Show the events of connectors and jobs: changes by callers and state changes."""
     invocation = invocation_of(context)
     chosen: dict[str, Any] = {"connector": name, "changes": changes}
     with invocation.client() as client:
         found, newest = _newest(client, chosen, lines)
         if name is not None and not found:
-            client.info(name)  # one that is deleted has still its events
+            client.info(name)  # raises NotThereError; a deleted connector still has events
         _print_events(invocation.terminal, found)
         while follow:
             if not found:
@@ -94,7 +94,7 @@ def events(
 def _newest(
     client: Client, chosen: Mapping[str, Any], lines: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return the newest events, and the ``after`` of what follows."""
+    """Return the newest events, and the ``after`` for the next request."""
     newest = 0
     last: list[dict[str, Any]] = []
     while True:
@@ -133,14 +133,14 @@ def _print_events(terminal: Terminal, found: list[dict[str, Any]]) -> None:
 
 
 def _of(each: Mapping[str, Any]) -> str:
-    """Return the connector or the task that something is about."""
+    """Return the connector or task that a line or event is about."""
     if not each["connector"]:
         return ""
     return each["connector"] if each["task"] is None else f"{each['connector']}-{each['task']}"
 
 
 def _pairs(detail: Mapping[str, Any]) -> str:
-    """Return the rest that is known in one line, without what is not."""
+    """Return the details as ``key=value`` in one line, without nulls."""
     texts = {
         key: str(value).partition("\n")[0] for key, value in detail.items() if value is not None
     }

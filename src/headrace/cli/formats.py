@@ -1,4 +1,4 @@
-"""Durations, sizes, times and figures, as users write and read them."""
+"""Parses and formats durations, sizes, times and numbers."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def _limit(text: str, units: dict[str, int], field: str, forms: str) -> int:
         return _NO_LIMIT
     found = _NUMBER.match(text.strip())
     if found is None or found[2] not in units:
-        problem = f"{text!r} cannot be read."
-        raise ConfigError(problem, field=field, fix=f"Write it as {forms}.")
+        problem = f"Invalid value {text!r}."
+        raise ConfigError(problem, field=field, fix=f"Use a form such as {forms}.")
     return int(float(found[1]) * units[found[2]])
 
 
 def time_of(text: str, field: str, zone: tzinfo | None = None) -> datetime:
-    """Return a time, of a zone unless it names one. Raises ConfigError.
+    """Parse a time. Raises ConfigError.
 
-    The zone is this machine's where it is None.
+    A text without a UTC offset is in ``zone``, or in this machine's time zone for None.
     """
     from headrace.sdk import ConfigError
 
@@ -68,7 +68,7 @@ def count(number: float) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """Return a size with three digits at least: ``1.23 MB``."""
+    """Return a size with at least three digits: ``1.23 MB``."""
     for unit in _UNITS:
         if abs(size_bytes) < _KILO or unit == _UNITS[-1]:
             break
@@ -78,7 +78,7 @@ def size(size_bytes: float) -> str:
 
 
 def lag(rows: float | None, size_bytes: float | None) -> str:
-    """Return how much waits, in rows where that is known, else in bytes."""
+    """Return the lag in rows if known, else in bytes."""
     if rows is not None:
         return count(int(rows))
     return "" if size_bytes is None else size(size_bytes)
@@ -97,12 +97,12 @@ def span(seconds: float) -> str:
 
 
 def moment(at: str) -> str:
-    """Return a time that a server gave, to the second: ``2026-11-21 10:00:00``."""
+    """Return a time from a server's answer, to the second: ``2026-11-21 10:00:00``."""
     return at.partition(".")[0].rstrip("Z").replace("T", " ")
 
 
 def diff_lines(key: str, before: str | None, after: str | None) -> list[str]:
-    """Return a change of a key as lines of a diff; None stands for a key that is not there."""
+    """Return a change of a key as diff lines; None means that the key is absent."""
     old = [] if before is None else [f"- {key}: {before}"]
     new = [] if after is None else [f"+ {key}: {after}"]
     return [*old, *new]

@@ -1,4 +1,4 @@
-"""Reads what users write: KEY=VALUE texts, one of several words, files and their lines."""
+"""Parses user input: KEY=VALUE options, choices, and files with their lines."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             # Not the text itself: it may be a password.
-            problem = f"{option} takes KEY=VALUE."
-            raise ConfigError(problem, field=option, fix="Write both.")
+            problem = f"{option} must have the form KEY=VALUE."
+            raise ConfigError(problem, field=option, fix="Write a key and a value.")
         found[key.strip()] = value
     return found
 
 
 def json_pairs(texts: list[str] | None, option: str) -> dict[str, Any]:
-    """Return the same with values that are JSON, where they can be read as that."""
+    """Return the same with values parsed as JSON where they are valid JSON."""
     found: dict[str, Any] = {}
     for key, value in pairs(texts, option).items():
         try:
@@ -38,7 +38,7 @@ def json_pairs(texts: list[str] | None, option: str) -> dict[str, Any]:
 
 
 def check_one_of(text: str, options: Iterable[str], noun: str, field: str) -> None:
-    """Raise ConfigError for a text that is not among the options."""
+    """Raise ConfigError if the text is not one of the options."""
     from headrace.sdk import ConfigError
 
     if text not in list(options):
@@ -47,7 +47,7 @@ def check_one_of(text: str, options: Iterable[str], noun: str, field: str) -> No
 
 
 def read_text(file: Path, field: str) -> str:
-    """Return what a file contains; ``-`` is the standard input. Raises ConfigError."""
+    """Return the text of a file; ``-`` is the standard input. Raises ConfigError."""
     from headrace.sdk import ConfigError
 
     try:
@@ -63,10 +63,10 @@ def read_text(file: Path, field: str) -> str:
 def read_lines(
     file: Path, field: str, noun: str, fix: str, parse: Callable[[str], Any] = json.loads
 ) -> list[Any]:
-    """Return what the lines of a file are parsed to; empty ones are left out.
+    """Return the parsed lines of a file, without empty lines.
 
-    Raises ConfigError for a file that cannot be read, and for the first line of which ``parse``
-    raises ValueError.
+    Raises ConfigError for a file that cannot be read, and for the first line for which
+    ``parse`` raises ValueError.
     """
     from headrace.sdk import ConfigError
 

@@ -1,4 +1,4 @@
-"""``headrace version``, ``setup`` and ``demo``: this machine's installation."""
+"""``headrace version``, ``headrace setup`` and ``headrace demo``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.cli.options import Json
 
 
 def version(context: typer.Context, as_json: Json = False) -> None:
-    """Show the version of Headrace and of what it runs on."""
+    """Show the versions of Headrace, Python and the main libraries."""
     parts = {"headrace": __version__, "python": platform.python_version()}
     parts |= {name: installed(name) for name in ("pyspark", "deltalake", "pyarrow")}
     lines = (f"{name} {number}" for name, number in parts.items())
@@ -24,9 +24,9 @@ def version(context: typer.Context, as_json: Json = False) -> None:
 
 
 def setup(context: typer.Context, as_json: Json = False) -> None:
-    """Prepare this machine: find Java, fetch Spark's jars, make the class archive.
+    """Prepare this machine: find Java, download Spark's jars, create the class archive.
 
-    What is done already is not done again, and later runs need no network.
+    Completed steps are skipped, and later runs need no network.
     """
     invocation = invocation_of(context)
     terminal, settings = invocation.terminal, invocation.settings
@@ -46,16 +46,16 @@ def setup(context: typer.Context, as_json: Json = False) -> None:
 def demo(
     context: typer.Context,
     folder: Annotated[
-        Path, typer.Option("--dir", help="Folder for everything the demo makes.")
+        Path, typer.Option("--dir", help="Folder for everything the demo creates.")
     ] = Path("headrace-demo"),
     seconds: Annotated[
-        int, typer.Option(min=1, help="How long the file of the real-time part grows.")
+        int, typer.Option(min=1, help="How long the file of the real-time part keeps growing.")
     ] = 30,
 ) -> int:
-    """Move public flight data, offline and in real time, and check every row.
+    """Copy public flight data, offline and in real time, and check every row.
 
-    Takes about a minute and 100 MB. The folder holds all of it: data, definitions,
-    tables and state. A second run empties it first.
+    Takes about a minute and 100 MB. The folder contains everything: data, definitions, tables
+    and state. Another run empties it first.
     """
     invocation = invocation_of(context)
     terminal, settings = invocation.terminal, invocation.settings

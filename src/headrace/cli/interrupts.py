@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first stops cleanly, the second Ctrl-C at once."""
+"""Ctrl-C and SIGTERM: the first signal stops cleanly, a second Ctrl-C exits at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 class Interrupts:
-    """Takes both signals while a run goes on; use it in a ``with``, in the main thread.
+    """Handles both signals during a run; use it in a ``with``, in the main thread.
 
     Args:
-        began: Tells whether any task has started: before that there is nothing to
-            finish, so a signal ends the command by KeyboardInterrupt.
+        began: Returns whether any task has started. Before that there is nothing to
+            finish, so a signal raises KeyboardInterrupt.
         stop: Asks the run to stop.
     """
 
@@ -32,19 +32,19 @@ class Interrupts:
         self.stopped = False
 
     def __enter__(self) -> Self:
-        """Take the signals."""
+        """Install the signal handlers."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._taken)
         return self
 
     def take_back(self) -> None:
-        """Take Ctrl-C back from Spark, which takes it for itself when it starts."""
+        """Install the Ctrl-C handler again, because Spark replaces it when it starts."""
         signal.signal(signal.SIGINT, self._taken)
 
     def __exit__(self, *_: object) -> None:
-        """Give the signals back."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal gave
+            signal.signal(number, handler)  # type: ignore[arg-type]  # as signal.signal returned it
         self._before.clear()
 
     def _taken(self, number: int, _frame: FrameType | None) -> None:
@@ -55,13 +55,13 @@ class Interrupts:
         self.stopped = True
         if not self._began():
             raise KeyboardInterrupt
-        # A thread, because a handler runs between any two instructions of the main
-        # thread, which may hold the locks that stopping needs.
+        # In a thread: a signal handler runs between any two instructions of the main
+        # thread, which may hold locks that stopping needs.
         threading.Thread(target=self._stop, name="headrace-stop", daemon=True).start()
 
 
 def _end_at_once() -> None:
-    """Leave without finishing: intents are stored, so the next run repeats the batch."""
+    """Exit without finishing: intents are stored, so the next run repeats the batch."""
     if sys.stderr.isatty():
         sys.stderr.write(_SHOW_CURSOR + "\n")
         sys.stderr.flush()

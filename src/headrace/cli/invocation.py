@@ -1,4 +1,4 @@
-"""One use of the command line: its global options, and what they open."""
+"""One invocation of the command line: global options, and the objects built from them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from headrace.settings import Settings
 
 JAVA_IDLE = timedelta(minutes=5)
-"""How long Java waits for who types the next command."""
+"""How long an idle Java process is kept for the user's next command."""
 
 
 @dataclass
 class Invocation:
-    """The global options; set by the application's callback before the command is called.
+    """The global options; the application's callback sets them before the command runs.
 
-    ``server`` holds settings that say which server to speak to, and how.
+    ``server`` contains the settings for the connection to the server.
     """
 
     as_json: bool = False
@@ -48,7 +48,7 @@ class Invocation:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings; the first use reads them and opens the log."""
+        """The settings; the first access reads them and opens the log."""
         from headrace.cli.logs import LOGS, configure_logs
 
         settings = self._load()
@@ -71,18 +71,18 @@ class Invocation:
     def client(self, timeout: timedelta | None = None) -> Client:
         """Return a client of the server, to be used in a ``with``; nothing is opened yet.
 
-        It leaves the home folder alone, which is the server's where that is on this machine.
+        It does not touch the home folder, which belongs to a server on this machine.
         """
         from headrace.cli.serving import client_of
 
         return client_of(self._load(), self.terminal, timeout)
 
     def redacted_error(self, error: Exception) -> Exception:
-        """Return an error that shows nothing that configurations keep secret."""
+        """Return the error with the secrets of configurations redacted."""
         return error if self._secrets is None else self._secrets.redacted_error(error)
 
     def checker(self) -> Checker:
-        """Return what checks definitions; nothing is opened but the log."""
+        """Return a checker of definitions; only the log is opened."""
         settings = self.settings
         from headrace.plugins import Secrets
         from headrace.runtime.plugins import Checker, open_registry
@@ -97,8 +97,8 @@ class Invocation:
 
         Args:
             short_lived: Whether the process ends soon.
-            serving: Whether others send configurations.
-            shared: Whether those are sure not to be who runs this process.
+            serving: Whether configurations come from clients.
+            shared: Whether clients other than this process's own user are possible.
         """
         settings = self.settings
         if settings.java_idle is None and sys.stderr.isatty():
@@ -106,10 +106,10 @@ class Invocation:
         from headrace.runtime.app import Runtime
 
         found = Runtime(settings, short_lived=short_lived, serving=serving, shared=shared)
-        self._secrets = found.secrets  # what it meets is shown neither in the log nor here
+        self._secrets = found.secrets  # redacted in the log and in errors
         return found
 
 
 def invocation_of(context: typer.Context) -> Invocation:
-    """Return the invocation that a command belongs to."""
+    """Return the invocation of a command."""
     return context.ensure_object(Invocation)

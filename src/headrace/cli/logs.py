@@ -1,4 +1,4 @@
-"""The log: JSON lines in a file, and what matters, in short, on the terminal."""
+"""Logging: JSON lines in a file, and short lines for important records on the terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.cli.terminal import Terminal
 
 LOGS = "logs"
-"""The folder below the home folder that holds all logs."""
+"""The folder in the home folder for all logs."""
 LOG_FILE = "headrace.log"
 
 log = structlog.get_logger("headrace.cli")
@@ -43,11 +43,11 @@ def configure_logs(
 ) -> None:
     """Send all logging of this process to the folder's file and the terminal.
 
-    Called once, by the command line. The file takes INFO and above, the terminal
-    WARNING and above, or INFO when verbose. Python's warnings go to the file only.
-    A line that concerns a connector or a task has them as ``connector`` and ``task``.
-    ``redact`` takes known secrets out of every text. A file of ``max_bytes`` is put aside, and
-    so many ``backups`` of those are retained.
+    Called once, by the command line. The file gets INFO and above, the terminal WARNING and
+    above, or INFO and above with ``verbose``. Python's warnings go to the file only. A line
+    about a connector or a task has the fields ``connector`` and ``task``. ``redact`` removes
+    known secrets from every text. The file is rotated at ``max_bytes``, and ``backups`` rotated
+    files are retained.
     """
     try:
         opened = make_private_home(folder.parent)
@@ -94,7 +94,7 @@ def configure_logs(
     )
     logging.basicConfig(handlers=[file, short], level=logging.INFO, force=True)
     logging.captureWarnings(capture=True)
-    # It logs each lost connection, by a logger of its own or by none; whoever called knows.
+    # py4j logs each lost connection, partly by the root logger; its callers get the error.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
     if opened:
@@ -102,9 +102,9 @@ def configure_logs(
 
 
 class _PrivateFileHandler(RotatingFileHandler):
-    """Writes files that only their owner may read: a log may hold what errors show.
+    """Writes log files that only their owner may read, because errors may contain data.
 
-    That a line cannot be written, as the disk is full, is reported once until one can be.
+    A failure to write, such as on a full disk, is reported once until a write succeeds again.
     """
 
     terminal: Terminal | None = None
@@ -139,7 +139,7 @@ def hide_secrets(
     event: MutableMapping[str, Any],
     redact: Callable[[str], str] = str,
 ) -> MutableMapping[str, Any]:
-    """Hide values whose key sounds secret, passwords inside texts, and known secrets."""
+    """Hide values of sensitive keys, passwords inside texts, and known secrets."""
     for key, value in event.items():
         event[key] = HIDDEN if is_sensitive(key) else _without_secrets(value, redact)
     return event
@@ -172,12 +172,12 @@ class TerminalHandler(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        # The command line itself shows what it logs, and Python's warnings are for authors.
+        # Commands print their own errors, and Python's warnings are for developers.
         if record.name in {"headrace.cli", "py.warnings"}:
             return
         try:
             self._terminal.err.print(self.format(record), soft_wrap=True)
-        except Exception:  # noqa: BLE001 - a log line must never end the work it tells of
+        except Exception:  # noqa: BLE001 - a failed log line must not end the logged work
             self.handleError(record)
 
 
@@ -190,5 +190,5 @@ def _short(_logger: object, _method: str, event: MutableMapping[str, Any]) -> st
     details = [f"{key}={value}" for key, value in event.items() if value is not None]
     tail = f" ({', '.join(details)})" if details else ""
     line = f"{level}: {text}{tail}{': ' + exception if exception else ''}"
-    # Other characters could begin a line or steer a terminal.
+    # Non-printable characters could start a new line or control the terminal.
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

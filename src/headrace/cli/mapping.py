@@ -1,4 +1,4 @@
-"""``headrace mapping``: what the mapping rules of sinks with tables match now."""
+"""``headrace mapping``: the tables and columns that the mapping rules of sinks match now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mapping(
     file: Annotated[Path, typer.Argument(help="A JSON or YAML file.")],
     as_json: Json = False,
 ) -> int:
-    """Show which tables each stream goes to, and as which columns. Starts no Spark."""
+    """Show the target tables and columns of each stream. Does not start Spark."""
     from headrace.cli.failures import exit_code, show
 
     invocation = invocation_of(context)
@@ -50,7 +50,7 @@ def mapping(
 
 
 def _rows(mapping: SinkMapping) -> Iterator[Sequence[object]]:
-    """Yield a row for each stream and table, by rule."""
+    """Yield a row for each stream and table, ordered by rule."""
     found = [
         (stream.name, table) for stream in mapping.streams for table in stream.tables or ()
     ]

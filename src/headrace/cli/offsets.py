@@ -1,4 +1,4 @@
-"""``headrace offsets``: where copies of ``headrace run`` stand, in this machine's home."""
+"""``headrace offsets``: the offsets of connectors run by ``headrace run`` on this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from headrace.sdk import Position
 
 app = typer.Typer(
-    help="Change where copies of headrace run stand; headrace connector offsets does it on a "
-    "server."
+    help="Change the offsets of connectors of headrace run; headrace connector offsets does "
+    "the same on a server."
 )
 
 
@@ -33,7 +33,7 @@ def give_up(
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
-    """Give up a batch of headrace run that was begun and cannot run any more."""
+    """Give up an unfinished batch of headrace run that can no longer complete."""
     from headrace.cli.validate import check_files
 
     invocation = invocation_of(context)
@@ -66,7 +66,7 @@ def reset(
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
-    """Let a connector of headrace run begin anew: what it reads then is delivered again."""
+    """Restart a connector of headrace run from the beginning: all records are copied again."""
     from headrace.cli.validate import check_files
 
     invocation = invocation_of(context)
@@ -81,14 +81,16 @@ def reset(
             terminal.confirm("Read all again?", problem, "Add --yes to do it.")
         stood = runtime.reset_offsets(definition)
     tasks = [{"task": t.number, "stood": _places(p)} for t, p in sorted(stood.items())]
-    lines = [f"{definition.name}: task {each['task']} begins anew" for each in tasks]
-    nothing = [f"{definition.name} has not begun yet"]
+    lines = [
+        f"{definition.name}: task {each['task']} restarts from the beginning" for each in tasks
+    ]
+    nothing = [f"{definition.name} has no offsets yet"]
     terminal.show({"name": definition.name, "tasks": tasks}, *(lines or nothing))
     return 0
 
 
 def _shown(found: GivenUp) -> dict[str, Any]:
-    """Return what the server's answer has too."""
+    """Return the JSON, in the form of the server's answer."""
     batch = found.batch
     return {
         "task": batch.task.number,

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands have."""
+"""The arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ COMPLETION_SECONDS = 2.0
 
 
 def known_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the connectors that a shell may offer; none where no server answers."""
+    """Return connector names for shell completion; none if no server responds."""
     return _offered(context, incomplete, lambda client: client.names())
 
 
 def known_jobs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the jobs that a shell may offer; none where no server answers."""
+    """Return job names for shell completion; none if no server responds."""
     return _offered(context, incomplete, lambda client: client.jobs.names())
 
 
@@ -36,7 +36,7 @@ def _offered(
         client = invocation_of(context).client(timedelta(seconds=COMPLETION_SECONDS))
         with client:
             return [name for name in names(client) if name.startswith(incomplete)]
-    except Exception:  # noqa: BLE001 - a shell has no place for what went wrong
+    except Exception:  # noqa: BLE001 - completion cannot show errors
         return []
 
 
@@ -67,10 +67,10 @@ Files = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Skip = Annotated[
-    bool, typer.Option("--skip", help="Leave its records out; else they are read once more.")
+    bool, typer.Option("--skip", help="Skip its records; without this they are read again.")
 ]
 Force = Annotated[
     bool,
@@ -80,13 +80,13 @@ Force = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 YesAll = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask about those that a pattern matches.")
+    bool, typer.Option("--yes", "-y", help="Do not ask before deleting pattern matches.")
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Return when it is so, or has failed, with exit code 1.")
+    bool, typer.Option("--wait", help="Wait until it is done; exit code 1 if it failed.")
 ]
 Seconds = Annotated[
-    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="The longest wait.")
+    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="The maximum wait.")
 ]
 Set = Annotated[
     list[str] | None,
@@ -97,7 +97,7 @@ Since = Annotated[
     typer.Option(
         "--since",
         metavar="TIME",
-        help="Only of batches that began then or later, as 2026-11-21T10:00; in this machine's "
-        "time zone unless it names one.",
+        help="Only of batches begun at or after this time, such as 2026-11-21T10:00; in this "
+        "machine's time zone by default.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""``headrace plugins`` and ``headrace connector plugins``: what is installed, and its keys."""
+"""``headrace plugins`` and ``headrace connector plugins``: installed plugins and their keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.cli.terminal import Terminal
     from headrace.plugins import PluginInfo, PluginKind
 
-app = typer.Typer(help="Look at the installed plugins, or begin one.")
+app = typer.Typer(help="Show the installed plugins, or create a new one.")
 
 
 @app.command("list")
@@ -41,7 +41,7 @@ def list_plugins(
         for name in registry.names(each):
             try:
                 found.append(registry.load(each, name))
-            except SetupError as error:  # one that is broken must not hide the others
+            except SetupError as error:  # a broken plugin must not hide the others
                 show([error], terminal, kind="warning")
     shown = [
         {
@@ -82,7 +82,7 @@ def describe(
         bool, typer.Option("--json", help="Print the keys as Kafka Connect's REST API does.")
     ] = False,
 ) -> None:
-    """Show what a plugin is and the keys that it takes."""
+    """Show a plugin and its configuration keys."""
     from headrace.plugins import PluginKind, Registry
     from headrace.sdk import ConfigError
 
@@ -94,7 +94,7 @@ def describe(
         found = [info for info in found if info.kind == _kind(kind)]
     if not found:
         problem = f"No {kind} is called {name!r}."
-        raise ConfigError(problem, field="NAME", fix="Leave --kind out.")
+        raise ConfigError(problem, field="NAME", fix="Remove --kind.")
     if as_json and len(found) > 1:
         options = " or ".join(f"--kind {info.kind}" for info in found)
         problem = f"{name!r} is the name of several plugins."
@@ -131,10 +131,10 @@ def new(
     ],
     name: Annotated[str, typer.Argument(help="Its short name, such as acme-events.")],
     folder: Annotated[
-        Path | None, typer.Option(help="The folder to make; by default one of its name.")
+        Path | None, typer.Option(help="The folder to create; its name by default.")
     ] = None,
 ) -> None:
-    """Write the package of a new plugin, which works, with tests that pass."""
+    """Write the package of a new, working plugin with passing tests."""
     from headrace.cli.new_plugin import Kind, write_package
 
     check_one_of(kind, Kind, "kind of plugin", "KIND")
@@ -148,14 +148,14 @@ def new(
 def on_server(
     context: typer.Context,
     plugin: Annotated[
-        str | None, typer.Argument(metavar="[CLASS]", help="Show the keys of this one.")
+        str | None, typer.Argument(metavar="[CLASS]", help="Show the keys of this plugin.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Transforms, predicates and converters too.")
+        bool, typer.Option("--all", help="Also list transforms, predicates and converters.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the plugins that the server has, or the keys of one."""
+    """List the server's plugins, or the keys of one."""
     from headrace.cli.failures import unknown
     from headrace.client import NotThereError
 
@@ -183,9 +183,9 @@ def show_keys(
     """Print the keys of a plugin, in Kafka Connect's form.
 
     Args:
-        terminal: Where.
+        terminal: The terminal.
         keys: The keys.
-        alternatives: What is taken where a key is not set, for keys without a fixed default.
+        alternatives: Descriptions of the defaults of keys without a fixed default, by key.
     """
 
     def default(key: Mapping[str, Any]) -> str:
@@ -208,7 +208,7 @@ def show_keys(
             for key in keys
         ),
         json=keys,
-        empty="It takes no keys.",
+        empty="It has no keys.",
     )
 
 

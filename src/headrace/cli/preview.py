@@ -1,4 +1,4 @@
-"""``headrace preview`` and ``headrace connector preview``: what a configuration would do."""
+"""``headrace preview`` and ``headrace connector preview``: a configuration's first records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Connector = Annotated[
     typer.Option("--connector", help="Which connector, if the files describe several."),
 ]
 Stage = dict[str, Any]
-"""As a server writes headrace.dataplane.Stage: its name, fields, records and reader."""
+"""A headrace.dataplane.Stage as a server's JSON: its name, fields, records and reader."""
 
 
 def preview(
@@ -64,9 +64,9 @@ def preview_on_server(
     ] = 120,
     as_json: Json = False,
 ) -> None:
-    """Let the server show the first records of a source, also after each transform.
+    """Show the first records of a source and after each transform, run by the server.
 
-    Nothing is stored, and nothing is written.
+    Stores and writes nothing.
     """
     from headrace.cli.definition_files import read_files
 
@@ -99,7 +99,7 @@ def show_stages(terminal: Terminal, connector: str, stages: Sequence[Stage]) -> 
 
 
 def stage_table(stage: Stage, *, width: int | None) -> RenderableType:
-    """Return the records of one stage: a column a field, and what became of each."""
+    """Return the records of one stage: a column for each field, and each record's fate."""
     from headrace.cli.terminal import grid
 
     fields, records = stage["fields"], stage["records"]
@@ -119,7 +119,7 @@ def stage_table(stage: Stage, *, width: int | None) -> RenderableType:
 
 
 def summary(stage: Stage) -> str:
-    """Return the stage's figures in one line."""
+    """Return the stage's record counts in one line."""
     records = stage["records"]
     dropped = sum("dropped" in record for record in records)
     rejected = sum("error" in record for record in records)

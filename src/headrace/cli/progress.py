@@ -1,4 +1,4 @@
-"""Shows a run: live on a screen, else as lines, else as JSON events."""
+"""Shows the progress of a run: a live table, lines, or JSON events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 _AROUND = 4
-"""Lines that are not tasks: the heading, the rule below it, the total, the cursor."""
+"""Screen lines without tasks: the heading, the rule below it, the total, the cursor."""
 _WIDE = 90
 _STYLES = {
     TaskState.RUNNING: "green",
@@ -45,7 +45,7 @@ _STYLES = {
 class Pulse:
     """What a running task is doing right now.
 
-    ``since`` is when its batch was first seen, in seconds of the scoreboard's clock.
+    ``since`` is when the probe first saw its batch, in seconds of the scoreboard's clock.
     """
 
     progress: Progress
@@ -54,9 +54,9 @@ class Pulse:
 
 @dataclass(frozen=True)
 class View:
-    """What is to be drawn, at one moment.
+    """The state of a run at one moment, for drawing.
 
-    ``now`` is of the scoreboard's clock, ``seconds`` is how long the run has lasted.
+    ``now`` is a time of the scoreboard's clock, ``seconds`` is the duration of the run so far.
     """
 
     scores: Sequence[TaskScore]
@@ -84,7 +84,7 @@ class View:
 
 
 def draw(view: View, *, width: int, height: int) -> RenderableType:
-    """Return the picture for a screen of that many columns and lines."""
+    """Return the table for a screen of that many columns and lines."""
     from rich.table import Table
     from rich.text import Text
 
@@ -163,7 +163,7 @@ _ENDED = {TaskState.COMPLETED, TaskState.FAILED, TaskState.STOPPED}
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one batch moved, and when, in seconds of the scoreboard's clock."""
+    """The counts of one batch, and its start and end in seconds of the scoreboard's clock."""
 
     began: float
     ended: float
@@ -171,7 +171,7 @@ class Moved:
     size_bytes: int
 
     def share(self, since: float) -> float:
-        """Return how much of the batch's time lies after ``since``, from 0 to 1."""
+        """Return the fraction of the batch's duration after ``since``, from 0 to 1."""
         if self.began >= since:
             return 1.0
         return max(0.0, self.ended - since) / (self.ended - self.began)
@@ -179,7 +179,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A step that failed for now."""
+    """The pending retry of a failed step: its time, and the problem."""
 
     at: float
     problem: str
@@ -187,11 +187,11 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """One task: its state, its counts since the run began, its last seconds.
+    """One task: its state, its counts since the run began, and its recent batches.
 
-    Times are seconds of the scoreboard's clock. ``busy`` is the time that its batches took,
-    ``retry`` is there until a batch is finished, and ``recent`` are the batches that reach into
-    the last seconds.
+    Times are seconds of the scoreboard's clock. ``busy`` is the total duration of its batches,
+    ``retry`` is set until a batch finishes or the state changes, and ``recent`` contains the
+    batches that ended within the last ``WINDOW`` seconds.
     """
 
     task: TaskId
@@ -227,10 +227,10 @@ class TaskScore:
         return replace(self, state=state, error=error, began=began, retry=None)
 
     def rates(self, now: float, *, working: bool) -> tuple[float, float]:
-        """Return rows and bytes per second over the last seconds.
+        """Return rows and bytes per second over the last ``WINDOW`` seconds.
 
-        While a batch runs its rows are not known yet, so the last seconds before it
-        count; an idle task's rate falls to zero.
+        The rows of a running batch are not known yet, so while ``working`` the window ends
+        with the last finished batch; the rate of an idle task falls to zero.
         """
         if self.is_over or self.began is None or not self.recent:
             return 0.0, 0.0
@@ -244,10 +244,10 @@ class TaskScore:
 
 
 class Scoreboard:
-    """The worker's events, kept as one score per task. Any thread may use it."""
+    """Collects the worker's events as one score per task. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin with no tasks; ``clock`` gives seconds that only grow."""
+        """Start without tasks; ``clock`` returns monotonic seconds."""
         self.clock = clock
         self.began = clock()
         self._lock = threading.Lock()
@@ -281,7 +281,7 @@ class Scoreboard:
 
 
 LINE_INTERVAL = 10.0
-"""Seconds between two lines of one task, where there is no screen."""
+"""Minimum seconds between two progress lines of one task."""
 _TICK = 0.2
 
 
@@ -292,10 +292,10 @@ def live(
     probe: Callable[[TaskId], Progress | None],
     interval: timedelta,
 ) -> Iterator[None]:
-    """Draw the board again and again while the body runs.
+    """Redraw the scoreboard periodically while the body runs.
 
-    One thread draws, and looks only at what is in memory; another asks the store and Spark.
-    Neither waits for a batch, so the clock never stops.
+    One thread draws and reads memory only; another polls the store and Spark. Neither waits
+    for a batch, so the displayed time never stops.
     """
     from rich.live import Live
 
@@ -321,7 +321,7 @@ def live(
 
 
 class Pulses:
-    """What each running task is doing, asked again and again by one thread."""
+    """The current activity of each running task; one thread refreshes it periodically."""
 
     def __init__(
         self, scoreboard: Scoreboard, probe: Callable[[TaskId], Progress | None]
@@ -341,12 +341,12 @@ class Pulses:
                 before = self.seen.get(score.task)
                 since = before.since if before and before.progress.batch == found.batch else now
                 seen[score.task] = Pulse(found, since)
-        self.seen = seen  # replaced whole, so that the drawing thread needs no lock
+        self.seen = seen  # replaced as a whole, so the drawing thread needs no lock
 
 
 @contextmanager
 def lines(scoreboard: Scoreboard, terminal: Terminal) -> Iterator[None]:
-    """Print a line when a task starts and ends, and now and then while it moves."""
+    """Print a line when a task starts or ends, and progress lines in between."""
     news = News()
 
     def report() -> None:
@@ -360,7 +360,7 @@ def lines(scoreboard: Scoreboard, terminal: Terminal) -> Iterator[None]:
 
 
 class News:
-    """Reports what has changed of each task since the last report, but not too often."""
+    """Reports changes of each task since its last line, rate-limited by LINE_INTERVAL."""
 
     def __init__(self) -> None:
         self._reported: dict[TaskId, tuple[TaskState, int, float]] = {}
@@ -382,7 +382,7 @@ class News:
         ):
             self._retries[score.task] = score.retry.at
             wait = span(max(0.0, score.retry.at - now))
-            yield f"{score.task}: tries again in {wait}: {score.retry.problem}"
+            yield f"{score.task}: retries in {wait}: {score.retry.problem}"
         elif due and score.batches != batches:
             rate = count(score.rates(now, working=True)[0])
             yield f"{score.task}: {_figures(score)}, {rate} rows/s"
@@ -408,15 +408,15 @@ def _figures(score: TaskScore) -> str:
 
 
 class JsonEvents:
-    """Prints each event as a line of JSON, and passes it on to the scoreboard.
+    """Prints each event as a line of JSON and forwards it to the scoreboard.
 
-    A thread of its own prints, so that a reader that is slow never holds a batch up.
+    A separate thread prints, so a slow reader never delays a batch.
     """
 
     def __init__(
         self, scoreboard: Scoreboard, terminal: Terminal, unheard: Callable[[], None]
     ) -> None:
-        """Print on ``terminal``; call ``unheard`` once its reader has gone."""
+        """Print on ``terminal``; call ``unheard`` once the reader has closed the pipe."""
         self._scoreboard = scoreboard
         self._terminal = terminal
         self._unheard = unheard
@@ -451,7 +451,7 @@ class JsonEvents:
 
     @contextmanager
     def printing(self) -> Iterator[None]:
-        """Print events while the body runs, and the rest at its end."""
+        """Print events while the body runs, and the remaining ones at its end."""
         printer = threading.Thread(target=self._print, name="headrace-events", daemon=True)
         printer.start()
         try:
@@ -468,7 +468,7 @@ class JsonEvents:
         while (event := self._events.get()) is not None:
             try:
                 self._terminal.print_json(event)
-            except OSError:  # the reader has gone, as with `| head`
+            except OSError:  # the reader has closed the pipe, as with `| head`
                 self._unheard()
                 return
 
@@ -482,7 +482,7 @@ def _ticking(work: Callable[[], None], seconds: float, name: str) -> Iterator[No
         while not over.wait(seconds):
             try:
                 work()
-            except Exception:  # what shows a run must never end it
+            except Exception:  # a display error must not end the run
                 log.debug("progress could not be shown", exc_info=True)
 
     thread = threading.Thread(target=tick, name=name, daemon=True)

@@ -27,14 +27,14 @@ def run(  # noqa: PLR0917 - its options
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="JSON or YAML files.", metavar="FILE...")],
     once: Annotated[
-        bool, typer.Option("--once", help="Move what is available now, then end.")
+        bool, typer.Option("--once", help="Copy the data that is available now, then exit.")
     ] = False,
     timeout: Annotated[
         float | None,
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Stop after so long, as Ctrl-C does: what is left is for the next run.",
+            help="Stop after this time as Ctrl-C does; the next run continues.",
         ),
     ] = None,
     as_json: Annotated[
@@ -45,16 +45,16 @@ def run(  # noqa: PLR0917 - its options
         typer.Option(
             min=0,
             max=65535,
-            help="Show metrics at this port of 127.0.0.1 meanwhile; 0 takes any free one.",
+            help="Serve metrics on this port of 127.0.0.1 during the run; 0 for any free port.",
         ),
     ] = None,
 ) -> int:
-    """Run the connectors of definition files, until they end or Ctrl-C.
+    """Run the connectors of definition files until they complete, or until Ctrl-C.
 
-    Everything is validated first. With --once a system that is away fails its task after ten
-    minutes, unless errors.retry.timeout says otherwise, and a run that is stopped before its
-    end exits with 1. The first Ctrl-C finishes the batches that run, the
-    second ends at once; nothing is lost or repeated either way.
+    Everything is validated first. With --once a task whose system is unreachable fails after
+    ten minutes, unless errors.retry.timeout is set, and a run that is stopped before its end
+    exits with 1. The first Ctrl-C finishes the running batches, the second exits at once;
+    neither loses or duplicates records.
     """
     invocation = invocation_of(context)
     terminal = invocation.terminal
@@ -75,7 +75,7 @@ def run(  # noqa: PLR0917 - its options
 
 @contextmanager
 def _scraped(runtime: Runtime, port: int | None, terminal: Terminal) -> Iterator[None]:
-    """Show the metrics meanwhile, if a port is given for them."""
+    """Serve the metrics while the body runs, if a port is given."""
     if port is None:
         yield
         return
@@ -97,7 +97,7 @@ def _watched(
     once: bool,
     timeout: float | None,
 ) -> Summary:
-    """Run the definitions and show how it goes."""
+    """Run the definitions and show the progress."""
     from headrace.cli.interrupts import Interrupts
     from headrace.cli.progress import Scoreboard
     from headrace.cli.summary import Summary
@@ -106,12 +106,12 @@ def _watched(
     terminal = invocation.terminal
 
     def stop() -> None:
-        terminal.note("stopping: batches that run are finished (Ctrl-C again ends at once)")
+        terminal.note("stopping: running batches are finished (Ctrl-C again exits at once)")
         runtime.stop()
 
     def time_out() -> None:
         interrupts.stopped = True
-        terminal.note(f"stopping after {timeout:g} s: batches that run are finished")
+        terminal.note(f"stopping after {timeout:g} s: running batches are finished")
         runtime.stop()
 
     interrupts = Interrupts(began=lambda: bool(scoreboard.scores()), stop=stop)
@@ -133,7 +133,7 @@ def _watched(
 def _watch(
     runtime: Runtime, scoreboard: Scoreboard, invocation: Invocation, watching: ExitStack
 ) -> Events:
-    """Start to show the run in the way that fits; return the listener of its events."""
+    """Start the progress display for the settings; return the listener for events."""
     from headrace.cli.progress import JsonEvents, lines, live
 
     terminal = invocation.terminal
@@ -153,14 +153,14 @@ def _watch(
 
 
 def show_summary(summary: Summary, invocation: Invocation) -> None:
-    """Print how a run ended, and what ended its tasks."""
+    """Print the summary of a run and the errors of its tasks."""
     from headrace.cli.failures import show_of_task, show_traceback
     from headrace.cli.logs import log
 
     terminal = invocation.terminal
     failed = [(score.task, score.error) for score in summary.scores if score.error is not None]
     for task, error in failed:
-        # Errors say that more is in the log; the terminal does without this line.
+        # For the log file only: the terminal skips this logger, and errors point to the log.
         log.error("task failed", task=str(task), exc_info=error)
         show_traceback(error, invocation)
     if terminal.as_json:

@@ -1,4 +1,4 @@
-"""``headrace schema``: shows and compares the schemas that topics have had, without Spark."""
+"""``headrace schema``: shows and compares the schemas of topics, without Spark."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Show and compare the schemas of topics. Does not start Spark.")
 
 Topic = Annotated[str, typer.Argument(help="The topic.")]
-Stream = Annotated[
-    str | None, typer.Option(help="The stream, of a topic that contains several.")
-]
+Stream = Annotated[str | None, typer.Option(help="The stream, if the topic contains several.")]
 
 
 @app.command("list")
 def list_schemas(
     context: typer.Context, topic: Topic, stream: Stream = None, as_json: Json = False
 ) -> None:
-    """List every schema that a topic has had, with the batch from which it applies."""
+    """List all schemas of a topic, past and present, with the first batch of each."""
     terminal = invocation_of(context).terminal
     found = _versions(context, topic, stream)
     listed = [(version, _since(found, version)) for version in found]
@@ -57,7 +55,7 @@ def show(
     context: typer.Context,
     topic: Topic,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Its number in the list; the newest by default.")
+        int | None, typer.Option(min=1, help="The number from list; the newest by default.")
     ] = None,
     stream: Stream = None,
     as_json: Json = False,
@@ -81,7 +79,7 @@ def diff(
     stream: Stream = None,
     as_json: Json = False,
 ) -> None:
-    """Name every change from one schema of a topic to another."""
+    """List the changes between two schemas of a topic."""
     terminal = invocation_of(context).terminal
     found = _one_stream(context, topic, stream)
     one, other = _numbered(found, old, "OLD"), _numbered(found, new, "NEW")
@@ -126,13 +124,13 @@ def _numbered(found: Sequence[SchemaVersion], number: int, field: str) -> Schema
 
 
 def _since(found: Sequence[SchemaVersion], version: SchemaVersion) -> Sequence[SchemaChange]:
-    """Return the changes since the schema before; none for the first."""
+    """Return the changes since the previous schema; none for the first."""
     earlier = [v for v in found if v.stream == version.stream and v.number < version.number]
     return _changes(earlier[-1], version) if earlier else ()
 
 
 def _changes(old: SchemaVersion, new: SchemaVersion) -> Sequence[SchemaChange]:
-    """Return the changes of the value; of a whole record if the key has changed too."""
+    """Return the changes of the value, or of the whole record if the key changed too."""
     from headrace.evolution import schema_changes
 
     if old.key == new.key:
@@ -161,7 +159,7 @@ def _to_json(version: SchemaVersion, changes: Sequence[SchemaChange]) -> dict[st
 
 
 def _spark_json(version: SchemaVersion) -> dict[str, Any]:
-    """Return the schema as that of rows: of the value's fields, if these are all there is."""
+    """Return the row schema: the value's fields if there is no key, else key and value."""
     from headrace.sdk import Type
     from headrace.sdk.sparktypes import to_spark_json
 

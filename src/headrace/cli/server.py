@@ -18,49 +18,47 @@ if TYPE_CHECKING:
 
 _PORT, _ROCKETMQ_PORT = 8083, 8082
 _SWITCH_SECONDS = 0.0005
-"""How long a thread may keep others from Python. After each call of the store or of Spark a
-thread waits for its turn, so that Python's 5 ms make busy tasks and requests wait for each
-other."""
+"""The interpreter's thread switch interval. A thread waits for the GIL after each call to the
+store or Spark; with Python's default of 5 ms, busy tasks and requests delay each other."""
 _FILES = 65_536
-"""As many as a server may have open: connections count too, and 1,024 are soon used up."""
+"""The limit on open files, including connections; the usual 1,024 are soon used up."""
 
 
 def server(  # noqa: PLR0917 - Typer passes them by name
     context: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = _PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free port.")] = _PORT,
     rocketmq_port: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=65535,
             show_default=False,
-            help="The port of RocketMQ Connect's REST API: 8082 where --port is 8083; with "
-            "another --port it is served only if this is set.",
+            help="The port of RocketMQ Connect's REST API: 8082 if --port is 8083; with any "
+            "other --port that API is served only if this is set.",
         ),
     ] = None,
     no_rocketmq: Annotated[
-        bool, typer.Option("--no-rocketmq", help="Leave RocketMQ Connect's API out.")
+        bool, typer.Option("--no-rocketmq", help="Do not serve RocketMQ Connect's API.")
     ] = False,
     host: Annotated[
-        str, typer.Option(help="Another than this machine's own needs tokens of clients.")
+        str, typer.Option(help="The address; any but a loopback address requires tokens.")
     ] = "127.0.0.1",
     allow_anonymous: Annotated[
         bool,
-        typer.Option("--allow-anonymous", help="Let everyone in who can reach the address."),
+        typer.Option("--allow-anonymous", help="Accept all clients that reach the address."),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the addresses as a JSON object.")
     ] = False,
 ) -> None:
-    """Serve connectors with Kafka Connect's REST API, and run them, until Ctrl-C.
+    """Run connectors, and serve them with Kafka Connect's REST API, until Ctrl-C.
 
-    Clients and tools of Kafka Connect and of RocketMQ Connect work with it as they are.
-    Everything is kept in the home folder, so that a server that is started again goes on where
-    it was.
+    Clients and tools of Kafka Connect and RocketMQ Connect work unchanged. All state is in the
+    home folder, so a restarted server continues where it stopped.
 
-    Once there are tokens, see `headrace token`, clients have to show one, as a bearer token or
-    as the password of any user. The settings server_ssl_certificate and server_ssl_key make it
-    speak TLS; with server_ssl_client_ca clients have to show a certificate too.
+    Once tokens exist (see `headrace token`), clients must send one, as a bearer token or as the
+    password of any user. The settings server_ssl_certificate and server_ssl_key enable TLS;
+    with server_ssl_client_ca clients must present a certificate too.
     """
     from headrace.cli.serving import serve
     from headrace.rest import (
@@ -81,10 +79,10 @@ def server(  # noqa: PLR0917 - Typer passes them by name
     rocketmq = None
     other = replace(listener, port=_ROCKETMQ_PORT if rocketmq_port is None else rocketmq_port)
     with ExitStack() as opened:
-        # The ports are taken before Spark starts, which takes seconds.
+        # Bind the ports before Spark starts, which takes seconds.
         serving = opened.enter_context(Serving(opening, listener))
         serving.start()
-        # Several servers on a machine have ports of their own; they do not fight for 8082.
+        # A server with another --port must not compete for 8082 with others on the machine.
         if not no_rocketmq and (rocketmq_port is not None or port == _PORT):
             rocketmq = opened.enter_context(Serving(beside, other, "--rocketmq-port"))
             rocketmq.start()
@@ -103,7 +101,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
 
 
 def open_more_files() -> None:
-    """Let this process have as many files open as its user may."""
+    """Raise the limit on open files to the hard limit, but at most to ``_FILES``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -118,11 +116,11 @@ def _listener(settings: Settings, host: str, port: int, *, anonymous: bool) -> L
     return Listener(
         host=host,
         port=port,
-        # Once it is there, it stays in force, whatever is taken out of it.
+        # An existing token file stays in force, even when all tokens are deleted.
         keys=TokenFile(file) if file.exists() else None,
         anonymous=anonymous,
-        advice="Make a token with `headrace token create NAME`, or listen on 127.0.0.1, or "
-        "let everyone in with --allow-anonymous.",
+        advice="Create a token with `headrace token create NAME`, or listen on 127.0.0.1, or "
+        "accept all clients with --allow-anonymous.",
         tls=tls_of(settings, "server"),
         body_bytes=settings.server_max_request_bytes,
         rate=RateLimit(settings.server_requests_per_minute),

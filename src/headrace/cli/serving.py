@@ -1,4 +1,4 @@
-"""What commands that serve share: their TLS, and serving until Ctrl-C."""
+"""Shared parts of commands that start a server or connect to one: TLS, serving, the client."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def serve(
     *,
     rocketmq: Serving | None = None,
 ) -> None:
-    """Say where something is served, and serve it until Ctrl-C or SIGTERM.
+    """Print the URL and serve until Ctrl-C or SIGTERM.
 
-    Of RocketMQ Connect's API, if it is given too, is only said where it is.
+    ``rocketmq`` is already being served; only its URL is printed.
     """
     beside = {} if rocketmq is None else {"rocketmq_url": rocketmq.url}
     lines = [f"RocketMQ Connect's API is at {url}" for url in beside.values()]
@@ -37,9 +37,9 @@ def serve(
 
 
 def tls_of(settings: Settings, prefix: str) -> Tls | None:
-    """Return the TLS of a server from the settings that begin with its name.
+    """Return the TLS configuration from the settings that begin with ``prefix``, or None.
 
-    Raises ConfigError where only half of it is there.
+    Raises ConfigError if a key or client CA is set without a certificate.
     """
     from headrace.rest import Tls
 
@@ -51,9 +51,9 @@ def tls_of(settings: Settings, prefix: str) -> Tls | None:
         password = None if secret is None else secret.get_secret_value()
         return Tls(certificate, key, password, client_ca, prefix)
     if key is not None or client_ca is not None:
-        # Serving in plain text to someone who asked for TLS would be worse than not at all.
+        # Serving plain text to a user who asked for TLS would be worse than not serving.
         raise ConfigError(
-            problem="There is a key or clients' certificates for TLS, but no certificate.",
+            problem="A TLS key or client CA is set, but no certificate.",
             fix=f"Set HEADRACE_{prefix.upper()}_SSL_CERTIFICATE too.",
             field=f"{prefix}_ssl_certificate",
         )
@@ -68,16 +68,16 @@ def client_of(settings: Settings, terminal: Terminal, timeout: timedelta | None)
     token, ca = _token(settings), settings.server_ca
     made = Client(settings.server, token=token, ca=ca, timeout=timeout or TIMEOUT)
     if made.http.address.shows_token:
-        terminal.note("warning: the token goes over the network in plain text; use https://")
+        terminal.note("warning: the token is sent over the network in plain text; use https://")
     return made
 
 
 def _token(settings: Settings) -> str | None:
-    """Return the token; that of a named file wins over the environment's."""
+    """Return the token; the token file takes precedence over the environment."""
     if settings.token_file is None:
         return None if settings.token is None else settings.token.get_secret_value()
     found = read_text(settings.token_file, "token_file").strip()
     if not found or len(found.split()) > 1:
         problem = f"{settings.token_file} must contain one token."
-        raise ConfigError(problem, field="token_file", fix="Write it there, and nothing else.")
+        raise ConfigError(problem, field="token_file", fix="Write only the token to it.")
     return found

@@ -1,4 +1,4 @@
-"""How a run ended, for people and as JSON."""
+"""The summary of a run, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Summary:
         return reduce(Counts.plus, (score.counts for score in self.scores), Counts())
 
     def to_table(self) -> Table:
-        """Return a line for each task; seconds are those spent in batches."""
+        """Return a row for each task; seconds are the time spent in batches."""
         shown = table("task", *_FIGURES, "state", right=_FIGURES)
         for score in self.scores:
             busy = score.busy.total_seconds()
@@ -85,7 +85,7 @@ class Summary:
 
 
 def _split(total: int, parts: Mapping[str, int]) -> str:
-    """Return a figure with what it consists of below it, a class without its package."""
+    """Return a total with its parts on the lines below; class names lose their package."""
     lines = [f"\n{_short(name)} {count(rows)}" for name, rows in parts.items() if rows]
     return count(total) + "".join(lines)
 
@@ -96,7 +96,7 @@ def _short(name: str) -> str:
 
 
 def counts_json(counts: Counts) -> dict[str, object]:
-    """Return counts as the JSON of a batch, a task or a run has them."""
+    """Return the counts as in the JSON of a batch, a task or a run."""
     return {
         "read": counts.read,
         "written": counts.written,

@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout, everything else to stderr; and tables."""
+"""Terminal output: results to stdout, everything else to stderr; and tables."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     Json = Mapping[str, object] | Sequence[object]
 
 WIDTH_OF_FILES = 10_000
-"""How wide a line may be where there is no screen: nothing is cut there."""
+"""The line width if the output is not a terminal, where nothing is truncated."""
 PROSE_WIDTH = 80
-"""How wide a column of texts may be."""
+"""The maximum width of a text column."""
 
 
 _UNSEEN = {"Cc", "Cf"}
-"""Signs that move what a terminal shows, or that turn the order of letters."""
+"""Unicode categories of control characters and of invisible or bidirectional formatting."""
 
 
 def visible(text: str) -> str:
-    """Return a text that does nothing to a terminal: names of others may have any signs.
+    """Return the text with control characters escaped: external names may contain any.
 
-    A line behind the first one is indented, as none of its own may look like one of ours.
+    Continuation lines are indented, so that they cannot imitate a line of the command.
     """
     shown = (
         repr(sign)[1:-1] if unicodedata.category(sign) in _UNSEEN and sign != "\n" else sign
@@ -45,8 +45,8 @@ def visible(text: str) -> str:
 class Terminal:
     """The two streams of a command.
 
-    With ``as_json`` stdout carries JSON and nothing else. The variable NO_COLOR forbids colours
-    even where ``color`` allows them.
+    With ``as_json`` stdout contains only JSON. The variable NO_COLOR disables colours even if
+    ``color`` is true.
     """
 
     as_json: bool = False
@@ -65,16 +65,16 @@ class Terminal:
 
     @property
     def interactive(self) -> bool:
-        """Whether stderr is a screen on which lines can be drawn again."""
+        """Whether stderr is a terminal on which lines can be redrawn."""
         return self.err.is_terminal and not self.err.is_dumb_terminal
 
     @property
     def width(self) -> int | None:
-        """The columns of the screen; None if stdout is not a terminal."""
+        """The terminal's number of columns; None if stdout is not a terminal."""
         return self.out.width if self.out.is_terminal else None
 
     def print(self, *shown: RenderableType) -> None:
-        """Print results, one below the other."""
+        """Print results, one per line."""
         for each in shown:
             self.out.print(each, soft_wrap=isinstance(each, str))
 
@@ -84,12 +84,12 @@ class Terminal:
         sys.stdout.flush()
 
     def show(self, value: Json, *lines: RenderableType, empty: str = "") -> None:
-        """Print what a command found: as JSON with --json, else as lines.
+        """Print a result: as JSON with --json, else as lines.
 
         Args:
             value: The JSON value.
-            lines: What is printed otherwise, one below the other.
-            empty: The note that is printed where there are no lines.
+            lines: The lines to print without --json.
+            empty: The note to print if there are no lines.
         """
         if self.as_json:
             self.print_json(value)
@@ -107,15 +107,15 @@ class Terminal:
         right: Sequence[str] = (),
         empty: str = "",
     ) -> None:
-        """Print what a command found: as JSON with --json, else as a table.
+        """Print a result: as JSON with --json, else as a table.
 
         Args:
-            headings: The table's, one a column.
-            rows: Their cells; not read with --json. By default each object of the JSON value is
-                a row, with the cells that are named by the headings.
+            headings: The column headings.
+            rows: The cells of each row; not read with --json. By default each object of the
+                JSON value is a row, and the headings are the keys of its cells.
             json: The JSON value.
-            right: The headings whose cells are numbers.
-            empty: The note that is printed where there are no rows; "" for an empty table.
+            right: The headings of right-aligned columns, for numbers.
+            empty: The note to print if there are no rows; "" prints an empty table.
         """
         if self.as_json:
             self.print_json(json)
@@ -131,18 +131,18 @@ class Terminal:
             self.print(shown)
 
     def note(self, text: str) -> None:
-        """Print what happens on stderr, except with --quiet and --json."""
+        """Print a progress message on stderr, except with --quiet or --json."""
         if not self.quiet and not self.as_json:
             self.err.print(text, style="dim", soft_wrap=True)
 
     def status(self, text: str) -> AbstractContextManager[object]:
-        """Show that something is going on while the body runs, on a screen."""
+        """Show a spinner with the text while the body runs, if stderr is a terminal."""
         if self.quiet or self.as_json or not self.interactive:
             return nullcontext()
         return self.err.status(text)
 
     def confirm(self, question: str, problem: str, fix: str) -> None:
-        """Ask the user; raise ConfigError for --yes where no terminal can be asked on."""
+        """Ask the user; without a terminal raise ConfigError for the field --yes."""
         import typer
 
         from headrace.sdk import ConfigError
@@ -154,7 +154,7 @@ class Terminal:
     def _console(self, *, stderr: bool) -> Console:
         from rich.console import Console
 
-        # Texts hold field names such as sinks[0], which must not be taken for markup.
+        # Texts contain field names such as sinks[0], which must not be parsed as markup.
         plain = {"markup": False, "highlight": False, "emoji": False}
         console = Console(stderr=stderr, color_system="auto" if self.color else None, **plain)  # type: ignore[arg-type]  # a plain dict of flags
         if not console.is_terminal:
@@ -165,10 +165,10 @@ class Terminal:
 def table(
     *columns: str, right: Sequence[str] = (), title: str | None = None, wrap: bool = True
 ) -> Table:
-    """Return an empty table in the command line's one style.
+    """Return an empty table in the style of the command line.
 
-    The columns that are named by ``right`` hold numbers; ``wrap`` says whether a text may take
-    several lines.
+    The columns named in ``right`` are right-aligned, for numbers; with ``wrap`` a long text
+    continues on further lines.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -201,15 +201,15 @@ def grid(
     styles: Sequence[str] = (),
     pinned: int = 0,
 ) -> RenderableType:
-    """Return a table whose cells are cut, and whose last columns are left out, to fit.
+    """Return a table that fits: long cells are truncated and the last columns omitted.
 
     Args:
-        headings: One a column, of one or more lines.
+        headings: One per column, each of one or more lines.
         rows: JSON values.
-        width: The columns of the screen; None for a file, where nothing is left out.
-        title: The line above it.
-        styles: One a row.
-        pinned: How many columns at the end are never left out.
+        width: The terminal's number of columns; None for a file, where no column is omitted.
+        title: The line above the table.
+        styles: One per row.
+        pinned: How many columns at the end are never omitted.
     """
     from rich.console import Group
     from rich.text import Text
@@ -230,7 +230,7 @@ def grid(
 
 
 def text(value: object) -> str:
-    """Return a JSON value as a cell's text, in one line."""
+    """Return a JSON value as a cell text of one line."""
     if isinstance(value, str):
         return value.replace("\n", "\\n").replace("\r", "\\r")
     return json.dumps(value, ensure_ascii=False)
@@ -239,7 +239,7 @@ def text(value: object) -> str:
 def _fitting(
     headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, pinned: int
 ) -> list[int]:
-    """Return the columns to show: the first ones that fit, and the pinned ones."""
+    """Return the indexes of the columns to show: the first that fit, and the pinned ones."""
     every = list(range(len(headings)))
     if width is None:
         return every

@@ -1,4 +1,4 @@
-"""``headrace token``: the clients of the server."""
+"""``headrace token``: manages the tokens of the server's clients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="token",
-    help="Say who may use the server. Changes count at once, also where it runs; only the "
-    "first token needs a new start.",
+    help="Manage the tokens of clients. Changes take effect at once on a running server; only "
+    "the first token requires a restart.",
     no_args_is_help=True,
 )
-Name = Annotated[str, typer.Argument(help="The client's name, which the audit log shows.")]
+Name = Annotated[str, typer.Argument(help="The client's name, as in the audit log.")]
 
 
 @app.command()
@@ -29,17 +29,17 @@ def create(
     role: Annotated[
         str,
         typer.Option(
-            help="viewer: sees; operator: also starts, stops and moves; admin: does all, as "
-            "the server's own user."
+            help="viewer: read only; operator: may also start, stop and change offsets; admin: "
+            "may do everything, as the server's own user."
         ),
     ] = "viewer",
     as_json: Json = False,
 ) -> None:
-    """Make a token, and print it: it is kept as a hash, and cannot be shown again.
+    """Create a token and print it. Only its hash is stored, so it cannot be shown again.
 
-    An admin decides what the server runs, as the server's own user: which files it reads and
-    writes, which Python, and which JDBC drivers, as far as the settings allowed_paths,
-    allow_python_code and allowed_drivers let it.
+    An admin determines what the server runs as its own user: which files it reads and writes,
+    which Python code and which JDBC drivers, within the settings allowed_paths,
+    allow_python_code and allowed_drivers.
     """
     from headrace.rest import Role
 
@@ -62,7 +62,7 @@ def list_tokens(context: typer.Context, as_json: Json = False) -> None:
 
 @app.command()
 def delete(context: typer.Context, name: Name) -> None:
-    """Delete a token: clients that use it are refused from now on."""
+    """Delete a token; requests with it are rejected from now on."""
     _file(context).remove(name)
     invocation_of(context).terminal.print(f"{name}: deleted")
 

@@ -1,4 +1,4 @@
-"""``headrace top``: what the tasks of a server do, drawn again and again."""
+"""``headrace top``: a live table of a server's tasks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from headrace.client import Client, TaskFigures
 
 _AROUND = 4
-"""Lines of the screen that are not tasks."""
+"""Screen lines without tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A task with how fast it was between two looks."""
+    """A task with its rates between two polls."""
 
     now: TaskFigures
     rows_per_second: float
@@ -35,7 +35,7 @@ class Moving:
 
     @classmethod
     def of(cls, now: TaskFigures, before: TaskFigures | None, seconds: float) -> Moving:
-        """Compare two looks; a task that was restarted counts from zero."""
+        """Compare two polls; the counts of a restarted task start from zero."""
         same = before is not None and before.batches <= now.batches and before.read <= now.read
         old = before if same and before is not None else type(now)(now.connector, now.number)
         batches, took = now.batches - old.batches, now.batch_seconds - old.batch_seconds
@@ -88,16 +88,16 @@ def top(
     context: typer.Context,
     names: MaybeNames = None,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     interval: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")
+        float, typer.Option(min=0.1, metavar="SECONDS", help="The poll interval.")
     ] = 2,
-    sort: Annotated[str, typer.Option(help="By name, rate, lag or errors.")] = "name",
+    sort: Annotated[str, typer.Option(help="Sort by name, rate, lag or errors.")] = "name",
     as_json: Json = False,
 ) -> None:
-    """Show what the tasks of a server do: states, rates, lag, batches, errors; until Ctrl-C.
+    """Show the states, rates, lag, batches and errors of a server's tasks, until Ctrl-C.
 
-    Counts are since the server began. Lag is what waited when the newest batch began.
+    Counts are since the start of the server. Lag is as of the start of the newest batch.
     """
     check_one_of(sort, SORTS, "sort key", "--sort")
     invocation = invocation_of(context)
@@ -123,7 +123,7 @@ def top(
 def _looks(
     client: Client, patterns: Sequence[str], seconds: float, sort: str
 ) -> Iterator[list[Moving]]:
-    """Yield what is seen each time, after a first look that only rates need."""
+    """Yield the tasks of each poll, after a first poll that serves only to compute rates."""
     before, then = _by_name(client.figures(), patterns), time.monotonic()
     while True:
         time.sleep(seconds)
@@ -144,7 +144,7 @@ def _by_name(figures: Iterable[TaskFigures], patterns: Sequence[str]) -> dict[st
 
 
 def picture(look: Sequence[Moving], *, height: int | None = None) -> RenderableType:
-    """Return the table, with as many tasks as the screen has lines for."""
+    """Return the table, with as many tasks as fit on the screen."""
     from headrace.cli.connector.show import state_text
     from headrace.cli.terminal import table
 

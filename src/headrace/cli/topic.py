@@ -1,4 +1,4 @@
-"""``headrace topic``: looks at topics, and says how long they keep rows, without Spark."""
+"""``headrace topic``: shows topics and configures their retention, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def existing_topic(runtime: Runtime, name: str) -> Topic:
-    """Return a topic. Raises ConfigError, with names that are close, when there is none."""
+    """Return a topic. Raises ConfigError, with similar names, if it does not exist."""
     from headrace.cli.failures import unknown
 
     topic = runtime.topics.get(name)
@@ -34,7 +34,7 @@ def existing_topic(runtime: Runtime, name: str) -> Topic:
 
 
 def fields_of(schema: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str, bool]]:
-    """Return name, type and nullability of a Spark schema's fields, with those inside."""
+    """Return name, type and nullability of a Spark schema's fields, nested ones included."""
     found: list[tuple[str, str, bool]] = []
     for field in schema.get("fields", []):
         name, kind = f"{prefix}{field['name']}", field["type"]
@@ -45,14 +45,14 @@ def fields_of(schema: Mapping[str, Any], prefix: str = "") -> list[tuple[str, st
 
 
 def _retention_text(retention: TopicRetention) -> str:
-    text = "for ever" if retention.age is None else span(retention.age.total_seconds())
+    text = "unlimited" if retention.age is None else span(retention.age.total_seconds())
     if retention.size_bytes is not None:
         text += f", up to {size(retention.size_bytes)}"
-    return f"{text}, unread rows too" if retention.unread else f"{text}, unread rows stay"
+    return f"{text}, unread rows too" if retention.unread else f"{text}, unread rows are kept"
 
 
 def _retention_json(retention: TopicRetention) -> dict[str, Any]:
-    """Return it as JSON; null means no limit."""
+    """Return the retention as JSON; null means no limit."""
     millis = None if retention.age is None else int(retention.age.total_seconds() * 1000)
     return {"ms": millis, "bytes": retention.size_bytes, "unread": retention.unread}
 
@@ -84,7 +84,7 @@ def _type(kind: str | Mapping[str, Any]) -> str:
 
 
 Name = Annotated[str, typer.Argument(help="The topic.")]
-app = typer.Typer(help="Look at topics and configure them. Does not start Spark.")
+app = typer.Typer(help="Show and configure topics. Does not start Spark.")
 
 
 @app.command("list")
@@ -92,7 +92,7 @@ def list_topics(
     context: typer.Context,
     as_json: Json = False,
 ) -> None:
-    """List the topics with their figures."""
+    """List the topics with their row counts, sizes and versions."""
     invocation = invocation_of(context)
     with invocation.runtime() as runtime:
         found = [topic.describe() for topic in runtime.topics.list()]
@@ -129,7 +129,7 @@ def describe(
     name: Name,
     as_json: Json = False,
 ) -> None:
-    """Show a topic's figures, who reads it, and its schema."""
+    """Show a topic's statistics, readers and schema."""
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime() as runtime:
@@ -171,22 +171,22 @@ def configure(  # noqa: PLR0917 - options of a command
     name: Name,
     retention: Annotated[
         str | None,
-        typer.Option(help="Remove rows that are older, as in 30d or 12h; none for never."),
+        typer.Option(help="Remove rows older than this, such as 30d or 12h; none: no limit."),
     ] = None,
     retention_bytes: Annotated[
         str | None,
-        typer.Option(help="Remove the oldest rows beyond a size, as in 10GB; none for any."),
+        typer.Option(help="Remove the oldest rows above a size, such as 10GB; none: no limit."),
     ] = None,
     unread: Annotated[
         bool | None,
         typer.Option(
             "--remove-unread/--keep-unread",
-            help="Whether rows are removed, as in Kafka, that a sink has yet to read.",
+            help="Whether to remove rows that a sink has not read yet, as Kafka does.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how long a topic keeps its rows. It is stored with the topic."""
+    """Set a topic's retention, which is stored with the topic."""
     invocation = invocation_of(context)
     millis = None if retention is None else millis_of(retention, "--retention")
     size_bytes = (
@@ -206,11 +206,11 @@ def peek(
     name: Name,
     rows: Annotated[int, typer.Option(min=1, help="How many records.")] = 20,
     newest: Annotated[
-        bool, typer.Option("--newest/--oldest", help="From which end of the topic.")
+        bool, typer.Option("--newest/--oldest", help="Which end of the topic to show.")
     ] = True,
     as_json: JsonLines = False,
 ) -> None:
-    """Show some records of a topic, the oldest of them first."""
+    """Show the newest or oldest records of a topic, in their order."""
     from headrace.cli.terminal import grid
     from headrace.topics import peek as read_ends
 
@@ -232,7 +232,7 @@ def peek(
 
 
 def _line(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's cells: its value's fields by their names, and what else it has."""
+    """Return a record's cells: the fields of its value, and its other parts that are set."""
     value = record.get("value")
     fields = value if isinstance(value, dict) else {"value": value}
     others = ("stream", "key", "timestamp", "headers")

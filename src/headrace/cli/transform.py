@@ -26,7 +26,7 @@ _LOGICAL = "org.apache.kafka.connect.data."
 
 @app.callback()
 def transform() -> None:
-    """Keep ``try`` a command of its own, as long as it is the only one."""
+    """Make Typer treat ``try`` as a subcommand although it is the only one."""
 
 
 @app.command("try")
@@ -35,16 +35,16 @@ def try_(
     config: Annotated[
         Path, typer.Option("--config", help="A JSON or YAML file with transforms.")
     ],
-    records: Annotated[Path, typer.Option(help="Records, a JSON object a line.")],
+    records: Annotated[Path, typer.Option(help="Records, one JSON object per line.")],
     as_json: Json = False,
 ) -> None:
-    """Run a chain over sample records and show each record after each step."""
+    """Run a chain of transforms on sample records and show each record after each step."""
     from headrace.control import read_config
 
     invocation = invocation_of(context)
     terminal = invocation.terminal
     keys = read_config(config)
-    samples = read_lines(records, "--records", "JSON", "Write one JSON object a line.")
+    samples = read_lines(records, "--records", "JSON", "Write one JSON object per line.")
     with invocation.runtime(short_lived=True) as runtime:
         answer = runtime.try_transforms({"config": keys, "records": samples})
     if as_json:
@@ -55,7 +55,7 @@ def try_(
 
 
 def lines(number: int, sample: object, result: Mapping[str, Any]) -> list[Text]:
-    """Return what is shown of one record: what it was, and what each step changed."""
+    """Return the output for one record: the record itself, and the changes of each step."""
     from rich.text import Text
 
     before = dict(sample) if isinstance(sample, dict) else {"value": sample}
@@ -86,7 +86,7 @@ def _line(name: str, text: str, style: str = "") -> Text:
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     was, now = _cells(before), _cells(after)
-    # What a user left out was given its default, which is no change.
+    # A default for a part that the user omitted is not a change.
     changed = [name for name in now if now[name] != was.get(name, was and _DEFAULTS.get(name))]
     return "  ".join(f"{name}={now[name]}" for name in changed)
 
@@ -103,7 +103,7 @@ def _short(value: object) -> str:
 
 
 def _schema(tree: object) -> str:
-    """Return a schema in a few words, such as ``{id: int32, name: string?}``."""
+    """Return a schema in short form, such as ``{id: int32, name: string?}``."""
     if not isinstance(tree, dict):
         return _short(tree)
     name = str(tree.get("name") or tree.get("type")).removeprefix(_LOGICAL)

@@ -1,4 +1,4 @@
-"""``headrace validate``, and what checks definition files for other commands too."""
+"""``headrace validate``, and the check of definition files that other commands share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong in a file, with the connector if it could be read that far."""
+    """An error or warning in a file, with the connector if its name could be read."""
 
     file: Path
     error: HeadraceError
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass
 class CheckedFiles:
-    """The definitions of several files with what was found wrong in them."""
+    """The definitions of several files with their errors and warnings."""
 
     definitions: list[tuple[Path, Definition]] = field(default_factory=list)
     errors: list[Finding] = field(default_factory=list)
@@ -55,7 +55,7 @@ class CheckedFiles:
             show([finding.error], terminal, kind=kind, where=where)
 
     def report(self, terminal: Terminal) -> int:
-        """Print the findings before a command begins; return its exit code, 0 to begin."""
+        """Print the findings before a command starts; return its exit code, 0 to go ahead."""
         if self.errors and terminal.as_json:
             errors = [finding.to_json() for finding in self.errors]
             terminal.print_json({"event": "error", "errors": errors})
@@ -64,7 +64,7 @@ class CheckedFiles:
         return self.exit_code()
 
     def only(self, file: Path) -> Definition:
-        """Return the one definition of a file. Raises UsageError if it has several."""
+        """Return the only definition of a file. Raises UsageError if there are several."""
         from headrace.cli.failures import UsageError
 
         (_, definition), *others = self.definitions
@@ -74,7 +74,7 @@ class CheckedFiles:
         return definition
 
     def exit_code(self) -> int:
-        """Return the exit code for the errors; 0 for none."""
+        """Return the exit code for the errors, or 0 without errors."""
         from headrace.cli.failures import exit_code
 
         return exit_code(finding.error for finding in self.errors)
@@ -92,7 +92,7 @@ class CheckedFiles:
 
 
 def check_files(checks: Checks, files: Sequence[Path]) -> CheckedFiles:
-    """Read and check files. Starts no Spark; raises nothing that a definition causes."""
+    """Read and check files. Does not start Spark; reports errors instead of raising them."""
     from headrace.cli.failures import flat
     from headrace.sdk import HeadraceError
 
@@ -129,7 +129,7 @@ def validate(
     files: Annotated[list[Path], typer.Argument(help="JSON or YAML files.", metavar="FILE...")],
     as_json: Json = False,
 ) -> int:
-    """Check definitions and show every error at once. Does not start Spark."""
+    """Check definitions and show all errors at once. Does not start Spark."""
     invocation = invocation_of(context)
     terminal = invocation.terminal
     checked = check_files(invocation.checker(), files)

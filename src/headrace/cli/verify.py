@@ -1,4 +1,4 @@
-"""``headrace verify``: whether targets hold what their sources have."""
+"""``headrace verify``: compares targets with their sources."""
 
 from __future__ import annotations
 
@@ -33,44 +33,44 @@ def verify(  # noqa: PLR0917 - its options
     file: Annotated[Path, typer.Argument(help="A JSON or YAML file.")],
     connector: Annotated[
         str | None,
-        typer.Option("--connector", help="Which connector, if the file describes several."),
+        typer.Option("--connector", help="Which connector, if the file has several."),
     ] = None,
     stream: Annotated[
         list[str] | None,
         typer.Option("--stream", help="Only this stream or table; repeatable."),
     ] = None,
     max_differences: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many rows that differ are shown.")
+        int, typer.Option(min=1, max=10_000, help="How many differing rows to show.")
     ] = 20,
     settle: Annotated[
         float,
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Wait so long, and then twice as long each time, before keys that differ are "
-            "read again, as both sides may change; 0 reads once.",
+            help="Wait before reading differing keys again, doubling the wait each time, "
+            "because both sides may change; 0 reads once.",
         ),
     ] = 5,
     allow_loss: Annotated[
         bool,
-        typer.Option("--allow-loss", help="Ignore digits that a target's type cannot hold."),
+        typer.Option("--allow-loss", help="Ignore digits that the target type cannot store."),
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Send rows again that differ or are missing.")
+        bool, typer.Option("--repair", help="Write differing and missing rows again.")
     ] = False,
     delete_extra: Annotated[
         bool,
         typer.Option(
-            "--delete-extra", help="With --repair: delete rows that the source does not have."
+            "--delete-extra", help="With --repair: delete rows that are not in the source."
         ),
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Compare what a connector copies with what its targets hold, down to the row.
+    """Compare a connector's sources with its targets, down to the row.
 
-    Counts and checksums come first; only where they differ are rows compared, by key. The
-    transforms are applied to the source's rows as in a run. Ends with 0 if all is equal, and
-    with 5 if anything differs; after --repair, if anything still does.
+    Compares counts and checksums first, and rows by key only where these differ. Transforms are
+    applied to the source rows as in a run. Exits with 0 if everything is equal, and with 5 if
+    anything differs; with --repair, if anything still differs afterwards.
     """
     from headrace.cli.failures import DIFFERENT, UsageError
     from headrace.cli.validate import check_files
@@ -119,7 +119,7 @@ def _show(terminal: Terminal, reports: Sequence[VerifyReport]) -> None:
 
 
 def report_json(report: VerifyReport) -> dict[str, Any]:
-    """Return what ``verify --json`` prints of a connector."""
+    """Return the part of ``verify --json`` for one connector."""
     tables = [
         {
             **{name: value for name, value in asdict(table).items() if name != "figures"},
@@ -159,8 +159,8 @@ def _lines(report: VerifyReport) -> Iterator[str]:
         figures = {
             "filtered by the transforms": result.filtered,
             "rejected by the transforms": result.rejected,
-            "with the key of another one, as the target keeps one": result.figures.repeated,
-            "sent again": result.repaired,
+            "with a duplicate key, of which the target keeps one": result.figures.repeated,
+            "written again": result.repaired,
             "that --repair --delete-extra would delete": result.figures.extra,
         }
         for what, rows in figures.items():
@@ -178,7 +178,7 @@ def _lines(report: VerifyReport) -> Iterator[str]:
     yield from (f"{report.connector}: not compared: {reason}" for reason in report.skipped)
     if report.dead_letters:
         letters = count(report.dead_letters)
-        yield f"{report.connector}: {letters} records wait in its dead-letter topic"
+        yield f"{report.connector}: {letters} records are in its dead-letter topic"
 
 
 def _difference(stream: str, found: Difference) -> Iterator[str]:

@@ -1,12 +1,12 @@
-"""A typed client of a server's REST API, for programs and for the command line.
+"""A typed client of a server's REST API, for programs and the command line.
 
 >>> from headrace.client import Client
 >>> with Client("http://127.0.0.1:8083") as client:
 ...     client.create("lines-in", {"connector.class": "FileStreamSource", "file": "in.txt"})
 ...     client.status("lines-in").state
 
-It works with a server of Kafka Connect too, but for what only ours has. In it: HTTP, and
-answers as values. Never: what a server imports.
+It also works with a Kafka Connect server, except for features that only Headrace has. In it:
+HTTP, and responses as values. Never: imports that only a server needs.
 """
 
 from headrace.client.client import Client

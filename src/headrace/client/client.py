@@ -1,4 +1,4 @@
-"""What can be asked of a server."""
+"""The client of a server."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 class Client(V1Api):
-    """A server, to be used in a ``with``. Any thread may use it.
+    """A client of a server, to be used in a ``with``. Thread-safe.
 
-    A name that the server does not know raises NotThereError, with the names that are close to
-    it; see ``headrace.client.http`` for what else may be raised.
+    An unknown name raises NotThereError, with similar names; see ``headrace.client.http`` for
+    other errors.
 
     Args:
-        url: ``http://host:port`` or ``https://host:port``, with a path where one is in front.
-            It must not hold a user or a password.
-        token: The bearer token, where the server requires one.
-        ca: A PEM file of the certificates to trust; the system's by default.
-        timeout: How long an answer may take.
+        url: ``http://host:port`` or ``https://host:port``, with a path prefix if needed, and
+            without user and password.
+        token: The bearer token, if the server requires one.
+        ca: A PEM file of the CA certificates to trust; the system's by default.
+        timeout: How long a response may take.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class Client(V1Api):
         self.close()
 
     def close(self) -> None:
-        """Close the connections; another request opens them again."""
+        """Close the connections; the next request opens them again."""
         self.http.close()
 
     def about(self) -> dict[str, Any]:
-        """Return what the server says of itself: its ``version`` among others."""
+        """Return information about the server, such as its ``version``."""
         return dict(self.http.send("GET", "/"))
 
     def health(self) -> dict[str, Any]:
-        """Return how the server is: its ``status`` is ``healthy``, with a ``message``."""
+        """Return the server's health: a ``status``, such as ``healthy``, and a ``message``."""
         return dict(self.http.send("GET", "/health"))
 
     def infos(self) -> dict[str, ConnectorInfo]:
@@ -74,12 +74,12 @@ class Client(V1Api):
         return {name: ConnectorInfo.of(each["info"]) for name, each in found.items()}
 
     def statuses(self) -> dict[str, ConnectorStatus]:
-        """Return how all connectors are, by name."""
+        """Return the statuses of all connectors, by name."""
         found = self._expanded("status")
         return {name: ConnectorStatus.of(each["status"]) for name, each in found.items()}
 
     def overview(self) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
-        """Return all connectors with how they are, by name, in one request."""
+        """Return all connectors with their statuses, by name, in one request."""
         return {
             name: (ConnectorInfo.of(each["info"]), ConnectorStatus.of(each["status"]))
             for name, each in self._expanded("info", "status").items()
@@ -90,7 +90,7 @@ class Client(V1Api):
         return ConnectorInfo.of(self.of_connector(name, "GET", ""))
 
     def status(self, name: str) -> ConnectorStatus:
-        """Return how a connector and its tasks are."""
+        """Return the status of a connector and its tasks."""
         return ConnectorStatus.of(self.of_connector(name, "GET", "/status"))
 
     def config(self, name: str) -> dict[str, str]:
@@ -100,10 +100,10 @@ class Client(V1Api):
     def create(
         self, name: str, config: Mapping[str, str], *, state: str | None = None
     ) -> ConnectorInfo:
-        """Add a connector; with ``state`` it begins PAUSED or STOPPED.
+        """Create a connector; ``state`` sets its initial state, PAUSED or STOPPED.
 
-        Raises ConflictError if there is one of that name, and ConfigErrors with everything that
-        is wrong with the configuration.
+        Raises ConflictError if the name exists, and ConfigErrors with all errors of the
+        configuration.
         """
         body = {"name": name, "config": dict(config)}
         if state is not None:
@@ -114,9 +114,9 @@ class Client(V1Api):
             raise self._refusal({**config, "name": name}, error) from None
 
     def configure(self, name: str, config: Mapping[str, str]) -> ConnectorInfo:
-        """Give a connector a whole configuration; add it if it is not there.
+        """Replace the configuration of a connector, or create the connector.
 
-        Raises ConfigErrors with everything that is wrong with the configuration.
+        Raises ConfigErrors with all errors of the configuration.
         """
         path = f"/connectors/{quote(name, safe='')}/config"
         try:
@@ -125,9 +125,9 @@ class Client(V1Api):
             raise self._refusal({**config, "name": name}, error) from None
 
     def change(self, name: str, changes: Mapping[str, str | None]) -> ConnectorInfo:
-        """Change some keys of a connector's configuration; None removes one.
+        """Change some keys of a connector's configuration; None removes a key.
 
-        Raises ConfigErrors with everything that is wrong with the changed configuration.
+        Raises ConfigErrors with all errors of the changed configuration.
         """
         try:
             return ConnectorInfo.of(
@@ -139,15 +139,15 @@ class Client(V1Api):
             raise self._refusal(config, error) from None
 
     def pause(self, name: str) -> None:
-        """End a connector's tasks for now; they stay assigned."""
+        """Pause a connector's tasks; they stay assigned."""
         self.of_connector(name, "PUT", "/pause")
 
     def resume(self, name: str) -> None:
-        """Let a connector that was paused or stopped run."""
+        """Resume a paused or stopped connector."""
         self.of_connector(name, "PUT", "/resume")
 
     def stop(self, name: str) -> None:
-        """End a connector's tasks, so that its offsets may be changed."""
+        """Stop a connector's tasks, so that its offsets can be changed."""
         self.of_connector(name, "PUT", "/stop")
 
     def restart(self, name: str, *, tasks: bool = True, only_failed: bool = False) -> None:
@@ -161,14 +161,14 @@ class Client(V1Api):
             self.of_connector(name, "POST", f"/tasks/{number}/restart")
         except NotThereError:
             known = ", ".join(str(each) for each in self.info(name).tasks)
-            fix = f"It has: {known}." if known else "It has none now; see its status."
+            fix = f"Its tasks are: {known}." if known else "It has no tasks; see its status."
             problem = f"{name} has no task {number}."
             raise NotThereError(problem, field="task", fix=fix) from None
 
     def delete(self, name: str) -> list[str]:
-        """Remove a connector; what it has written stays.
+        """Delete a connector; written data is kept.
 
-        Returns what it leaves at its source, such as a replication slot, and how to drop it.
+        Returns what it leaves at its source, such as a replication slot, and how to drop that.
         """
         left = self.of_connector(name, "DELETE", "", header="Headrace-Left-Behind")
         return list(left or ())
@@ -183,25 +183,25 @@ class Client(V1Api):
         return sorted(self.of_connector(name, "GET", "/topics")[name]["topics"])
 
     def reset_topics(self, name: str) -> None:
-        """Forget which topics a connector has used; the topics stay."""
+        """Clear the list of topics that a connector has used; the topics are kept."""
         self.of_connector(name, "PUT", "/topics/reset")
 
     def offsets(self, name: str) -> list[OffsetInfo]:
-        """Return where a connector stands."""
+        """Return the offsets of a connector."""
         found = self.of_connector(name, "GET", "/offsets")["offsets"]
         return [OffsetInfo(each["partition"], each["offset"]) for each in found]
 
     def set_offsets(self, name: str, offsets: Iterable[OffsetInfo]) -> None:
-        """Let a stopped connector go on from elsewhere; partitions not named stay."""
+        """Set offsets of a stopped connector; other partitions keep theirs."""
         body = {"offsets": [each.to_json() for each in offsets]}
         self.of_connector(name, "PATCH", "/offsets", body=body)
 
     def reset_offsets(self, name: str) -> None:
-        """Let a stopped connector start again from the beginning."""
+        """Reset a stopped connector to the beginning."""
         self.of_connector(name, "DELETE", "/offsets")
 
     def plugins(self, *, only_connectors: bool = True) -> list[PluginSummary]:
-        """Return the plugins that the server has."""
+        """Return the plugins of the server."""
         query = {"connectorsOnly": str(only_connectors).lower()}
         found = self.http.send("GET", "/connector-plugins", query=query)
         return [
@@ -215,10 +215,10 @@ class Client(V1Api):
         return list(self.http.send("GET", path))
 
     def validate(self, config: Mapping[str, str]) -> Validation:
-        """Return what the server says of a configuration; nothing is stored."""
+        """Validate a configuration on the server; nothing is stored."""
         plugin = config.get("connector.class", "")
         if not plugin:
-            problem, fix = "The configuration names no connector.", "Name the plugin."
+            problem, fix = "The key is required.", "Set it to the class of a plugin."
             error = ConfigError(problem, field="connector.class", fix=fix)
             return Validation((error,), frozenset())
         path = f"/connector-plugins/{quote(plugin, safe='')}/config/validate"
@@ -229,7 +229,7 @@ class Client(V1Api):
             for value in values
             for problem in value["errors"]
         ]
-        if "faults" in found:  # a server of ours has the fixes too
+        if "faults" in found:  # a Headrace server also returns the fixes
             errors = _errors_in(found["faults"])
         keys = [each["definition"] for each in found["configs"] if each["definition"]]
         secrets = frozenset(key["name"] for key in keys if key["type"] == "PASSWORD")
@@ -245,7 +245,7 @@ class Client(V1Api):
         ]
 
     def set_logger(self, name: str, level: str) -> list[str]:
-        """Set the level of a logger and of those below it; return their names."""
+        """Set the level of a logger and its children; return their names."""
         path = f"/admin/loggers/{quote(name, safe='')}"
         return list(self.http.send("PUT", path, body={"level": level}))
 
@@ -256,7 +256,7 @@ class Client(V1Api):
     def _refusal(
         self, config: Mapping[str, str], refused: RefusedError
     ) -> ConfigError | RefusedError:
-        """Return why a configuration was refused, key by key where the server says so."""
+        """Return the error for a rejected configuration, by key if the server names keys."""
         if refused.faults:
             return ConfigErrors(refused.faults)
         if not config.get("connector.class"):

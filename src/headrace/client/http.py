@@ -1,4 +1,4 @@
-"""HTTP to a server: where it is, who asks, and what its refusals mean."""
+"""HTTP requests to a server: its address, authentication, and the errors it returns."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ if TYPE_CHECKING:
 
 
 class ServerError(HeadraceError):
-    """The server could not do what it was asked to."""
+    """The server could not process the request."""
 
     code = "server.failed"
 
 
 class ServerUnreachableError(ServerError):
-    """No server answers there, or what answers is not a server of this API."""
+    """No server responds at the address, or it is not a Headrace or Kafka Connect server."""
 
     code = "server.unreachable"
     category = Category.ENVIRONMENT
 
 
 class AccessDeniedError(ServerError):
-    """The server does not know who asks, or does not let them do that."""
+    """The server does not accept the token, or its role does not allow the request."""
 
     code = "server.denied"
     category = Category.CONFIG
 
 
 class NotThereError(ServerError):
-    """The server has nothing of that name."""
+    """The object does not exist on the server."""
 
     code = "server.not_found"
     category = Category.CONFIG
 
 
 class ConflictError(ServerError):
-    """It is there already, or is changing at this moment."""
+    """The object already exists, or its current state does not allow the request."""
 
     code = "server.conflict"
 
 
 class RefusedError(ServerError):
-    """The server does not take what it was given.
+    """The server rejected the request as invalid.
 
-    ``faults`` holds what is wrong with a configuration, key by key, where that was it.
+    ``faults`` contains the errors of a configuration, by key, if that was the reason.
     """
 
     code = "server.refused"
@@ -66,19 +66,19 @@ class RefusedError(ServerError):
 
 
 class ConnectorFailedError(ServerError):
-    """A connector or one of its tasks failed while something else was waited for."""
+    """A connector or one of its tasks failed while waiting for another state."""
 
     code = "connector.failed"
 
 
 class RunFailedError(ServerError):
-    """A run of a job did not succeed while that was waited for."""
+    """A run of a job did not succeed while waiting for its success."""
 
     code = "run.failed"
 
 
 class TooLateError(ServerError):
-    """What was waited for has not come in time; it may still come."""
+    """The timeout of a wait has passed; the expected state may still be reached."""
 
     code = "connector.not_in_time"
 
@@ -88,12 +88,12 @@ _FIRST_ERROR = 400
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_MANY = 401, 403, 404, 409, 429
 _SERVER_FAULT, _UNAVAILABLE = 500, 503
 _ACCEPTED = "application/json, application/problem+json"
-_START = "Start one with: headrace server; or name another with --server or HEADRACE_SERVER."
+_START = "Start one with: headrace server; or set another with --server or HEADRACE_SERVER."
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is, and how it is accessed: see ``Client``."""
+    """The address of a server and the access to it: see ``Client``."""
 
     url: str = DEFAULT_URL
     token: str | None = field(default=None, repr=False)
@@ -101,31 +101,31 @@ class Address:
     timeout: timedelta = timedelta(seconds=30)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an invalid address, and for a password in one."""
+        """Raise ConfigError for an invalid address or one with a password."""
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            # Not the text itself: it may be a password that was put into the wrong place.
+            # Without the text itself: it may be a password entered in the wrong place.
             problem = "The server's address must begin with http:// or https://."
             raise ConfigError(problem, field="server", fix=f"Write it as {DEFAULT_URL}.")
         if "@" in parts.netloc:
-            problem = "The server's address contains a user name, which others may see there."
-            fix = "Leave it out, and set HEADRACE_TOKEN."
+            problem = "The server's address must not contain a user name: others may see it."
+            fix = "Remove it, and set HEADRACE_TOKEN."
             raise ConfigError(problem, field="server", fix=fix)
         object.__setattr__(self, "url", self.url.rstrip("/"))
 
     @property
     def is_own(self) -> bool:
-        """Whether it is on this machine."""
+        """Whether the server is on this machine."""
         return is_own(urlsplit(self.url).hostname or "")
 
     @property
     def shows_token(self) -> bool:
-        """Whether the token goes over a network that anyone may read."""
+        """Whether the token is sent unencrypted over a network."""
         return self.token is not None and self.url.startswith("http:") and not self.is_own
 
 
 class Http:
-    """Sends requests to one server. Any thread may use it."""
+    """Sends requests to one server. Thread-safe."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -148,13 +148,12 @@ class Http:
         text: bool = False,
         header: str = "",
     ) -> Any:
-        """Return what the server answers, as JSON values; None for an empty answer.
+        """Send a request and return the parsed JSON of the response; None for an empty body.
 
-        With ``header`` that is what a header of the answer holds, None where it has none.
-
-        With ``text`` the answer is returned as it is. A request that the server put off, as it
-        is starting or has too many, is sent again for as long as an answer may take. Raises
-        ServerError or one of its kinds.
+        With ``header``, return the parsed JSON of that response header instead, or None. With
+        ``text``, return the body as text. A request that the server postpones with
+        ``Retry-After``, while it starts or is overloaded, is retried within the timeout. Raises
+        ServerError or a subclass.
         """
         accepted = {"Accept": "text/plain"} if text else {}
         end = time.monotonic() + self.address.timeout.total_seconds()
@@ -168,14 +167,14 @@ class Http:
         return json.loads(answer.headers.get(header, "null")) if header else found
 
     def connected(self) -> httpx2.Client:
-        """Return the open connections."""
-        with self._opening:  # two that begin at once would leave one open
+        """Return the HTTP client, opening it if necessary."""
+        with self._opening:  # otherwise two threads could open two clients and leak one
             if self._client is None:
                 self._client = self._open()
             return self._client
 
     def checked(self, answer: httpx2.Response) -> Any:
-        """Return what an answer holds, or raise what it refuses."""
+        """Return the body of a response, or raise its error."""
         try:
             value = answer.json() if answer.content else None
         except ValueError:
@@ -187,12 +186,12 @@ class Http:
         return value
 
     def unreachable(self, error: Exception) -> ServerUnreachableError:
-        """Return the error for a request that had no answer."""
-        # Not the error's text: one about the protocol shows the headers, and so the token.
+        """Return the error for a request without a response."""
+        # Without the error's text: a protocol error contains the headers, and so the token.
         kind, cause = type(error).__name__, str(error.__cause__ or "")
         if "certificate" in cause.lower():
             problem = f"The certificate of {self.address.url} is not trusted."
-            fix = "Name the file of the one that signed it with --server-ca."
+            fix = "Pass the file of its CA certificate with --server-ca."
             return ServerUnreachableError(problem, fix=fix, field="server")
         if "Timeout" in kind and kind != "ConnectTimeout":
             seconds = self.address.timeout.total_seconds()
@@ -203,7 +202,7 @@ class Http:
         return ServerUnreachableError(problem, fix=_START, field="server")
 
     def _answer(self, method: str, path: str, **request: Any) -> httpx2.Response:
-        import httpx2  # noqa: PLC0415 - a quarter of a second that --help does not need
+        import httpx2  # noqa: PLC0415 - takes a quarter of a second, not needed for --help
 
         try:
             return self.connected().request(method, path, **request)
@@ -220,7 +219,7 @@ class Http:
             headers={"Accept": _ACCEPTED, **shown},
             timeout=address.timeout.total_seconds(),
             verify=_trust(address),
-            # A proxy of the environment is not the way to this machine itself.
+            # Requests to this machine must not go through a proxy from the environment.
             trust_env=not address.is_own,
         )
 
@@ -270,7 +269,7 @@ class Http:
 
 
 def _put_off(answer: httpx2.Response) -> int | None:
-    """Return after how many seconds to send a request again that was not looked at."""
+    """Return the seconds until the retry of a postponed request; None if not postponed."""
     wait = answer.headers.get("Retry-After", "")
     put_off = answer.status_code in {_TOO_MANY, _UNAVAILABLE} and wait.isdecimal()
     return int(wait) if put_off else None
@@ -278,9 +277,9 @@ def _put_off(answer: httpx2.Response) -> int | None:
 
 def _trust(address: Address) -> ssl.SSLContext:
     if not address.url.startswith("https:"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # reading certificates takes long
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # skips the slow loading of certificates
     try:
         return ssl.create_default_context(cafile=address.ca)
     except OSError as error:
         problem = f"{address.ca} cannot be read as certificates: {error}."
-        raise ConfigError(problem, field="server_ca", fix="Name a PEM file.") from error
+        raise ConfigError(problem, field="server_ca", fix="Set it to a PEM file.") from error

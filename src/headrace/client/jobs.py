@@ -1,4 +1,4 @@
-"""What a server can be asked of its offline jobs, and waits for their runs."""
+"""The part of the client for offline jobs, including waits for their runs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from headrace.client.http import Http
 
 _EVERY = timedelta(milliseconds=500)
-"""How long to wait between two looks."""
+"""The poll interval."""
 
 
 @dataclass(frozen=True)
 class JobsApi:
     """The jobs of a server: ``Client.jobs``.
 
-    Answers are JSON objects as the API under /v1/jobs describes them. A job or a run that is
-    not there raises NotThereError; one that is not in a state for it raises ConflictError.
+    Results are JSON objects as described by the API under /v1/jobs. An unknown job or run
+    raises NotThereError; one whose state does not allow the request raises ConflictError.
     """
 
     http: Http
@@ -44,44 +44,43 @@ class JobsApi:
         return self._send(name, "GET")
 
     def create(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Add a job as a draft.
+        """Create a job as a draft.
 
-        Raises ConflictError if there is one of that name, and ConfigErrors with everything that
-        is wrong with the document.
+        Raises ConflictError if the name exists, and ConfigErrors with all errors of the
+        document.
         """
         return self._written("POST", "/v1/jobs", document)
 
     def edit(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a job another document. Raises ConfigErrors as ``create`` does."""
+        """Replace the document of a job. Raises ConfigErrors as ``create`` does."""
         return self._written("PUT", _place(name), document)
 
     def delete(self, name: str) -> list[str]:
-        """Delete a job with its runs; what they have written stays.
+        """Delete a job with its runs; written data is kept.
 
-        Returns what it leaves at its source, such as a replication slot, and how that is
-        dropped.
+        Returns what it leaves at its source, such as a replication slot, and how to drop that.
         """
         return list(self._send(name, "DELETE")["left"])
 
     def submit(self, name: str) -> dict[str, Any]:
-        """Ask for a draft's approval; one that asks nobody is approved at once."""
+        """Submit a draft for approval; a job without approvers is approved at once."""
         return self._send(name, "POST", "/submit")
 
     def approve(self, name: str, version: int | None = None) -> dict[str, Any]:
-        """Approve a job that was submitted; with a version, no other than that."""
+        """Approve a submitted job; with ``version``, only if that is its version."""
         query = {} if version is None else {"version": str(version)}
         return self._send(name, "POST", "/approve", query=query)
 
     def reject(self, name: str, why: str) -> dict[str, Any]:
-        """Send a job back to who has submitted it."""
+        """Reject a submitted job."""
         return self._send(name, "POST", "/reject", {"why": why})
 
     def suspend(self, name: str) -> dict[str, Any]:
-        """Start no more runs of a job; what is running is finished."""
+        """Start no more runs of a job; active runs finish."""
         return self._send(name, "POST", "/suspend")
 
     def resume(self, name: str) -> dict[str, Any]:
-        """Let a job go on that was suspended or has failed."""
+        """Resume a job that was suspended or has failed."""
         return self._send(name, "POST", "/resume")
 
     def fires(self, name: str, count: int = 10) -> list[str]:
@@ -91,9 +90,9 @@ class JobsApi:
     def trigger(
         self, name: str, lower: str | None = None, upper: str | None = None
     ) -> dict[str, Any]:
-        """Run a window now; return its run, which may have been there.
+        """Run a window now; return its run, which may already have existed.
 
-        Without bounds it is the newest that is past by the schedule.
+        Without bounds, run the newest past window of the schedule.
         """
         bounds = {"lower": lower, "upper": upper}
         body = {key: value for key, value in bounds.items() if value is not None}
@@ -108,7 +107,7 @@ class JobsApi:
         before: int | None = None,
         limit: int = 100,
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return runs of a job, newest first, and the ``before`` of those that follow."""
+        """Return runs of a job, newest first, and the ``before`` for the next page."""
         query: dict[str, str | list[str]] = {"limit": str(limit), "state": list(states)}
         if backfill is not None:
             query["backfill"] = backfill
@@ -122,15 +121,15 @@ class JobsApi:
         return self._send(name, "GET", f"/runs/{number}")
 
     def stop_run(self, name: str, number: int) -> dict[str, Any]:
-        """Stop a run after its batch; a retry goes on from there."""
+        """Stop a run after its batch; a retry continues from there."""
         return self._send(name, "POST", f"/runs/{number}/stop")
 
     def retry(self, name: str, number: int) -> dict[str, Any]:
-        """Let a run that has failed, or was stopped, go on where it stood."""
+        """Continue a failed or stopped run where it ended."""
         return self._send(name, "POST", f"/runs/{number}/retry")
 
     def rerun(self, name: str, number: int) -> dict[str, Any]:
-        """Read a run's window again from the beginning, and write it anew."""
+        """Read a run's window from the beginning and write it again."""
         return self._send(name, "POST", f"/runs/{number}/rerun")
 
     def give_up(
@@ -143,11 +142,11 @@ class JobsApi:
         force: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Give up the unfinished batch of a run that does not go on.
+        """Give up the unfinished batch of a run that is not active.
 
-        A retry reads its records again, as far as they are there; to ``skip`` them, it goes on
-        from the batch's end. It is refused when a target holds the batch or cannot be asked,
-        unless it is forced. Returns what was done, or would be.
+        A retry reads its records again, as far as they still exist; with ``skip`` it continues
+        after the batch. Without ``force``, rejected if a target contains the batch or cannot be
+        reached. Returns what was done, or with ``dry_run`` would be done.
         """
         body = {"task": task, "skip": skip, "force": force, "dry_run": dry_run}
         return self._send(name, "POST", f"/runs/{number}/give-up", body)
@@ -155,38 +154,38 @@ class JobsApi:
     def backfill(
         self, name: str, lower: datetime, upper: datetime, *, chunk: int = 1
     ) -> dict[str, Any]:
-        """Run all past windows of a range that have no run, ``chunk`` of them as one.
+        """Run all past windows of a range that have no run, ``chunk`` windows per run.
 
-        The times are aware.
+        ``lower`` and ``upper`` must be aware.
         """
         times = {"lower": lower.isoformat(), "upper": upper.isoformat()}
         return self._send(name, "POST", "/backfills", {**times, "chunk": chunk})
 
     def backfill_of(self, name: str, backfill: str) -> dict[str, Any]:
-        """Return how far a backfill is."""
+        """Return the progress of a backfill."""
         return self._send(name, "GET", f"/backfills/{quote(backfill, safe='')}")
 
     def stop_backfill(self, name: str, backfill: str) -> dict[str, Any]:
-        """Stop what has not ended of a backfill."""
+        """Stop the runs of a backfill that have not ended."""
         return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/stop")
 
     def pause_backfill(self, name: str, backfill: str) -> dict[str, Any]:
-        """Begin no more runs of a backfill; those that run are finished."""
+        """Start no more runs of a backfill; active runs finish."""
         return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/pause")
 
     def resume_backfill(self, name: str, backfill: str) -> dict[str, Any]:
-        """Let a backfill that is paused go on."""
+        """Resume a paused backfill."""
         return self._send(name, "POST", f"/backfills/{quote(backfill, safe='')}/resume")
 
     def alerts(
         self, job: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return alerts, newest first, and the ``before`` of those that follow.
+        """Return alerts, newest first, and the ``before`` for the next page.
 
         Args:
-            job: Of this job, which may be deleted; None for all jobs.
-            before: Only those before this number.
-            limit: How many at most.
+            job: Only alerts about this job, which may be deleted; None for all jobs.
+            before: Only alerts before this number.
+            limit: The maximum number of alerts.
         """
         query: dict[str, str | list[str]] = {"limit": str(limit)}
         if job is not None:
@@ -197,9 +196,9 @@ class JobsApi:
         return list(page["items"]), page["next"]
 
     def test_alerts(self) -> list[dict[str, Any]]:
-        """Send a test alert by each channel of the server; return what became of it.
+        """Send a test alert by each channel of the server; return the results.
 
-        It takes as long as the slowest of them, up to 25 seconds.
+        Takes as long as the slowest channel, up to 25 seconds.
         """
         return list(self.http.send("POST", "/v1/alerts/test"))
 
@@ -216,12 +215,12 @@ class JobsApi:
         Args:
             name: The job.
             number: The run.
-            within: How long it may take; None for as long as it likes.
-            on_look: Called with the run after each look at it.
+            within: The timeout; None for no limit.
+            on_look: Called with the run after each poll.
 
         Raises:
-            RunFailedError: It has failed, or was stopped or skipped.
-            TooLateError: It takes longer.
+            RunFailedError: It failed, or was stopped or skipped.
+            TooLateError: The timeout has passed.
         """
         what = f"Run {number} of {name}"
         found = _awaited(
@@ -246,9 +245,9 @@ class JobsApi:
         within: timedelta | None = None,
         on_look: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> dict[str, Any]:
-        """Wait until all runs of a backfill have succeeded. As ``await_run`` otherwise.
+        """Wait until all runs of a backfill have succeeded, as ``await_run`` does.
 
-        One that is paused is waited for too: ``on_look`` sees that it is.
+        This includes waiting while the backfill is paused, which ``on_look`` can see.
         """
         found = _awaited(
             lambda: self.backfill_of(name, backfill),
@@ -305,6 +304,6 @@ def _awaited(
         if within is not None and time.monotonic() - begun > within.total_seconds():
             what, command = told
             problem = f"{what} has not ended within {within.total_seconds():g} s."
-            fix = f"It goes on: see {command}, or wait longer with --timeout."
+            fix = f"It continues: see {command}, or wait longer with --timeout."
             raise TooLateError(problem, fix=fix)
         time.sleep(_EVERY.total_seconds())

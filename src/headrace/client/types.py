@@ -1,6 +1,6 @@
-"""Connectors and what else a server has, as values.
+"""Value classes for connectors and other objects of a server.
 
-``of`` reads one as a server writes it, and ``to_json`` returns that again.
+``of`` parses the server's JSON, and ``to_json`` returns it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FAILED = "FAILED"
 
 @dataclass(frozen=True, slots=True)
 class ConnectorInfo:
-    """A connector as defined: a ``source`` or ``sink``, with the numbers of its tasks."""
+    """The definition of a connector, a ``source`` or ``sink``, and the numbers of its tasks."""
 
     name: str
     kind: str
@@ -43,10 +43,10 @@ class ConnectorInfo:
 
 @dataclass(frozen=True, slots=True)
 class TaskHealth:
-    """How a task is: RUNNING, PAUSED, FAILED, UNASSIGNED, RESTARTING, ...
+    """The status of a task: RUNNING, PAUSED, FAILED, UNASSIGNED, RESTARTING, ...
 
-    ``worker`` is empty where none runs it, ``trace`` says why it failed, and ``version`` is
-    that of its plugin.
+    ``worker`` is empty if none runs it, ``trace`` is the reason of a failure, and ``version``
+    is the version of its plugin.
     """
 
     number: int
@@ -65,7 +65,7 @@ class TaskHealth:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStatus:
-    """How a connector is, see ``TaskHealth``, and how its tasks are, by number."""
+    """The status of a connector, see ``TaskHealth``, and of its tasks by number."""
 
     name: str
     kind: str
@@ -83,7 +83,7 @@ class ConnectorStatus:
 
     @property
     def task_states(self) -> str:
-        """How many tasks are in which state: ``2 RUNNING, 1 FAILED``."""
+        """The number of tasks per state: ``2 RUNNING, 1 FAILED``."""
         counts = Counter(task.state for task in self.tasks)
         return ", ".join(f"{number} {state}" for state, number in counts.items())
 
@@ -116,7 +116,7 @@ def _health_json(health: TaskHealth | ConnectorStatus) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class OffsetInfo:
-    """Where a connector stands in one partition of what it reads; None is the beginning."""
+    """The offset of a connector in one partition; None means the beginning."""
 
     partition: Mapping[str, Any]
     offset: Mapping[str, Any] | None
@@ -128,10 +128,10 @@ class OffsetInfo:
 
 @dataclass(frozen=True, slots=True)
 class PluginSummary:
-    """A plugin that a server has.
+    """A plugin of a server.
 
     Args:
-        class_name: What ``connector.class`` or a transform's ``type`` names.
+        class_name: The value for ``connector.class`` or a transform's ``type``.
         kind: ``source``, ``sink``, ``transformation``, ``predicate``, ``converter``, ...
         version: Its version.
     """
@@ -146,12 +146,12 @@ class PluginSummary:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What a server says of a configuration.
+    """The result of validating a configuration.
 
     Args:
-        errors: Everything that is wrong with it.
+        errors: All errors.
         secrets: The keys whose values are secret.
-        warnings: What it passes over, such as keys that it does not know.
+        warnings: What the server ignores, such as unknown keys.
     """
 
     errors: tuple[ConfigError, ...]
@@ -163,8 +163,8 @@ class Validation:
 class LoggerLevel:
     """The level of a logger of the server: TRACE, DEBUG, INFO, WARN, ERROR, FATAL or OFF.
 
-    The logger ``root`` is for all without a level of their own; ``modified_ms``, in
-    milliseconds since 1970, is None where the level was never set.
+    The level of ``root`` applies to all loggers without their own level; ``modified_ms``, in
+    milliseconds since 1970, is None if the level was never set.
     """
 
     name: str

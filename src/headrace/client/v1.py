@@ -1,4 +1,4 @@
-"""What only a server of Headrace can be asked: its API under /v1/, and its metrics."""
+"""The part of the client for Headrace servers only: the API under /v1/, and metrics."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _STATE = "headrace_task_state"
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """What a task has done since its server began, and how it is.
+    """The state of a task, and its counts since the server started.
 
     Args:
         connector: The name of its connector.
         number: Its number, from 0.
         state: RUNNING, PAUSED, FAILED, ...
-        read: Records that it has read.
+        read: Records read.
         written: Records that are durable in its targets.
-        rejected: Records that failed and were left out.
-        size_bytes: Bytes of what it read or wrote.
-        batches: How many batches it has finished.
-        batch_seconds: How long they took, in all.
-        batch_records: How many records the newest read.
-        lag_records: How many waited when that began; None where it is unknown.
-        lag_bytes: The same in bytes.
-        retries: Steps that failed for now.
+        rejected: Records that failed and were skipped.
+        size_bytes: Bytes read or written.
+        batches: The number of finished batches.
+        batch_seconds: Their total duration.
+        batch_records: The number of records that the newest batch read.
+        lag_records: The lag in records at the start of that batch; None if unknown.
+        lag_bytes: The same lag in bytes.
+        retries: The number of steps that failed and were retried.
         failures: How often it became FAILED.
     """
 
@@ -75,7 +75,7 @@ class TaskFigures:
 
 
 def task_figures(text: str) -> list[TaskFigures]:
-    """Return the figures of each task, by name, from an exposition for Prometheus."""
+    """Return the figures of each task, by name, from a text in Prometheus format."""
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - as httpx2 is
 
     found: dict[tuple[str, int], TaskFigures] = {}
@@ -95,15 +95,15 @@ def task_figures(text: str) -> list[TaskFigures]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterChoice:
-    """Which dead letters; what is None does not matter.
+    """A filter of dead letters; None matches any.
 
     Args:
         connector: The connector that rejected them.
-        stage: Kafka Connect's name of the stage.
+        stage: The stage, by its Kafka Connect name.
         exception: The class of the error, with or without its package.
-        since: Rejected by batches that began then or later; aware.
-        until: Rejected by batches that began before; aware.
-        ids: The letters themselves; none for any.
+        since: Rejected by batches begun at or after this time; aware.
+        until: Rejected by batches begun before this time; aware.
+        ids: The ids of the letters; empty for any.
     """
 
     connector: str | None = None
@@ -114,7 +114,7 @@ class LetterChoice:
     ids: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a server reads it."""
+        """Return the filter as the query or body of a request."""
         return _not_none(
             since=self.since and self.since.isoformat(),
             until=self.until and self.until.isoformat(),
@@ -126,13 +126,13 @@ class LetterChoice:
 
 
 _REPAIRED = ("id", "key", "value", "headers")
-"""What the server takes of a letter that was repaired."""
+"""The fields of a repaired letter that are sent to the server."""
 _PAGE = "1000"
 _SHOWN = 10
 
 
 class V1Api:
-    """The part of a client that a server of Kafka Connect does not answer."""
+    """The requests of a client that only a Headrace server supports."""
 
     http: Http
 
@@ -144,7 +144,7 @@ class V1Api:
         """Return the error for a name that the server does not know."""
         known = self.names()
         close = get_close_matches(name, known, n=3, cutoff=0.5)
-        fix = "There is no connector yet; make one with: headrace connector create."
+        fix = "There is no connector yet; create one with: headrace connector create."
         if close:
             fix = f"Did you mean {' or '.join(close)}?"
         elif known:
@@ -184,7 +184,7 @@ class V1Api:
             query = {"limit": _PAGE, "after": page["next"]}
 
     def figures(self) -> list[TaskFigures]:
-        """Return what each task has done since the server began."""
+        """Return the state of each task, and its counts since the server started."""
         return task_figures(str(self.http.send("GET", "/metrics", text=True)))
 
     def events(
@@ -196,16 +196,16 @@ class V1Api:
         changes: bool = False,
         limit: int = 100,
     ) -> tuple[list[dict[str, Any]], int]:
-        """Return what happened, oldest first, and the ``after`` of what follows.
+        """Return events, oldest first, and the ``after`` for the next page.
 
         Args:
-            after: Only what came after the event of this number.
-            connector: Only of this connector, which may have been deleted.
-            kinds: Only of these: ``created``, ``configured``, ``target``, ``restart``,
-                ``offsets``, ``deleted``, ``discarded``, ``backup``, ``logger``, ``state``; all
-                of them when empty.
-            changes: Only what somebody changed: no states.
-            limit: How many at most.
+            after: Only events after this id.
+            connector: Only of this connector or job, which may have been deleted.
+            kinds: Only of these kinds: ``created``, ``configured``, ``target``, ``restart``,
+                ``offsets``, ``deleted``, ``discarded``, ``backup``, ``logger``, ``state``, or
+                kinds of jobs such as ``job.created``; all kinds if empty.
+            changes: Only changes that callers made, not state changes.
+            limit: The maximum number of events.
         """
         changed = "true" if changes else None
         query = {"after": str(after), "limit": str(limit)}
@@ -222,9 +222,9 @@ class V1Api:
         level: str = "info",
         limit: int = 100,
     ) -> tuple[list[dict[str, Any]], str]:
-        """Return lines of the server's log, oldest first, and the ``after`` of what follows.
+        """Return lines of the server's log, oldest first, and the ``after`` for the next page.
 
-        Without ``after`` they are the newest.
+        Without ``after``, return the newest lines.
         """
         number = None if task is None else str(task)
         query = {"level": level, "limit": str(limit)}
@@ -233,11 +233,11 @@ class V1Api:
         return list(page["items"]), str(page["next"])
 
     def versions(self, name: str) -> list[dict[str, Any]]:
-        """Return when a connector was given which configuration, newest first."""
+        """Return the configuration versions of a connector, newest first."""
         return list(self._v1(name, "GET", "/versions"))
 
     def version(self, name: str, number: int) -> dict[str, str]:
-        """Return a configuration that a connector has had."""
+        """Return one configuration version of a connector."""
         return dict(self._v1(name, "GET", f"/versions/{number}")["config"])
 
     def differences(self, name: str, before: int, after: int) -> list[dict[str, Any]]:
@@ -246,23 +246,23 @@ class V1Api:
         return list(self._v1(name, "GET", "/versions/diff", query=query)["changes"])
 
     def restore(self, name: str, number: int) -> int:
-        """Give a connector a configuration that it has had; return the number of the new."""
+        """Restore an earlier configuration as a new version; return the new version."""
         return int(self._v1(name, "POST", f"/versions/{number}/restore")["version"])
 
     def counts(self, name: str, since: datetime | None = None) -> dict[str, Any]:
-        """Return what became of a connector's records, in all and by task.
+        """Return the record counts of a connector, in total and by task.
 
-        With ``since``, which is aware, only batches count that began then or later.
+        With ``since``, which must be aware, count only batches begun at or after that time.
         """
         query = _not_none(since=since and since.isoformat())
         return dict(self._v1(name, "GET", "/counts", query=query))
 
     def every_count(self) -> list[dict[str, Any]]:
-        """Return what became of the records of all connectors, by name."""
+        """Return the record counts of all connectors, by name."""
         return list(self.http.send("GET", "/v1/counts"))
 
     def batches(self, name: str, task: int, *, limit: int = 100) -> list[dict[str, Any]]:
-        """Return the batches of a task, the newest first, with their positions and counts."""
+        """Return the batches of a task with their positions and counts, newest first."""
         query = {"limit": str(limit)}
         return list(self._v1(name, "GET", f"/tasks/{task}/batches", query=query))
 
@@ -278,28 +278,28 @@ class V1Api:
     ) -> dict[str, Any]:
         """Give up the unfinished batch of a task of a stopped connector.
 
-        Its records are read again in a new batch, as far as they are there; to ``skip`` them,
-        the task goes on from the batch's end. It is refused when a target holds the batch or
-        cannot be asked, unless it is forced. Returns what was done, or would be.
+        Its records are read again in a new batch, as far as they still exist; with ``skip`` the
+        task continues after the batch. Without ``force``, rejected if a target contains the
+        batch or cannot be reached. Returns what was done, or with ``dry_run`` would be done.
         """
         body = {"skip": skip, "force": force, "dry_run": dry_run}
         path = f"/tasks/{task}/batches/{batch}/give-up"
         return dict(self._v1(name, "POST", path, body))
 
     def stream_schemas(self, name: str) -> list[dict[str, Any]]:
-        """Return the schemas of a connector's streams, as far as it keeps them."""
+        """Return the schemas of a connector's streams, if it stores them."""
         return list(self._v1(name, "GET", "/schemas"))
 
     def topic_schemas(self, topic: str) -> list[dict[str, Any]]:
-        """Return the schemas that a topic has had, the oldest first."""
+        """Return all schemas of a topic, past and present, oldest first."""
         return list(self.http.send("GET", f"/v1/topics/{quote(topic, safe='')}/schemas"))
 
     def preview(self, config: Mapping[str, str], rows: int) -> list[dict[str, Any]]:
         """Return the first records at a configuration's source and after each transform.
 
-        Each is a stage with its ``name``, ``fields`` and ``records``, of which one that was
-        ``dropped`` or in ``error`` there says so. Raises ConfigErrors with everything that is
-        wrong with the configuration.
+        The items are stages with ``name``, ``fields`` and ``records``; a record that was
+        dropped or rejected at a stage has the key ``dropped`` or ``error`` there. Raises
+        ConfigErrors with all errors of the configuration.
         """
         body = {"config": dict(config), "rows": rows}
         try:
@@ -316,53 +316,53 @@ class V1Api:
         return list(stages)
 
     def back_up(self) -> dict[str, Any]:
-        """Copy the server's store to a file of its machine; return which, and its size."""
+        """Back up the server's store to a file on its machine; return its path and size."""
         return dict(self.http.send("POST", "/v1/store/backups"))
 
     def backups(self) -> list[dict[str, Any]]:
-        """Return the copies of the server's store, the newest first."""
+        """Return the backups of the server's store, newest first."""
         return list(self.http.send("GET", "/v1/store/backups"))
 
     def rewind_offsets(self, name: str, to: datetime) -> list[dict[str, Any]]:
-        """Let a stopped connector read again what came then or later; return what changed.
+        """Rewind a stopped connector to a time; return the changed offsets.
 
-        The time is aware.
+        Records from ``to`` on, which must be aware, are read again.
         """
         return list(
             self._v1(name, "POST", "/offsets/rewind", {"to": to.isoformat()})["changes"]
         )
 
     def undo_offsets(self, name: str, *, force: bool = False) -> list[dict[str, Any]]:
-        """Undo the last change of a stopped connector's offsets; return what changed.
+        """Undo the last change of a stopped connector's offsets; return the changed offsets.
 
-        It is refused when data has moved since, unless it is forced.
+        Without ``force``, rejected if data was copied since the change.
         """
         return list(self._v1(name, "POST", "/offsets/undo", {"force": force})["changes"])
 
     def offset_history(self, name: str) -> list[dict[str, Any]]:
-        """Return who changed a connector's offsets, when and how, newest first."""
+        """Return the changes of a connector's offsets, who made them and when, newest first."""
         return list(self._v1(name, "GET", "/offsets/history"))
 
     def letter_groups(
         self, chosen: LetterChoice, topic: str | None = None
     ) -> list[dict[str, Any]]:
-        """Return how many letters are open, by topic, connector and cause."""
+        """Return the numbers of open letters by topic, connector and cause."""
         found = self.http.send("GET", "/v1/dead-letters", query=chosen.to_json())
         return [group for group in found if topic in {None, group["topic"]}]
 
     def letters(
         self, topic: str, chosen: LetterChoice, *, limit: int = 20
     ) -> list[dict[str, Any]]:
-        """Return the open letters of a topic, the oldest first, at most 1000."""
+        """Return the open letters of a topic, oldest first; ``limit`` is at most 1000."""
         query = {**chosen.to_json(), "limit": str(limit)}
         found = self.http.send("GET", _letters_of(topic), query=query)
-        # What is null here would be taken for a repair, where it is sent back.
+        # Without nulls: if sent back, the server would treat them as repairs.
         return [_not_none(**letter) for letter in found]
 
     def discard_letters(self, topic: str, chosen: LetterChoice, *, every: bool = False) -> int:
-        """Close letters; the topic keeps them. Return how many.
+        """Close letters, which stay in the topic, and return how many.
 
-        Without a choice all are meant, and ``every`` has to say so.
+        An empty filter means all letters, and requires ``every``.
         """
         body = {**chosen.to_json(), **({"all": True} if every else {})}
         done = self.http.send("POST", f"{_letters_of(topic)}/discard", body=body)
@@ -374,11 +374,11 @@ class V1Api:
         chosen: LetterChoice,
         repaired: Sequence[Mapping[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """Send letters through their connector's chain to its sinks again, each once.
+        """Send letters through their connector's transforms to its sinks again, each once.
 
-        Returns when that is done, with how many there were of each kind, and the ``error`` that
-        ended it early. With ``repaired`` only those go, as they are there; of each the id is
-        needed, and a key, a value or headers that it has not stay as they are.
+        Returns when that is done, with the numbers of letters by outcome, and the ``error``
+        that ended it early. With ``repaired``, replay only these letters with their changes:
+        the id is required, and an omitted key, value or headers stay unchanged.
         """
         body = chosen.to_json()
         if repaired is not None:

@@ -1,4 +1,4 @@
-"""Waits until connectors are as they were asked to be."""
+"""Waits until connectors reach a state."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _OVER = {"RUNNING", "COMPLETED"}
 _NOT_BEGUN = {"STOPPED", "PAUSED", "UNASSIGNED"}
 _FEW = 3
-"""How many connectors are asked about one by one."""
+"""Up to how many connectors are polled individually."""
 
 
 class Goal(StrEnum):
-    """What connectors are to be."""
+    """The state to wait for."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -32,7 +32,7 @@ class Goal(StrEnum):
     GONE = "GONE"
 
     def reached(self, status: ConnectorStatus | None) -> bool:
-        """Return whether a connector is so, with all of its tasks; None is one that is gone."""
+        """Return whether a connector and all its tasks are in the state; None means deleted."""
         if status is None or self is Goal.GONE:
             return status is None and self is Goal.GONE
         if status.state != self.value:
@@ -43,21 +43,21 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """Waits for connectors; ``started`` is to be called before they are changed.
+    """Waits for connectors; call ``started`` before they are changed.
 
-    What is asked for takes a moment to begin. So a state that is the same as before the change
-    counts only when it has stayed, and RUNNING only when it lasts, as a task that cannot read
-    its source runs for a moment too.
+    A change takes effect with a delay. So a state equal to the one before the change counts
+    only if it persists. RUNNING must persist too, because a task that cannot read its source
+    also runs for a moment.
 
     Args:
-        client: The server.
-        goal: What they are to be.
-        within: How long it may take.
-        on_change: Called with each status that differs from the one before, and with None for
-            a connector that is gone.
-        every: How long to wait between two looks.
-        steady: How long RUNNING has to last, and a failure.
-        stale: How long a state that is as before the change has to stay.
+        client: The client.
+        goal: The state to wait for.
+        within: The timeout.
+        on_change: Called with each status that differs from the previous one, and with None for
+            a deleted connector.
+        every: The poll interval.
+        steady: How long RUNNING or a failure must persist.
+        stale: How long a state that equals the one before the change must persist.
     """
 
     client: Client
@@ -70,16 +70,16 @@ class Wait:
     _before: dict[str, ConnectorStatus | None] = field(default_factory=dict)
 
     def started(self, names: Collection[str]) -> None:
-        """Remember how connectors are before they are changed."""
+        """Store the statuses of connectors before they are changed."""
         self._before.update(self._look(names))
 
     def until(self, names: Collection[str]) -> dict[str, ConnectorStatus | None]:
-        """Wait for all of them; return how they are then.
+        """Wait for all connectors; return their final statuses.
 
         Raises:
-            ConnectorFailedError: One or a task of one has failed.
-            TooLateError: It takes longer.
-            NotThereError: One is not there any more, and was not to be deleted.
+            ConnectorFailedError: A connector or a task failed.
+            TooLateError: The timeout has passed.
+            NotThereError: A connector was deleted although the goal is not GONE.
         """
         begun = time.monotonic()
         seen: dict[str, _Seen] = {}
@@ -120,7 +120,7 @@ class Wait:
         if status is None and self.goal is not Goal.GONE:
             raise self.client.not_there(name)
         lasts = for_ >= self.steady.total_seconds()
-        # Until its tasks have begun they are shown as they ended before.
+        # Until the tasks have started, their status is still the previous one.
         begun = status is not None and status.state not in _NOT_BEGUN
         if status is not None and self.goal is Goal.RUNNING and status.failures:
             if begun and lasts:
@@ -136,7 +136,7 @@ class Wait:
         seconds = self.within.total_seconds()
         state = self.goal.value.lower()
         problem = f"Not {state} within {seconds:g} s: {shown}{more}."
-        fix = "It may still come: see headrace connector status, or wait longer with --timeout."
+        fix = "See headrace connector status, or wait longer with --timeout."
         return TooLateError(problem, fix=fix)
 
 
@@ -149,13 +149,13 @@ class _Seen:
 
 def _state(status: ConnectorStatus | None) -> str:
     if status is None:
-        return "not there"
+        return "deleted"
     tasks = status.task_states
     return f"{status.state} (tasks: {tasks})" if tasks else f"{status.state} without tasks"
 
 
 def _failed(status: ConnectorStatus) -> ConnectorFailedError:
     part, trace = next(iter(status.failures.items()))
-    line = trace.strip().partition("\n")[0] or "The server does not say why."
+    line = trace.strip().partition("\n")[0] or "The server gives no reason."
     fix = f"See headrace connector status {status.name}; fix it, then restart it."
     return ConnectorFailedError(f"{part} failed: {line}", fix=fix, field=status.name)

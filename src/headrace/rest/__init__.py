@@ -1,7 +1,7 @@
-"""HTTP in, one call, HTTP out: Kafka Connect's API, RocketMQ Connect's and our own.
+"""The REST APIs: Kafka Connect's, RocketMQ Connect's and Headrace's own.
 
-In it: routes, errors as answers, tokens, limits, the listener. Of the kernel only this package
-uses FastAPI and uvicorn. Never: a decision, SQL, or Spark.
+In it: routes, error responses, tokens, limits, the listener. The only package of the kernel
+that uses FastAPI and uvicorn. Never: business rules, SQL, or Spark.
 """
 
 from headrace.rest.auth import behind, needs_admin_to_change

@@ -1,4 +1,4 @@
-"""Stands before an application: who may come in, how often, and for what."""
+"""Authentication, authorization and rate limits in front of an application."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 
 
 Refuse: TypeAlias = Callable[[str, int, str, Mapping[str, str]], Response]
-"""Gives the answer that refuses a request, in the form of the API that it is for, from its
-path, the status, what is to be said, and headers."""
+"""Returns the response that rejects a request, in the form of the API, for a path, a status, a
+message and headers."""
 Needs: TypeAlias = Callable[[str, str], Role]
-"""Gives the role that a request needs, from its method and its path as it was sent."""
+"""Returns the role that a request requires, for its method and its undecoded path."""
 
 
 class SignedPaths(Protocol):
-    """Knows who may send what goes to paths of its own, by tokens that are signed for them.
+    """Authenticates requests to certain paths by tokens that are signed for these paths.
 
-    No token of a client will do there, and it is asked for on every server. It is called for
-    each request, and does not wait for anything.
+    Client tokens are not valid for these paths, and a signed token is required on every server,
+    even without client tokens. Called for each request, so it must not block.
     """
 
     def has(self, method: str, path: str) -> bool:
-        """Return whether a request is one of its own, by its path as it was sent."""
+        """Return whether a request, by its undecoded path, requires a signed token."""
 
     def principal(self, path: str, token: str) -> Principal | None:
-        """Return who may send a request of its own; None for nobody."""
+        """Return the principal of a token for a path; None if the token is not valid."""
 
 
 audit = structlog.get_logger("headrace.audit")
 _PRINCIPAL = "headrace.principal"
 _READS = {"GET", "HEAD", "OPTIONS"}
 _OPEN = {"/health"}
-"""What anyone may ask: whether it works, which probes ask without a token."""
+"""Paths that need no token: the health check, for probes."""
 _ASKS = {"GET", "HEAD"}
 _LONGEST_PATH = 300
-"""How much of a refused request's path is recorded: anyone may send a long one."""
+"""How many characters of a rejected request's path are logged: anyone may send a long one."""
 _REFUSED = "refused"
 
 
@@ -62,14 +62,13 @@ def behind(
 ) -> ASGIApp:
     """Return an application behind a listener's checks.
 
-    What stands in the paths of its requests is as it was sent. Who may not come in has no
-    body read.
+    The application gets undecoded paths. The body of a rejected request is not read.
 
-    Where ``gets_change``, as a GET may change something, browsers are not asked for a password,
-    which they would keep and send along: they send a GET to any server for any page, some
-    without a word of the page. Clients may show one all the same.
+    ``gets_change`` means that a GET may change something. Then responses do not ask for Basic
+    authentication, because browsers would store the password and send it with every GET that
+    any web page triggers, some without Origin or Referer. Clients may still send a password.
 
-    ``signed`` has paths for which other tokens are than those of clients.
+    ``signed`` authenticates paths that require their own tokens.
     """
     limited = BodyLimit(app, listener.body_bytes, listener.body_seconds, refuse)
     challenge = "Bearer" if gets_change else 'Bearer, Basic realm="headrace"'
@@ -77,35 +76,35 @@ def behind(
 
 
 def needs_admin_to_change(method: str, path: str) -> Role:
-    """Return the role for a request of an API in which whoever changes must be an admin."""
+    """Return the role for a request of an API in which changes require an admin."""
     return Role.VIEWER if method in _READS else Role.ADMIN
 
 
 def caller(request: Request) -> str:
-    """Say who asks, for the record of what was changed: the name, and the address."""
+    """Return the caller for audit records: ``name@address``."""
     return f"{caller_name(request)}@{client_of(request.scope)}"
 
 
 def caller_name(request: Request) -> str:
-    """Return the name alone, as its token has it."""
+    """Return the caller's name only, which is the name of its token."""
     principal: Principal | None = request.scope.get(_PRINCIPAL)
     return "anonymous" if principal is None else principal.name
 
 
 def has_token(request: Request) -> bool:
-    """Return whether a client asks that has shown a token, and not just anyone."""
+    """Return whether the client sent a valid token."""
     principal: Principal | None = request.scope.get(_PRINCIPAL)
     return principal is not None and principal != ANYONE
 
 
 def client_of(scope: Scope) -> str:
-    """Return the address that a request comes from; empty where there is none."""
+    """Return the client's address; empty if unknown."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def _recorded(scope: Scope, send: Send) -> Send:
-    """Return how to answer, so that a change is in the log before its caller knows of it."""
+    """Return a ``send`` that logs a change before its caller gets the response."""
 
     async def recorded(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -116,7 +115,7 @@ def _recorded(scope: Scope, send: Send) -> Send:
 
 
 def _record(scope: Scope, event: str, status: int) -> None:
-    """Write to the log who asked for what. A path as it was sent holds no line breaks."""
+    """Write an audit record. An undecoded path contains no line breaks."""
     principal: Principal | None = scope.get(_PRINCIPAL)
     path = scope["path"]
     if event == _REFUSED and len(path) > _LONGEST_PATH:
@@ -133,7 +132,7 @@ def _record(scope: Scope, event: str, status: int) -> None:
 
 
 def _without_body(receive: Receive) -> Receive:
-    """Return how to receive a request as one without a body: a stranger's takes no memory."""
+    """Return a ``receive`` without a body, so that an unauthenticated body uses no memory."""
     asked = False
 
     async def received() -> Message:
@@ -147,9 +146,9 @@ def _without_body(receive: Receive) -> Receive:
 
 
 class RawPath:
-    """Routes by the path as it was sent, so that a subject may hold a slash as %2F.
+    """Routes by the undecoded path, so that a path segment may contain a slash as %2F.
 
-    Handlers decode the parts of the path themselves.
+    Handlers decode the segments themselves.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -162,7 +161,7 @@ class RawPath:
 
 
 class _Guard:
-    """Answers 401, 403 and 429 to requests that do not come in."""
+    """Rejects requests with 401, 403, 405 or 429."""
 
     def __init__(
         self,
@@ -196,20 +195,20 @@ class _Guard:
             elif (refusal := self._refusal(scope)) is not None:
                 refusal = self._counted(scope, refusal)
         if refusal is None:
-            # Not by the method: RocketMQ Connect's API changes by GET.
+            # Not by the method: in RocketMQ Connect's API, GET requests make changes.
             only_looks = self._needs(scope["method"], path) is Role.VIEWER
             await self._app(scope, receive, send if only_looks else _recorded(scope, send))
         else:
             await refusal(scope, receive, send)
 
     def _counted(self, scope: Scope, refusal: Response) -> Response:
-        """Record a refusal; return what is answered, to who guesses on that it has to wait.
+        """Log a rejection; return its response, or 429 after too many from one address.
 
-        Whoever shows a token is never kept out by others at the same address, and is always
-        answered with the reason. Neither fills the log.
+        Clients with a valid token are counted by name, so others at the same address do not
+        affect them, and they always get the reason. Both kinds of log records are rate-limited.
         """
         principal: Principal | None = scope[_PRINCIPAL]
-        # No address holds a space.
+        # Addresses contain no spaces, so the keys do not collide.
         who = client_of(scope) if principal is None else f"client {principal.name}"
         wait = self._door.rate.refuse(who)
         if wait is None:
@@ -219,7 +218,7 @@ class _Guard:
         return refusal if principal is not None else self._later(scope["path"], wait)
 
     def _only_asked(self, scope: Scope) -> Response | None:
-        """Return the answer to who sends what is open to anyone more than a question."""
+        """Return 405 for a method other than GET or HEAD on an open path, else None."""
         if scope["method"] in _ASKS:
             return None
         allowed = {"Allow": ", ".join(sorted(_ASKS))}
@@ -238,14 +237,14 @@ class _Guard:
         return self._door.admits(headers.get("authorization"))
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return the answer to who may not send this; None if it may come in."""
+        """Return the response that rejects the request; None if it is allowed."""
         path, principal = scope["path"], scope[_PRINCIPAL]
         headers = Headers(scope=scope)
         needed = self._needs(scope["method"], path)
         if principal is None and self._door.is_strange(headers):
             problem = "Without a token, only requests to this machine's own names are accepted."
             return self._refuse(path, 403, problem, {})
-        # A browser shows the password or the certificate that it keeps for whoever asks.
+        # A browser sends its stored password or certificate with requests of any web page.
         if needed is not Role.VIEWER and is_cross_site(headers):
             problem = "Cross-site requests that change something are rejected."
             return self._refuse(path, 403, problem, {})
@@ -255,5 +254,5 @@ class _Guard:
             )
         if principal.role.covers(needed):
             return None
-        problem = f"This needs the role {needed}; {principal.name} is {principal.role}."
+        problem = f"This requires the role {needed}; {principal.name} is {principal.role}."
         return self._refuse(path, 403, problem, {})

@@ -1,4 +1,4 @@
-"""Kafka Connect's REST API, so that its clients and tools work as they are."""
+"""Kafka Connect's REST API, for its unchanged clients and tools."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ _OF_OPERATORS = re.compile(
     r"/connectors/[^/]+/"
     r"(pause|resume|stop|restart|offsets|topics/reset|tasks/[^/]+/restart)"
 )
-"""What changes how a connector is and where it stands, and not what it does."""
+"""Requests that change the state and offsets of a connector, but not its configuration."""
 
 
 def needed_role(method: str, path: str) -> Role:
-    """Return the role that a request needs, by its method and its path as it was sent."""
+    """Return the role that a request requires, by its method and undecoded path."""
     needed = needs_admin_to_change(method, path)
     if needed is Role.ADMIN and _OF_OPERATORS.fullmatch(path.rstrip("/")):
         return Role.OPERATOR
@@ -80,11 +80,11 @@ _TYPES = {
     PluginKind.PREDICATE: "predicate",
     PluginKind.CONVERTER: "converter",
 }
-"""In the order in which Kafka Connect lists them."""
+"""In the order of Kafka Connect's list."""
 
 
 def _unpacked(body: object) -> object:
-    """Return what a text holds: ``kc validate-config`` sends its JSON as a text of JSON."""
+    """Parse a JSON string that contains JSON, which ``kc validate-config`` sends."""
     try:
         return json.loads(body) if isinstance(body, str) else body
     except ValueError:
@@ -120,7 +120,7 @@ def plugin_routes(registry: Registry) -> APIRouter:
             raise ConfigError(problem, field="connector.class")
         found = config_infos(given, registry)
         told = found.to_kafka_json()
-        if PROBLEM in accepted(request.headers):  # Kafka's words of an error have no fix
+        if PROBLEM in accepted(request.headers):  # Kafka's error form has no field for a fix
             told["faults"] = [error.to_json() for error in found.errors]
             told["warnings"] = [warning.to_json() for warning in found.warnings]
         return told
@@ -152,7 +152,7 @@ def _names_of(plugin: str, registry: Registry) -> set[str]:
 def connector_json(
     found: Connector, tasks: Sequence[TaskConfig] | Sequence[TaskView]
 ) -> dict[str, Any]:
-    """Return a connector: its configuration and the ids of its tasks."""
+    """Return a connector as JSON: its configuration and the ids of its tasks."""
     return {
         "name": found.name,
         "config": dict(found.config),
@@ -162,7 +162,7 @@ def connector_json(
 
 
 def tasks_json(name: str, tasks: Sequence[TaskConfig]) -> list[dict[str, Any]]:
-    """Return the tasks of a connector with their configurations."""
+    """Return the tasks of a connector with their configurations as JSON."""
     return [
         {"id": {"connector": name, "task": task.number}, "config": dict(task.config)}
         for task in tasks
@@ -170,7 +170,7 @@ def tasks_json(name: str, tasks: Sequence[TaskConfig]) -> list[dict[str, Any]]:
 
 
 def status_json(view: ConnectorView, version: str) -> dict[str, Any]:
-    """Return how a connector and its tasks are."""
+    """Return the status of a connector and its tasks as JSON."""
     status = view.status
     return {
         "name": view.connector.name,
@@ -186,7 +186,7 @@ def status_json(view: ConnectorView, version: str) -> dict[str, Any]:
 
 
 def task_json(task: TaskView, version: str) -> dict[str, Any]:
-    """Return how a task is."""
+    """Return the status of a task as JSON."""
     trace = task.status.trace
     return {
         "id": task.number,
@@ -215,7 +215,7 @@ _LOOK_SECONDS = 0.01
 
 
 class NewConnector(BaseModel):
-    """A connector that a client sends."""
+    """The request body for a new connector."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -225,14 +225,14 @@ class NewConnector(BaseModel):
 
 
 class OffsetBody(BaseModel):
-    """The offset of a partition that a client sends; null stands for the beginning."""
+    """The offset of a partition in a request; null means the beginning."""
 
     partition: JsonMap
     offset: JsonMap | None
 
 
 class OffsetsBody(BaseModel):
-    """Offsets that a client sends."""
+    """The request body for new offsets."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -242,14 +242,14 @@ class OffsetsBody(BaseModel):
 def connect_app(
     connectors: Connectors, listener: Listener, health: Health | None = None
 ) -> ASGIApp:
-    """Return the API over an installation's connectors, behind a listener's checks."""
+    """Return the API for the connectors, behind a listener's checks."""
     return behind(
         ConnectMiddleware(connect_api(connectors, health)), listener, refusal, needed_role
     )
 
 
 def connect_api(connectors: Connectors, health: Health | None = None) -> FastAPI:
-    """Return the API without them."""
+    """Return the API without the listener's checks."""
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
     add_errors(app, ConnectErrors(app), connectors.registry.references.secrets)
     app.include_router(_about(health or Health({"store": store_look(connectors.names)})))
@@ -274,10 +274,10 @@ def _about(condition: Health) -> APIRouter:
 
     @router.get("/health")
     async def health(request: Request) -> JSONResponse:
-        # Not in one of the threads for requests, which may all wait for what hangs. Anyone may
-        # ask: where things are is only for those who may come in.
+        # Not in a request thread: all of these may be blocked by something that hangs. Without
+        # a token the answer omits details such as locations.
         condition.look()
-        while condition.looking:  # noqa: ASYNC110 - in threads, which may never tell
+        while condition.looking:  # noqa: ASYNC110 - in threads that may never signal
             await asyncio.sleep(_LOOK_SECONDS)
         found = condition.to_json(full=has_token(request))
         unhealthy = found["status"] == HealthState.UNHEALTHY
@@ -323,7 +323,7 @@ def _connectors(connectors: Connectors) -> APIRouter:
 
     @router.delete("/{name}", status_code=204)
     def delete(name: Encoded, request: Request, response: Response) -> None:
-        # Kafka Connect's answer has no body.
+        # Kafka Connect's response has no body, so this is a header.
         left = connectors.delete(name, caller(request))
         if left:
             response.headers[_LEFT_BEHIND] = json.dumps(left)
@@ -453,11 +453,11 @@ _UNKNOWN = {
     ("PUT", "/resume"): "Unknown connector {name}",
     ("PUT", "/stop"): "Unknown connector {name}",
 }
-"""What Kafka Connect says of a connector or a task that is not there, by request."""
+"""Kafka Connect's messages for an unknown connector or task, by request."""
 
 
 class ConnectErrors:
-    """Answers errors as Kafka Connect does."""
+    """Kafka Connect's error responses."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
@@ -470,10 +470,10 @@ class ConnectErrors:
 
     def invalid(self, _: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        if first["loc"][0] == "path":  # there is nothing at such a path, as with JAX-RS
+        if first["loc"][0] == "path":  # an invalid path parameter is 404, as with JAX-RS
             return answer(404, "HTTP 404 Not Found")
         where = tellable(".".join(str(part) for part in first["loc"][1:]))
-        broken = first["type"] == "json_invalid"  # its place is a number of characters
+        broken = first["type"] == "json_invalid"  # its location is a character offset
         text = first["msg"] if broken or not where else f"{where}: {first['msg']}"
         return answer(400, text)
 
@@ -493,7 +493,7 @@ class ConnectErrors:
 
 
 def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JSONResponse:
-    """Refuse a request before it is read, see Refuse."""
+    """Reject a request before its body is read; a ``Refuse``."""
     return answer(status, message, dict(headers))
 
 
@@ -504,13 +504,13 @@ def answer(
     *,
     more: Mapping[str, Any] | None = None,
 ) -> JSONResponse:
-    """Return an error in Kafka Connect's form, with more for those who asked for it."""
+    """Return an error in Kafka Connect's form, with additional fields if given."""
     told = {"error_code": status, "message": message, **(more or {})}
     return JSONResponse(told, status, headers)
 
 
 def _more(request: Request, error: HeadraceError) -> dict[str, Any]:
-    """Return what a client that takes problems gets beside Kafka Connect's words."""
+    """Return additional error fields for a client that accepts problem details."""
     if PROBLEM not in accepted(request.headers):
         return {}
     if isinstance(error, ConfigErrors):
@@ -528,13 +528,13 @@ def _told(error: HeadraceError) -> str:
             f"{len(error.errors)} error(s):\n{lines}You can also find the above list of errors "
             "at the endpoint `/connector-plugins/{connectorType}/config/validate`"
         )
-    if error.field == "connector.class":  # as Kafka Connect names the classes that there are
+    if error.field == "connector.class":  # Kafka Connect lists the known classes too
         return f"{error.problem} {error.fix}".rstrip()
     return error.problem
 
 
 def _unknown(request: Request) -> str:
-    """Say what is not there, in the words that Kafka Connect has for each request."""
+    """Return Kafka Connect's message for the unknown connector or task of a request."""
     names = {key: unquote(value) for key, value in request.path_params.items()}
     path = request.scope["route"].path_format
     _, _, rest = path.partition("{name}")
@@ -543,10 +543,10 @@ def _unknown(request: Request) -> str:
 
 
 class ConnectMiddleware:
-    """Takes requests as Kafka Connect's server does, before they are routed.
+    """Preprocesses requests as Kafka Connect's server does, before routing.
 
-    A slash at the end of a path does not matter; HEAD is a GET without its body; a body that is
-    not said to be JSON is refused, and so is a client that does not take JSON.
+    Ignores a trailing slash, answers HEAD as GET without the body, and rejects a body whose
+    media type is not JSON and a client that does not accept JSON.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""How errors are answered: the status of each in every API, and the handlers that all share."""
+"""Error responses: the status of each error in every API, and the shared handlers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 class Statuses(NamedTuple):
     """The HTTP status of an error in each API.
 
-    RocketMQ Connect's is the code in its envelope; it has 500 for most mistakes of its clients.
+    For RocketMQ Connect it is the code in the envelope, which is 500 for most client errors.
     """
 
     v1: int
@@ -81,11 +81,11 @@ _STATUSES: dict[type[HeadraceError], Statuses] = {
     RetriableError: Statuses(503, 500, 500),
     PluginNotFoundError: Statuses(422, 400, 400),
     ConfigError: Statuses(422, 400, 400),
-    # The system that a configuration names cannot be read or written: its author has to act.
+    # The system in a configuration cannot be read or written: the client must act.
     SourceError: Statuses(422, 500, 500),
     SinkError: Statuses(422, 500, 500),
 }
-"""The first class that fits decides; otherwise the category does."""
+"""The first matching class applies; without a match, the category does."""
 _BY_CATEGORY = {
     Category.CONFIG: Statuses(422, 500, 500),
     Category.RUN: Statuses(500, 500, 500),
@@ -100,23 +100,23 @@ def statuses_of(error: HeadraceError) -> Statuses:
 
 
 class ErrorStyle(Protocol):
-    """The words and the form in which one API answers errors."""
+    """The error responses of one API."""
 
     def failed(self, request: Request, error: HeadraceError) -> Response:
-        """Answer an error of Headrace."""
+        """Return the response for an error of Headrace."""
 
     def invalid(self, request: Request, error: RequestValidationError) -> Response:
-        """Answer a request whose path, query or body is not as its route takes it."""
+        """Return the response for an invalid path, query or body."""
 
     def refused(self, request: Request, error: HTTPException) -> Response:
-        """Answer what has no route, or not with this method."""
+        """Return the response for an HTTP error, such as an unknown path or method."""
 
     def broken(self, request: Request, problem: str) -> Response:
-        """Answer after a fault of ours."""
+        """Return the response for an unexpected error."""
 
 
 def add_errors(app: FastAPI, style: ErrorStyle, secrets: Secrets | None = None) -> None:
-    """Make an application answer every error in a style, without secrets."""
+    """Add handlers that return all errors in the given style, with secrets redacted."""
 
     def failed(request: Request, error: HeadraceError) -> Response:
         shown = error if secrets is None else secrets.redacted_error(error)

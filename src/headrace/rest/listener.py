@@ -1,4 +1,4 @@
-"""Where a server listens, and whom it lets in: connections, limits, TLS, tokens, roles."""
+"""The listener of a server: address, connection limits, rate limits, TLS, tokens, roles."""
 
 from __future__ import annotations
 
@@ -43,42 +43,42 @@ log = structlog.get_logger(__name__)
 
 
 _PREFIX = "hr_"
-"""What every token begins with, so that scanners for secrets in repositories find it."""
+"""The prefix of every token, by which secret scanners find tokens in repositories."""
 _RANDOM_BYTES = 32
 _MAX_NAME = 100
 
 
 class Role(StrEnum):
-    """What a client may do; each role may do what those before it may."""
+    """The role of a client; each role includes the preceding ones."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
 
     def covers(self, other: Role) -> bool:
-        """Return whether it may do all that the other may."""
+        """Return whether this role includes the other."""
         ranks = list(Role)
         return ranks.index(self) >= ranks.index(other)
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom a request comes from. The name is for the record of what was changed."""
+    """The sender of a request. The name is used in audit records."""
 
     name: str
     role: Role
 
 
 class Keys(Protocol):
-    """Knows the clients of a server by the tokens that they show. Any thread may ask."""
+    """Identifies the clients of a server by their tokens. Thread-safe."""
 
     def principal(self, token: str) -> Principal | None:
-        """Return whose token that is; None if it is nobody's."""
+        """Return the owner of a token; None if the token is unknown."""
 
 
 @dataclass(frozen=True)
 class SharedToken:
-    """One token for everyone, who may then do everything."""
+    """A single token for all clients, with the role admin."""
 
     token: str
 
@@ -94,7 +94,7 @@ class SharedToken:
 
 @dataclass(frozen=True, slots=True)
 class HashedToken:
-    """A token as it is kept. It is random, so that one round of SHA-256 hides it."""
+    """A stored token. Tokens are random, so one round of SHA-256 is enough."""
 
     name: str
     role: Role
@@ -102,13 +102,13 @@ class HashedToken:
 
 
 class TokenFile:
-    """The tokens in a file, which is read again when it has changed.
+    """The tokens in a file, which is read again when it changes.
 
-    A file that has become unreadable or broken lets nobody in.
+    If a changed file cannot be read or parsed, all requests are rejected.
     """
 
     def __init__(self, file: Path) -> None:
-        """Read the file; one that is not there holds no tokens. Raises ConfigError."""
+        """Read the file; a missing file means no tokens. Raises ConfigError."""
         self._file = file
         self._seen = self._stat()
         self._tokens = self._read()
@@ -120,19 +120,19 @@ class TokenFile:
         self._refresh()
         shown = hashed(token)
         found = None
-        for each in self._tokens:  # all of them: how long it takes must not tell which
+        for each in self._tokens:  # all of them, so that the timing reveals nothing
             if hmac.compare_digest(shown, each.sha256):
                 found = Principal(each.name, each.role)
         return found
 
     def add(self, name: str, role: Role) -> str:
-        """Make a token, and return it: it is known only now. Raises ConfigError."""
+        """Create and return a token; only its hash is stored. Raises ConfigError."""
         if not name.isprintable() or not name.strip() or len(name) > _MAX_NAME:
             problem = f"Invalid client name {name!r}."
             fix = f"Use printable characters, at most {_MAX_NAME}."
             raise ConfigError(problem, field="NAME", fix=fix)
         if any(each.name == name for each in self._tokens):
-            problem = f"There is a token named {name} already."
+            problem = f"A token named {name} already exists."
             fix = f"Delete it first, or choose another name. It is in {self._file}."
             raise ConfigError(problem, field="NAME", fix=fix)
         token = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
@@ -140,7 +140,7 @@ class TokenFile:
         return token
 
     def remove(self, name: str) -> None:
-        """Take a token away, at once. Raises ConfigError if there is none of that name."""
+        """Delete a token, effective at once. Raises ConfigError for an unknown name."""
         left = [each for each in self._tokens if each.name != name]
         if len(left) == len(self._tokens):
             known = ", ".join(each.name for each in self._tokens) or "none"
@@ -186,18 +186,18 @@ class TokenFile:
         new = self._file.with_name(f"{self._file.name}.{os.getpid()}.new")
         new.touch(mode=0o600)
         new.write_text(json.dumps([asdict(each) for each in ordered], indent=2) + "\n")
-        new.replace(self._file)  # whoever reads it sees the one or the other
+        new.replace(self._file)  # atomic: readers see the old or the new file
         self._tokens = ordered
         self._seen = self._stat()
 
 
 def hashed(token: str) -> str:
-    """Return a token as it is kept."""
+    """Return the hash of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def shown_token(authorization: str | None) -> str:
-    """Return the token that an Authorization header shows; empty for none."""
+    """Return the token in an Authorization header; empty if there is none."""
     kind, _, value = (authorization or "").partition(" ")
     if kind.lower() == "bearer":
         return value.strip()
@@ -210,18 +210,19 @@ def shown_token(authorization: str | None) -> str:
 
 
 REFUSALS_A_MINUTE = 60
-"""How many refusals of one client are answered: nobody mistypes a token that often."""
+"""How many rejections of one client are answered with the reason, before it gets 429."""
 RECORDED_A_MINUTE = 600
-"""How many refusals of all strangers together are recorded: who has many addresses fills no
-disk."""
+"""How many rejections of all unknown clients together are logged, so that an attacker with many
+addresses cannot fill the disk."""
 
 
 class RateLimit:
-    """Counts the requests of each client over the last minute. Any thread may ask.
+    """Counts the requests of each client over the last minute. Thread-safe.
 
     Args:
-        refusals: How many may be refused before it has to wait instead.
-        recorded: How many refusals of all who are not known are recorded.
+        a_minute: The maximum requests of one client per minute.
+        refusals: The maximum rejections of one client per minute; then it must wait.
+        recorded: The maximum logged rejections of all unknown clients per minute.
     """
 
     def __init__(
@@ -236,15 +237,15 @@ class RateLimit:
         self._recorded = RateLimitItemPerMinute(recorded, namespace="recorded")
 
     def take(self, client: str) -> timedelta | None:
-        """Count a request; return how long the client has to wait if that is one too many."""
+        """Count a request; return how long the client must wait if it exceeds the limit."""
         return self._taken(self._requests, client)
 
     def refuse(self, client: str) -> timedelta | None:
-        """Count a request that is refused for what it shows, as ``take`` does."""
+        """Count a rejected request, as ``take`` does."""
         return self._taken(self._refusals, client)
 
     def records(self) -> bool:
-        """Count a refusal of whoever is not known; return whether it is to be recorded."""
+        """Count a rejection of an unknown client; return whether to log it."""
         return self._taken(self._recorded, "") is None
 
     def _taken(self, item: RateLimitItemPerMinute, client: str) -> timedelta | None:
@@ -259,10 +260,10 @@ class Tls:
     """The PEM files of a server that speaks TLS, 1.2 or later.
 
     Args:
-        key: Its private key; None: in the file of the certificate.
-        client_ca: The certificates of whom the server trusts to sign its clients'. Clients
-            have to show one then; None asks them for none.
-        settings: What the settings that name these files begin with, for errors.
+        key: The private key; None if it is in the certificate file.
+        client_ca: The CA certificates for client certificates, which are then required; None
+            if clients need no certificate.
+        settings: The prefix of the settings that name these files, for errors.
     """
 
     certificate: Path
@@ -272,16 +273,16 @@ class Tls:
     settings: str = "registry"
 
     def context(self) -> ssl.SSLContext:
-        """Return what the server needs. Raises ConfigError when a file does not do."""
+        """Return the server's SSL context. Raises ConfigError for an invalid file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            # Without a password OpenSSL would ask for one at the terminal.
+            # Without a password OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(self.certificate, self.key, self.key_password or "")
         except (OSError, ssl.SSLError) as error:
             files = " with ".join(str(file) for file in (self.certificate, self.key) if file)
             raise ConfigError(
                 problem=f"{files} cannot be used as certificate and key: {_reason(error)}.",
-                fix="Name PEM files of a certificate and of its key, and the key's password.",
+                fix="Set PEM files of a certificate and its key, and the key's password.",
                 field=f"{self.settings}_ssl_certificate",
             ) from None
         if self.client_ca is None:
@@ -291,7 +292,7 @@ class Tls:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 problem=f"{self.client_ca} contains no certificates: {_reason(error)}.",
-                fix="Name a PEM file of the certificates that sign those of the clients.",
+                fix="Set a PEM file of the CA certificates that sign client certificates.",
                 field=f"{self.settings}_ssl_client_ca",
             ) from None
         context.verify_mode = ssl.CERT_REQUIRED
@@ -304,7 +305,13 @@ def _reason(error: OSError) -> str:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """How long a connection may keep a server waiting, and how many there may be."""
+    """The limits on connections.
+
+    Args:
+        head_seconds: How long the head of a request may take to arrive.
+        total: The maximum number of connections.
+        of_address: The maximum number of connections of one address.
+    """
 
     head_seconds: float = 10
     total: int = 1000
@@ -312,7 +319,7 @@ class ConnectionLimits:
     _open: Counter[str] = field(default_factory=Counter, init=False)
 
     def protocol(self) -> Callable[..., asyncio.Protocol]:
-        """Return what serves a connection within these limits."""
+        """Return the protocol class that serves a connection within these limits."""
         limits = self
 
         class Bounded(_Bounded):
@@ -322,19 +329,19 @@ class ConnectionLimits:
         return Bounded
 
     def take(self, address: str) -> bool:
-        """Count a connection; return whether it may stay."""
+        """Count a connection; return whether it is within the limits."""
         self._open[address] += 1
         return self._open[address] <= self.of_address and self._open.total() <= self.total
 
     def give_back(self, address: str) -> None:
-        """Count a connection no more."""
+        """Stop counting a connection."""
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
 
 
 class _Bounded(H11Protocol):
-    """Ends a connection whose requests do not arrive in time ("slowloris")."""
+    """Closes a connection whose requests do not arrive in time ("slowloris")."""
 
     limits: ConnectionLimits
     _address: str | None = None
@@ -353,14 +360,14 @@ class _Bounded(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._serves():
-            self._wait_no_more()  # its head is there; whoever reads the body bounds that
+            self._wait_no_more()  # the head has arrived; BodyLimit bounds the body
         elif self._deadline is None:
             self._wait()
 
     @override
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # Nothing is owed until the next request begins; uvicorn ends what stays idle.
+        # No deadline until the next request begins; uvicorn closes idle connections.
         if not self._serves():
             self._wait_no_more()
 
@@ -391,20 +398,20 @@ class _Bounded(H11Protocol):
 
 
 ANYONE = Principal("anonymous", Role.ADMIN)
-"""Who comes in where no token is asked for."""
+"""The principal of all requests if the server requires no token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """Where a server listens and whom it lets in.
+    """The address of a server, its clients and its limits.
 
     Args:
-        port: The port; 0 for any that is free.
-        keys: The clients, who show a token as a bearer token or as the password of any user;
-            None to let everyone in, which is allowed on this machine's own addresses, where
-            clients have to show a certificate, or where it is said with ``anonymous``.
-        anonymous: Whether everyone who can reach it may come in.
-        advice: What to do where it may not listen, for the error.
+        port: The port; 0 for any free port.
+        keys: The tokens of clients, sent as bearer token or as the password of any user; None
+            to accept everyone, which is allowed only on this machine's own addresses, if
+            clients must present a certificate, or with ``anonymous``.
+        anonymous: Whether to accept all clients that can reach the address.
+        advice: The fix for the error if this address is not allowed.
     """
 
     host: str = "127.0.0.1"
@@ -419,14 +426,14 @@ class Listener:
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an address that strangers can reach and come in by."""
+        """Raise ConfigError if other machines could send requests without authentication."""
         if not self._knows_clients and not self.anonymous and not is_own(self.host):
             problem = f"{self.host} can be reached from other machines, and no token is set."
             raise ConfigError(problem, field="--host", fix=self.advice)
 
     @property
     def shared(self) -> bool:
-        """Whether others than this machine's own user may come in."""
+        """Whether clients other than this machine's own user are possible."""
         return self._knows_clients or not is_own(self.host)
 
     @property
@@ -434,17 +441,17 @@ class Listener:
         return self.keys is not None or bool(self.tls is not None and self.tls.client_ca)
 
     def admits(self, authorization: str | None) -> Principal | None:
-        """Return whom an Authorization header shows; None if it shows no token of a client."""
+        """Return the sender by its Authorization header; None without a valid token."""
         if self.keys is None:
             return ANYONE
         shown = shown_token(authorization)
         return self.keys.principal(shown) if shown else None
 
     def is_strange(self, headers: Headers) -> bool:
-        """Return whether a request is to or from a name that is not this machine's.
+        """Return whether to reject a request because it names a host other than this machine.
 
-        Where no token is asked for, a page in a browser on this machine could have it sent
-        under a name that the page makes lead here (DNS rebinding).
+        Applies only if no token is required: then a page in a browser on this machine could
+        send requests through a host name that it makes resolve here (DNS rebinding).
         """
         if self.keys is not None or self.anonymous or not is_own(self.host):
             return False

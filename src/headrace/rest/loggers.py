@@ -27,9 +27,9 @@ _NUMBERS = {
     "DEBUG": logging.DEBUG,
     "TRACE": 5,
 }
-"""Log4j's levels, and Python's names of them, as Python's numbers."""
+"""Python's numbers of Log4j's levels and of Python's names for them."""
 _NAMES = {number: name for name, number in reversed(_NUMBERS.items())}
-"""Log4j's, which stand first."""
+"""Log4j's names, which come first in ``_NUMBERS``."""
 
 
 class LevelBody(BaseModel):
@@ -40,29 +40,29 @@ class LevelBody(BaseModel):
 
 @dataclass
 class Loggers:
-    """The loggers of this process. Any thread may use it."""
+    """The loggers of this process. Thread-safe."""
 
     _changed: dict[str, int] = field(default_factory=dict)
 
     def all(self) -> dict[str, Json]:
-        # A copy: any thread may make one meanwhile.
+        # A copy: another thread may create a logger in the meantime.
         manager = dict(logging.root.manager.loggerDict)
         there = [name for name, each in manager.items() if isinstance(each, logging.Logger)]
         return {name: self.show(name) for name in [*sorted(there), ROOT]}
 
     def has(self, name: str) -> bool:
-        """Return whether a logger is there, or one below it."""
+        """Return whether a logger or a child of it exists."""
         known = logging.root.manager.loggerDict
         return name == ROOT or name in known
 
     def show(self, name: str) -> Json:
-        """Return the level that a logger has, its own or its parent's."""
+        """Return the effective level of a logger."""
         level = _logger(name).getEffectiveLevel()
         shown = _NAMES.get(level, logging.getLevelName(level))
         return {"level": shown, "last_modified": self._changed.get(name)}
 
     def set(self, name: str, level: int) -> list[str]:
-        """Set the level of a logger and of those below it; return their names."""
+        """Set the level of a logger and its children; return their names."""
         below = [each for each in self.all() if each.startswith(f"{name}.")]
         names = [name, *below]
         for each in names:
@@ -98,7 +98,7 @@ def logger_routes(loggers: Loggers, connectors: Connectors) -> APIRouter:
         changed = loggers.set(name, number)
         detail = {"logger": name, "level": body.level.upper()}
         connectors.record_event(EventKind.LOGGER, caller(request), detail)
-        # One process is the whole cluster.
+        # The cluster is this one process.
         return Response(status_code=204) if scope == "cluster" else JSONResponse(changed)
 
     return router

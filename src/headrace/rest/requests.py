@@ -1,4 +1,4 @@
-"""What requests may be and hold: their size, their origin, their forms."""
+"""Checks and types of requests: body size, origin, and types of path, query and body."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 PROBLEM = "application/problem+json"
-"""The media type of problem details, which RFC 9457 defines."""
+"""The media type of problem details (RFC 9457)."""
 
 
 def accepted(headers: Headers) -> set[str]:
-    """Return the media types that a client takes."""
+    """Return the media types that a client accepts."""
     return {each.partition(";")[0].strip() for each in headers.get("accept", "").split(",")}
 
 
 def storable(text: str) -> str:
-    """Return a text without the character that PostgreSQL cannot take: nothing is named so."""
+    """Return the text with NUL replaced, which PostgreSQL cannot store; no name contains it."""
     return text.replace("\x00", "\x1a")
 
 
 Encoded = Annotated[str, Path(), AfterValidator(unquote), AfterValidator(storable)]
-"""A part of a path, which is routed as it was sent, so that it may hold a slash as %2F."""
+"""A path segment, decoded after routing, so that it may contain a slash as %2F."""
 
 
 def _answerable(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what could be stored and not be sent again: NaN, and halves of characters."""
+    """Reject values that could be stored but not returned: NaN and unpaired surrogates."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
@@ -50,7 +50,7 @@ def _answerable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(text: str) -> str:
-    """Refuse halves of characters, which could be stored and not be sent again."""
+    """Reject unpaired surrogates, which could be stored but not returned."""
     if tellable(text) != text:
         problem = "Contains an unpaired surrogate"
         raise ValueError(problem)
@@ -58,15 +58,15 @@ def _whole(text: str) -> str:
 
 
 def tellable(text: str) -> str:
-    """Return a text with halves of characters, which UTF-8 cannot write, as escapes."""
+    """Return the text with unpaired surrogates, which UTF-8 cannot encode, as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
 WholeText = Annotated[str, AfterValidator(_whole)]
-"""A text of a body that is kept as it is."""
+"""A string in a body that is stored unchanged."""
 
 JsonMap = Annotated[dict[str, Any], AfterValidator(_answerable)]
-"""An object of a body that is kept as it is."""
+"""An object in a body that is stored unchanged."""
 
 
 def _is_true(value: object) -> bool:
@@ -74,11 +74,11 @@ def _is_true(value: object) -> bool:
 
 
 Flag = Annotated[bool, BeforeValidator(_is_true), Query()]
-"""A boolean of a query as Java reads it: all but ``true``, in whatever case, is false."""
+"""A boolean query parameter as Java parses it: ``true`` in any case, else false."""
 
 
 def methods_at(app: FastAPI, scope: Scope) -> set[str]:
-    """Return the methods that are served at the path of a request."""
+    """Return the methods that routes support at the path of a request."""
     return {
         method
         for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -88,7 +88,7 @@ def methods_at(app: FastAPI, scope: Scope) -> set[str]:
 
 
 def without_last_slash(scope: Scope) -> Scope:
-    """Return a request whose path ends in a slash as one for the path without it."""
+    """Return the scope with trailing slashes removed from the path."""
     changed = {"path": scope["path"].rstrip("/") or "/"}
     if scope.get("raw_path"):
         changed["raw_path"] = scope["raw_path"].rstrip(b"/") or b"/"
@@ -96,11 +96,11 @@ def without_last_slash(scope: Scope) -> Scope:
 
 
 class BodyLimit:
-    """Answers 413 to requests with larger bodies, without reading more of them.
+    """Rejects bodies above the limit with 413, without reading the rest.
 
-    A body that takes too long to arrive is answered with 408.
+    A body that takes too long to arrive is rejected with 408.
 
-    Bodies are read here as a whole, as the application would have to do anyway.
+    Reads the whole body, as the application would have to do anyway.
     """
 
     def __init__(self, app: ASGIApp, size_bytes: int, seconds: float, refuse: Refuse) -> None:
@@ -143,26 +143,26 @@ class BodyLimit:
             size += len(parts[-1])
             if size > self._size_bytes:
                 return None
-            # A client that is gone sends no more.
+            # A disconnect message also ends the body.
             more = message["type"] == "http.request" and message.get("more_body", False)
         return b"".join(parts)
 
     def _refusal(self, scope: Scope, status: int, problem: str) -> Response:
-        # What was not read of the body would be taken for the next request.
+        # The unread rest of the body would be parsed as the next request.
         return self._refuse(scope["path"], status, problem, {"Connection": "close"})
 
 
 _SAME = {"same-origin", "none"}
-"""``none`` is what the user typed or kept as a bookmark."""
+"""``none`` means that the user typed the address or opened a bookmark."""
 
 
 def is_cross_site(headers: Headers) -> bool:
-    """Return whether a browser says that a page of another origin sends a request.
+    """Return whether a browser sent the request for a page of another origin.
 
-    Browsers add what says so, which no page can change; clients other than browsers send
-    none of it. ``Referer`` counts only where there is no ``Origin``, as with GET. Pages that
-    this machine's own servers give, such as a development server's, may use a server of this
-    machine, unless the browser says that they are of another site.
+    Browsers add the headers that tell, which pages cannot change; other clients do not send
+    them. ``Referer`` counts only without ``Origin``, as with GET. Pages from other servers on
+    this machine, such as a development server, may use a server on this machine, unless the
+    browser reports them as cross-site.
     See https://cheatsheetseries.owasp.org/cheatsheets/Cross-Site_Request_Forgery_Prevention_Cheat_Sheet.html
     """
     if headers.get("sec-fetch-site", "none").lower() not in _SAME:
@@ -175,9 +175,9 @@ def is_cross_site(headers: Headers) -> bool:
 
 
 def names_other_host(headers: Headers) -> bool:
-    """Return whether a request names another host than this machine as the server's or page's.
+    """Return whether the Host or Origin header names a host other than this machine.
 
-    A page can make its own name lead here (DNS rebinding).
+    A web page can make its own host name resolve to this machine (DNS rebinding).
     """
     hosts = [headers.get("host", "localhost")]
     origin = headers.get("origin")
@@ -187,7 +187,7 @@ def names_other_host(headers: Headers) -> bool:
 
 
 def _netloc(address: str) -> str:
-    """Return ``host:port`` of an address; nothing for what has none, such as ``null``."""
+    """Return ``host:port`` of a URL; empty if there is none, as for ``null``."""
     try:
         return urlsplit(address).netloc.rpartition("@")[2].lower()
     except ValueError:
@@ -195,7 +195,7 @@ def _netloc(address: str) -> str:
 
 
 def _name(netloc: str) -> str:
-    """Return the host of ``host:port``; nothing for other texts."""
+    """Return the host of ``host:port``; empty for other texts."""
     try:
         return urlsplit(f"//{netloc}").hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""RocketMQ Connect's REST API, so that its clients and scripts work as they are."""
+"""RocketMQ Connect's REST API, for its unchanged clients and scripts."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _OF_OPERATORS = re.compile(r"/connectors/([^/]+/(pause|resume)|(pause|resume)/al
 
 
 def needed_role(method: str, path: str) -> Role:
-    """Return the role that a request needs, by its method and its path as it was sent.
+    """Return the role that a request requires, by its method and undecoded path.
 
-    What is not known to only look, or to change no more than how a connector is, needs an
-    admin: most of what creates and removes is a GET too.
+    All requests require an admin, except those known to only read or to only change the state
+    of connectors: most requests that create or delete are GETs too.
     """
     path = path.rstrip("/") or "/"
     if method in _READS and _OF_VIEWERS.fullmatch(path):
@@ -63,18 +63,18 @@ def needed_role(method: str, path: str) -> Role:
 
 @dataclass(frozen=True)
 class SentConfig:
-    """A configuration as it was sent, and as texts, which is all that configurations hold."""
+    """A configuration from a request, as sent and with all values as strings."""
 
     sent: Mapping[str, Any]
 
     @property
     def config(self) -> dict[str, str]:
-        """Return it as texts; nulls are left out."""
+        """The configuration with all values as strings, without nulls."""
         return {key: _text(value) for key, value in self.sent.items() if value is not None}
 
 
 async def _sent_config(request: Request, config: Annotated[str, Query()] = "") -> SentConfig:
-    """Read it from a GET's query, or from the body, of whatever type that is said to be."""
+    """Parse the query parameter of a GET, or the body regardless of its media type."""
     posted = request.method != "GET"
     sent = (await request.body()).decode(errors="replace") if posted else config
     if not sent.strip():
@@ -82,7 +82,7 @@ async def _sent_config(request: Request, config: Annotated[str, Query()] = "") -
         raise ConfigError(problem)
     try:
         document = json.loads(sent)
-        # What could be stored and not be told again is no JSON either.
+        # Also reject values that could be stored but not returned.
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         document = None
@@ -108,7 +108,7 @@ _TYPES = {
     PluginKind.TRANSFORM: "TRANSFORMATION",
     PluginKind.CONVERTER: "CONVERTER",
 }
-"""In the order in which RocketMQ Connect lists them; it has no predicates."""
+"""In the order of RocketMQ Connect's list; it has no predicates."""
 ClassName = Annotated[str, Query(alias="className")]
 
 
@@ -150,9 +150,9 @@ def _listed(registry: Registry, kinds: list[PluginKind]) -> Iterator[dict[str, s
 
 
 def rocketmq_app(connectors: Connectors, listener: Listener) -> ASGIApp:
-    """Return the API over an installation's connectors, behind a listener's checks.
+    """Return the API for the connectors, behind a listener's checks.
 
-    Its clients change things by GET, as they do there.
+    As in RocketMQ Connect, GET requests make changes.
     """
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
     add_errors(app, RocketmqErrors(), connectors.registry.references.secrets)
@@ -296,28 +296,28 @@ _POOLS = {
     TaskState.PAUSED: ("runningTasks", "RUNNING"),
     TaskState.FAILED: ("errorTasks", "ERROR"),
 }
-"""Where RocketMQ Connect's worker keeps a task in our state, and the state it says then.
+"""RocketMQ Connect's pool and state for each of Headrace's task states.
 
-A paused task waits in its thread there.
+In RocketMQ Connect a paused task still occupies its thread, so it counts as running.
 """
 
 
 def connector_json(
     found: Connector, tasks: Sequence[TaskConfig] | Sequence[TaskView]
 ) -> dict[str, Any]:
-    """Return a connector: its configuration and the ids of its tasks."""
+    """Return a connector as JSON: its configuration and the ids of its tasks."""
     shown = connect.connector_json(found, tasks)
     return shown | {"config": to_rocketmq(found.config), "type": found.kind.value.upper()}
 
 
 def tasks_json(name: str, tasks: Sequence[TaskConfig]) -> list[dict[str, Any]]:
-    """Return the tasks of a connector with their configurations."""
+    """Return the tasks of a connector with their configurations as JSON."""
     shown = connect.tasks_json(name, tasks)
     return [{**task, "config": to_rocketmq(task["config"])} for task in shown]
 
 
 def status_json(view: ConnectorView) -> dict[str, Any]:
-    """Return how a connector and its tasks are."""
+    """Return the status of a connector and its tasks as JSON."""
     status = view.status
     return {
         "name": view.connector.name,
@@ -332,7 +332,7 @@ def status_json(view: ConnectorView) -> dict[str, Any]:
 
 
 def task_json(task: TaskView) -> dict[str, Any]:
-    """Return how a task is."""
+    """Return the status of a task as JSON."""
     return {
         "state": task.status.state.value,
         "trace": task.status.trace or None,
@@ -344,7 +344,7 @@ def task_json(task: TaskView) -> dict[str, Any]:
 def allocated_json(
     views: Iterable[ConnectorView], planned: Mapping[str, Sequence[TaskConfig]]
 ) -> dict[str, Any]:
-    """Return the tasks of connectors, with their plans by connector, by how far they are."""
+    """Return the tasks of connectors by pool, with their configurations from ``planned``."""
     pools = ("pendingTasks", "runningTasks", "stoppingTasks", "stoppedTasks", "errorTasks")
     found: dict[str, list[dict[str, Any]]] = {pool: [] for pool in pools}
     for view in views:
@@ -363,7 +363,7 @@ def allocated_json(
 
 
 def key_json(key: ConfigKey, config: Mapping[str, str]) -> dict[str, Any]:
-    """Return the definition of a key."""
+    """Return the definition of a key as JSON."""
     return {
         "name": in_rocketmq_words(key.name, config),
         "type": key.type.value,
@@ -380,7 +380,7 @@ def key_json(key: ConfigKey, config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def found_json(infos: ConfigInfos, config: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a check of a configuration found, key by key."""
+    """Return the result of a validation as JSON, key by key."""
     configs = []
     for value in infos.values:
         key = infos.keys.get(value.name)
@@ -405,23 +405,23 @@ def found_json(infos: ConfigInfos, config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def success(body: Json) -> dict[str, Json]:
-    """Return what a request gave, in its envelope."""
+    """Return a result in its envelope."""
     return {"status": 200, "body": body}
 
 
 def failure(code: int, message: str, status: int = 200) -> JSONResponse:
-    """Return an error in its envelope: HTTP's own status is that of success."""
+    """Return an error in its envelope; the HTTP status is 200 by default."""
     return JSONResponse({"errorCode": code, "message": message}, status)
 
 
 def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JSONResponse:
-    """Refuse a request before it is read, see Refuse."""
+    """Reject a request before its body is read; a ``Refuse``."""
     body = {"errorCode": status, "message": message}
     return JSONResponse(body, status, dict(headers))
 
 
 class RocketmqErrors:
-    """Answers errors as RocketMQ Connect does."""
+    """RocketMQ Connect's error responses."""
 
     def failed(self, request: Request, error: HeadraceError) -> JSONResponse:
         missing = isinstance(error, ConnectorNotFoundError | TaskNotFoundError)
@@ -448,7 +448,7 @@ def _sentence(error: HeadraceError) -> str:
 
 
 def _unknown(request: Request) -> str:
-    """Say what is not there, in the words that RocketMQ Connect has for each request."""
+    """Return RocketMQ Connect's message for the unknown connector or task of a request."""
     path = request.scope["route"].path_format
     sent = {key: unquote(value) for key, value in request.path_params.items()}
     name = sent["name"]
@@ -461,7 +461,7 @@ def _unknown(request: Request) -> str:
 
 
 class RocketmqMiddleware:
-    """Takes requests as RocketMQ Connect's server does: a slash at the end does not matter."""
+    """Ignores a trailing slash in paths, as RocketMQ Connect's server does."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""All APIs of a server, on one port, until it has to stop."""
+"""Serves all APIs of a server on one port until the server stops."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def server_app(
     health: Health | None = None,
     metrics: Exposition | None = None,
 ) -> ASGIApp:
-    """Return the APIs over an installation's connectors and jobs, behind a listener's checks.
+    """Return the APIs for the connectors and jobs, behind a listener's checks.
 
-    Kafka Connect's has the root, as its clients expect; ours begins with ``/v1``.
+    Kafka Connect's API is at the root, as its clients expect; Headrace's is below ``/v1``.
     """
     apps = {PREFIX: v1_app(connectors, jobs, bench, listener)}
     if metrics is not None:
@@ -53,7 +53,7 @@ def server_app(
 
 
 class ByPrefix:
-    """Hands each request to the application that its path begins with; paths stay whole."""
+    """Dispatches each request to an application by path prefix, without changing the path."""
 
     def __init__(self, apps: Mapping[str, ASGIApp], others: ASGIApp) -> None:
         self._apps = apps
@@ -72,12 +72,12 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass
 class Serving:
-    """An application that is being served. Use it in a ``with``, which ends it.
+    """Serves an application. Use it in a ``with``, which stops it at the end.
 
-    It listens once the block begins; requests that come before `start` or `run` wait.
+    It listens from construction on; requests before `start` or `run` wait.
 
     Args:
-        option: What the port is called on the command line.
+        option: The command-line option of the port, for errors.
     """
 
     app: ASGIApp
@@ -85,13 +85,13 @@ class Serving:
     option: str = "--port"
 
     def __post_init__(self) -> None:
-        """Take the address.
+        """Bind the address.
 
-        Raises SetupError if another process has it, and ConfigError if the TLS files
-        do not do.
+        Raises SetupError if the address cannot be bound, and ConfigError if the TLS files are
+        not valid.
         """
         tls = None if self.listener.tls is None else self.listener.tls.context()
-        # A port is free again at once after a crash.
+        # SO_REUSEADDR below makes the port available again right after a crash.
         family = socket.AF_INET6 if ":" in self.listener.host else socket.AF_INET
         # asyncio sets TCP_NODELAY only where the protocol is named; without it, answers
         # wait 40 ms for the client's delayed acknowledgement.
@@ -105,7 +105,7 @@ class Serving:
             problem = (
                 f"{self.listener.host}:{self.listener.port} cannot be used: {error.strerror}."
             )
-            fix = f"Choose another port with {self.option}, or stop what listens there."
+            fix = f"Choose another port with {self.option}, or stop the process that uses it."
             raise SetupError(problem, field=self.option, fix=fix) from None
         config = uvicorn.Config(
             self.app,
@@ -113,7 +113,7 @@ class Serving:
             access_log=False,
             lifespan="off",
             http=self.listener.connections.protocol(),  # type: ignore[arg-type]  # a class, as it asks
-            # A header that any client may send says nothing of where a request comes from.
+            # Any client may send X-Forwarded headers, so they do not prove an address.
             proxy_headers=False,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             ssl_context_factory=None if tls is None else lambda _config, _default: tls,
@@ -128,9 +128,9 @@ class Serving:
         return f"{scheme}://{host}:{self._socket.getsockname()[1]}"
 
     def run(self, served: Callable[[], None] = lambda: None) -> None:
-        """Serve until Ctrl-C or SIGTERM, also where it has been started already.
+        """Serve until Ctrl-C or SIGTERM, starting first unless `start` was called.
 
-        Called in the main thread, as only that one hears signals.
+        Must be called in the main thread, the only one that receives signals.
         """
         asked = threading.Event()
         handlers = {each: signal.signal(each, lambda *_: asked.set()) for each in _STOPS}
@@ -147,12 +147,12 @@ class Serving:
         self.stop()
 
     def start(self) -> None:
-        """Serve in a thread of its own."""
+        """Start serving in a new thread."""
         self._thread = threading.Thread(target=self._serve, name="headrace-rest")
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the requests that are being served, and take no more."""
+        """Accept no more requests, and finish the active ones."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()
@@ -172,9 +172,9 @@ _RETRY = {"Retry-After": "2"}
 
 
 class Opening:
-    """Answers 503 until an application is there, and again when it is gone.
+    """Responds with 503 while no application is set: before it starts and after it stops.
 
-    ``/health`` says which, in the form of Kafka Connect.
+    ``/health`` reports which of the two, in Kafka Connect's form.
     """
 
     def __init__(self, code: str = "error_code") -> None:
@@ -184,7 +184,7 @@ class Opening:
 
     @contextmanager
     def opened(self, app: ASGIApp) -> Iterator[None]:
-        """Let requests through to an application for as long as this lasts."""
+        """Forward requests to an application while the body runs."""
         self._app = app
         try:
             yield
@@ -209,11 +209,11 @@ METRICS_PATH = "/metrics"
 
 
 def metrics_app(exposition: Exposition, listener: Listener) -> ASGIApp:
-    """Return what serves the metrics, and nothing else, behind a listener's checks."""
+    """Return an application that serves only the metrics, behind a listener's checks."""
 
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept")
-        # Two hundred connectors take some milliseconds, in which the loop serves others.
+        # In a thread: 200 connectors take some milliseconds, which would block the event loop.
         body, content_type = await run_in_threadpool(exposition.render, accept)
         return Response(body, headers={"Content-Type": content_type})
 

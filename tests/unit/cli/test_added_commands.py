@@ -24,4 +24,4 @@ def test_a_package_that_is_broken_takes_no_other_command_away(
     assert root.main(["version"]) == 0
     shown = capsys.readouterr()
     assert "headrace" in shown.out
-    assert "no command acme: ModuleNotFoundError" in shown.err
+    assert "command acme cannot be loaded: ModuleNotFoundError" in shown.err

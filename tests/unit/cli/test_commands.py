@@ -166,7 +166,7 @@ class TestTopic:
         kept = json.loads(capsys.readouterr().out)["retention"]
         assert kept == {"ms": None, "bytes": 10**10, "unread": True}
         assert main(["topic", "describe", "flights"]) == 0
-        assert "retention       for ever, up to 10.0 GB" in capsys.readouterr().out
+        assert "retention       unlimited, up to 10.0 GB" in capsys.readouterr().out
 
     @pytest.mark.parametrize("limit", ["30 days", "d", "-5d", "0d"])
     def test_a_limit_that_cannot_be_read_is_refused(

@@ -18,7 +18,7 @@ def there(name: str) -> dict[str, There]:
 def test_a_connector_under_another_name_begins_anew_and_the_plan_says_so() -> None:
     for prune in (True, False):
         found = plan([served("new")], there("old"), prune=prune)
-        assert "configured as old" in "\n".join(found.lines())
+        assert "same configuration as old" in "\n".join(found.lines())
         assert found.to_json()[0]["same_config_as"] == "old"
 
 
@@ -26,4 +26,4 @@ def test_another_configuration_or_another_that_stays_is_no_new_name() -> None:
     changed = plan([served("new", file="/other")], there("old"), prune=True)
     stays = plan([served("new"), served("old")], there("old"), prune=True)
     for found in (changed, stays):
-        assert "configured as" not in "\n".join(found.lines())
+        assert "same configuration as" not in "\n".join(found.lines())

@@ -90,7 +90,7 @@ def test_a_retry_is_told_once(board: Scoreboard, clock: FakeClock) -> None:
     for _ in range(50):
         clock.pass_(1)
         told += news.of(board.scores(), clock())
-    assert told == ["flights-0: tries again in 50.0 s: busy"]
+    assert told == ["flights-0: retries in 50.0 s: busy"]
 
 
 def test_the_age_of_a_batch_begins_when_it_is_first_seen(

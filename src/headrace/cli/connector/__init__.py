@@ -1,6 +1,6 @@
-"""``headrace connector``: works with the connectors of a server.
+"""``headrace connector``: manages the connectors of a server.
 
-In it: a module for each kind of command. Never: Spark, or the store; a server is asked.
+In it: a module for each kind of command. Never: Spark, or the store; only requests to a server.
 """
 
 from headrace.cli.connector.app import app

@@ -1,4 +1,4 @@
-"""How a server is, and the levels of its loggers."""
+"""The health of a server and the levels of its loggers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headrace.cli.options import Json
 
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
 _PYTHON_LEVELS = ("WARNING", "CRITICAL")
-"""Python's names of WARN and FATAL."""
+"""Python's names for WARN and FATAL."""
 
 
 def health(context: typer.Context, as_json: Json = False) -> None:
-    """Ask a server how it is. Exit codes: 0 healthy, 1 not, 3 no server answers."""
+    """Check the health of a server. Exit codes: 0 healthy, 1 unhealthy, 3 no response."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         about, found = client.about(), client.health()
@@ -29,21 +29,21 @@ def health(context: typer.Context, as_json: Json = False) -> None:
 def loggers(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[LOGGER]", help="This one; all by default.")
+        str | None, typer.Argument(metavar="[LOGGER]", help="The logger; all by default.")
     ] = None,
     level: Annotated[
         str | None,
-        typer.Option(help=f"Set it, and those below it: {', '.join(_LEVELS)}."),
+        typer.Option(help=f"Set this level, also for child loggers: {', '.join(_LEVELS)}."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show or set the levels of the server's loggers, until it ends."""
+    """Show the levels of the server's loggers, or set them until the server ends."""
     from headrace.cli.failures import unknown
     from headrace.sdk import ConfigError
 
     if level is not None and name is None:
         problem = "--level needs the name of a logger."
-        raise ConfigError(problem, field="LOGGER", fix="Name one; root is all of them.")
+        raise ConfigError(problem, field="LOGGER", fix="Name a logger; root is all.")
     if level is not None and level.upper() not in {*_LEVELS, *_PYTHON_LEVELS}:
         check_one_of(level, _LEVELS, "level", "--level")
     invocation = invocation_of(context)

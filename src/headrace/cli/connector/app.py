@@ -18,8 +18,8 @@ from headrace.cli.connector import (
 from headrace.cli.preview import preview_on_server
 
 app = typer.Typer(
-    help="Work with the connectors of a server: --server URL, else HEADRACE_SERVER, else "
-    "http://127.0.0.1:8083. Its token comes from HEADRACE_TOKEN or --token-file."
+    help="Manage the connectors of a server: --server URL, else HEADRACE_SERVER, else "
+    "http://127.0.0.1:8083. The token is read from HEADRACE_TOKEN or --token-file."
 )
 app.command("list")(show.list_connectors)
 app.command("create")(definitions.create)

@@ -1,4 +1,4 @@
-"""What became of the records of connectors, by task and by batch."""
+"""The record counts of connectors, by task and by batch."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def counts(
     since: Since = None,
     as_json: Json = False,
 ) -> None:
-    """Count what tasks read, wrote, filtered and rejected since they were made.
+    """Count the records that tasks read, wrote, filtered and rejected since their creation.
 
-    It balances: read = written + filtered + rejected.
+    In balance: read = written + filtered + rejected.
     """
     begin = None if since is None else time_of(since, "--since")
     invocation = invocation_of(context)
@@ -60,13 +60,13 @@ def batches(
     context: typer.Context,
     name: Name,
     *,
-    task: Annotated[int, typer.Option(min=0, help="The task of this number.")] = 0,
+    task: Annotated[int, typer.Option(min=0, help="The number of the task.")] = 0,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many of the newest.")
+        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many batches to list.")
     ] = 20,
     as_json: Json = False,
 ) -> None:
-    """List the newest batches of a task: their counts, and the position after each."""
+    """List the newest batches of a task, with their counts and end positions."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.batches(name, task, limit=lines)
@@ -84,7 +84,7 @@ def batches(
         ),
         json=found,
         right=("batch", "took", *_FIGURES),
-        empty=f"{name}-{task} has had no batch",
+        empty=f"{name}-{task} has no batches yet",
     )
 
 

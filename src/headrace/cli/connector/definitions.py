@@ -30,7 +30,7 @@ MaybeFiles = Annotated[
     ),
 ]
 OneName = Annotated[
-    str | None, typer.Option("--name", help="The name, of a connector that --set describes.")
+    str | None, typer.Option("--name", help="The name of a connector defined by --set.")
 ]
 
 
@@ -40,13 +40,13 @@ def create(
     files: MaybeFiles = None,
     name: OneName = None,
     sets: Set = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Begin paused.")] = False,
-    stopped: Annotated[bool, typer.Option("--stopped", help="Begin stopped.")] = False,
+    paused: Annotated[bool, typer.Option("--paused", help="Create as PAUSED.")] = False,
+    stopped: Annotated[bool, typer.Option("--stopped", help="Create as STOPPED.")] = False,
     wait: Wait = False,
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Create connectors from files, or one from --name and --set. Fails if one is there."""
+    """Create connectors from files, or one from --name and --set. Fails if one exists."""
     from headrace.client import Goal
 
     state = "STOPPED" if stopped else "PAUSED" if paused else None
@@ -72,7 +72,7 @@ def apply(
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Make connectors as files describe them: create, change or leave each as it is."""
+    """Create or change connectors to match files; connectors that match are left unchanged."""
     from headrace.cli.definition_files import read_files
     from headrace.client import Goal
 
@@ -107,7 +107,7 @@ def config(
         list[str] | None, typer.Option("--unset", metavar="KEY", help="Remove a key.")
     ] = None,
     version: Annotated[
-        int | None, typer.Option("--version", min=1, help="Print that of this version.")
+        int | None, typer.Option("--version", min=1, help="Print this version.")
     ] = None,
     wait: Wait = False,
     timeout: Seconds = 60,
@@ -120,7 +120,7 @@ def config(
     invocation = invocation_of(context)
     changes = {**pairs(sets, "--set"), **dict.fromkeys(unsets or ())}
     if changes and version is not None:
-        problem, fix = "What it was cannot be changed.", "Leave it out; rollback goes back."
+        problem, fix = "Earlier versions cannot be changed.", "Remove --version; see rollback."
         raise ConfigError(problem, field="--version", fix=fix)
     with invocation.client() as client:
         if not changes:
@@ -132,7 +132,7 @@ def config(
 
 
 def validate(context: typer.Context, files: Files, as_json: Json = False) -> None:
-    """Let the server check the connectors of files. Nothing is stored."""
+    """Validate the connectors of files on the server. Nothing is stored."""
     from headrace.cli.definition_files import read_files
     from headrace.cli.failures import errors_json, show
 
@@ -164,7 +164,7 @@ def validate(context: typer.Context, files: Files, as_json: Json = False) -> Non
 
 
 def _warn(client: Client, terminal: Terminal, described: Served) -> None:
-    """Show what the server passes over in a configuration that it has taken."""
+    """Show the warnings for a stored configuration, such as unknown keys."""
     from headrace.cli.failures import show
 
     if not terminal.as_json and not terminal.quiet:
@@ -181,7 +181,7 @@ def _described(
 
     keys = pairs(sets, "--set")
     if bool(files) == (name is not None):
-        problem = "Connectors come from files, or one from --name and --set."
+        problem = "Either files or --name with --set is required."
         fix = "Add a FILE, or --name NAME --set connector.class=CLASS."
         raise ConfigError(problem, field="FILE", fix=fix)
     if name is not None:

@@ -13,7 +13,13 @@ from headrace.cli.options import Json, Names, Seconds, Wait, YesAll
 
 
 def _command(about: str, asked: str, goal: str) -> Callable[..., None]:
-    """Return the command that calls the client's method of its name with connectors."""
+    """Return a command that calls a client method for each connector.
+
+    Args:
+        about: The help text.
+        asked: The printed action; also selects the client method.
+        goal: The state that --wait waits for.
+    """
 
     def command(
         context: typer.Context,
@@ -35,13 +41,13 @@ def _command(about: str, asked: str, goal: str) -> Callable[..., None]:
 
 
 pause = _command(
-    "End the tasks of connectors for now. They keep their places; see resume.",
+    "Pause the tasks of connectors. They keep their offsets; see resume.",
     "pausing",
     "PAUSED",
 )
-resume = _command("Let connectors run that were paused or stopped.", "resuming", "RUNNING")
+resume = _command("Resume paused or stopped connectors.", "resuming", "RUNNING")
 stop = _command(
-    "End the tasks of connectors, so that their offsets may be changed; see resume.",
+    "Stop the tasks of connectors, so that their offsets can be changed; see resume.",
     "stopping",
     "STOPPED",
 )
@@ -52,17 +58,17 @@ def restart(
     names: Names,
     *,
     task: Annotated[
-        int | None, typer.Option("--task", min=0, help="Only the task of this number.")
+        int | None, typer.Option("--task", min=0, help="Only the task with this number.")
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only what has failed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed parts.")] = False,
     only_connector: Annotated[
-        bool, typer.Option("--only-connector", help="Plan again, without restarting tasks.")
+        bool, typer.Option("--only-connector", help="Only plan tasks again, without restarts.")
     ] = False,
     wait: Wait = False,
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Restart connectors with their tasks, or some of that."""
+    """Restart connectors with their tasks, or only some of these parts."""
     from headrace.client import Goal
 
     invocation = invocation_of(context)
@@ -87,7 +93,7 @@ def delete(
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Delete connectors. What they have written stays; so do topics."""
+    """Delete connectors. Written data and topics are kept."""
     from headrace.client import Goal
 
     invocation = invocation_of(context)

@@ -1,4 +1,4 @@
-"""``headrace connector offsets``: shows and changes where connectors stand."""
+"""``headrace connector offsets``: shows and changes the offsets of connectors."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Show and change where connectors stand. Changing asks for a stop first."
+    help="Show and change the offsets of connectors. A change requires a stopped connector."
 )
 
 _NOT_STOPPED = "must be in the STOPPED state"
-"""What servers say of it, Kafka Connect's too: their users have requests to send."""
+"""Part of the error of Headrace's and Kafka Connect's servers, which names their REST calls."""
 
 Stop = Annotated[
     bool,
-    typer.Option("--stop", help="Stop it for that, and let it run again if it ran before."),
+    typer.Option("--stop", help="Stop it for the change; afterwards restore its state."),
 ]
 
 
 TaskNumber = Annotated[
     int | None,
-    typer.Option("--task", min=-1, help="The task of this number; -1 replays letters."),
+    typer.Option("--task", min=-1, help="The number of the task; -1 is the letter replay."),
 ]
 
 
 @app.command()
 def view(context: typer.Context, names: Names, as_json: Json = False) -> None:
-    """Show where connectors stand, a line for each partition of what they read."""
+    """Show the offsets of connectors, one line for each partition."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = {name: client.offsets(name) for name in selected(client, names)}
@@ -58,7 +58,7 @@ def view(context: typer.Context, names: Names, as_json: Json = False) -> None:
         invocation.terminal.show_rows(headings, rows, json=shown)
     for name, offsets in found.items():
         if not offsets:
-            invocation.terminal.note(f"{name} stands at the beginning")
+            invocation.terminal.note(f"{name} is at the beginning")
 
 
 @app.command("set")
@@ -70,27 +70,27 @@ def set_offsets(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="A JSON file as view --json prints it; - is the standard input.",
+            help="A JSON file as printed by view --json; - is the standard input.",
             allow_dash=True,
         ),
     ] = None,
     partition: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="The partition; without one, the only one."),
+        typer.Option(metavar="KEY=VALUE", help="The partition; optional if there is only one."),
     ] = None,
     offset: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="The offset to go on from."),
+        typer.Option(metavar="KEY=VALUE", help="The offset to continue from."),
     ] = None,
     stop: Stop = False,
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Let a stopped connector go on from elsewhere; partitions that are not named stay."""
+    """Set offsets of a stopped connector; other partitions keep theirs."""
     from headrace.sdk import ConfigError
 
     if (file is None) == (not offset):
-        problem = "Offsets come from a file or from --offset, and from one of them."
+        problem = "Either FILE or --offset is required, but not both."
         raise ConfigError(problem, field="--offset", fix="Add --offset KEY=VALUE, or a FILE.")
     terminal = invocation_of(context).terminal
     with invocation_of(context).client() as client:
@@ -113,7 +113,7 @@ def reset(
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Let a stopped connector start again from the beginning."""
+    """Reset a stopped connector to the beginning."""
     terminal = invocation_of(context).terminal
     with invocation_of(context).client() as client:
         before = client.offsets(name)
@@ -127,7 +127,7 @@ def reset(
 def stopped(
     client: Client, terminal: Terminal, name: str, seconds: float, *, stop: bool
 ) -> Iterator[None]:
-    """Keep a connector stopped for a while, if asked to; it runs again whatever happens."""
+    """With ``stop``, stop a connector during the body and restore its state at the end."""
     from headrace.client import ConflictError, Goal, RefusedError
 
     state = client.status(name).state if stop else "STOPPED"
@@ -140,7 +140,7 @@ def stopped(
     except (ConflictError, RefusedError) as error:
         if _NOT_STOPPED not in error.problem:
             raise
-        problem = f"{name} is not stopped, and offsets are changed while a connector is."
+        problem = f"{name} must be stopped before its offsets are changed."
         fix = f"Add --stop, or stop it first: headrace connector stop {name} --wait."
         raise RefusedError(problem, field="NAME", fix=fix) from None
     finally:
@@ -162,18 +162,18 @@ def _target(
         return OffsetInfo(before[0].partition, offset)
     if before:
         known = "; ".join(as_text(each.partition) for each in before)
-        problem = f"Which partition? It stands in {len(before)}: {known}."
+        problem = f"Which partition? There are {len(before)}: {known}."
     else:
-        problem = "Which partition? It stands at the beginning of all of them."
+        problem = "Which partition? All of them are at the beginning."
     fix = (
-        "Add --partition KEY=VALUE for each key of the partition; a sink's has two: "
+        "Add --partition KEY=VALUE for each key of the partition; a sink's partition has two: "
         "--partition kafka_topic=TOPIC --partition kafka_partition=0."
     )
     raise ConfigError(problem, field="--partition", fix=fix)
 
 
 def _read(file: Path, name: str) -> list[OffsetInfo]:
-    """Read ``{"offsets": [...]}``, what ``view --json`` gives, or the list alone."""
+    """Read ``{"offsets": [...]}``, the output of ``view --json``, or the list alone."""
     from headrace.client import OffsetInfo
     from headrace.sdk import ConfigError
 
@@ -184,7 +184,7 @@ def _read(file: Path, name: str) -> list[OffsetInfo]:
             value = value[name] if name in value else value["offsets"]
         return [OffsetInfo(dict(each["partition"]), each["offset"]) for each in value]
     except (ValueError, KeyError, TypeError) as error:
-        problem = f"{file} contains no offsets."
+        problem = f"{file} contains no valid offsets."
         fix = 'Write {"offsets": [{"partition": {...}, "offset": {...}}]}.'
         raise ConfigError(problem, field="FILE", fix=fix) from error
 
@@ -204,7 +204,7 @@ def _show_change(
         "before": [each.to_json() for each in before],
         "after": [each.to_json() for each in after],
     }
-    terminal.show(shown, *(lines or [f"{name}: its offsets are as they were"]))
+    terminal.show(shown, *(lines or [f"{name}: offsets unchanged"]))
 
 
 _BEGINNING = "the beginning"
@@ -235,7 +235,7 @@ def rewind(
         str,
         typer.Argument(
             metavar="TIME",
-            help="Such as 2026-11-21T10:00; in this machine's time zone unless it names one.",
+            help="Such as 2026-11-21T10:00; in this machine's time zone by default.",
         ),
     ],
     *,
@@ -243,7 +243,7 @@ def rewind(
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Let a stopped connector read again what came at a time or later."""
+    """Rewind a stopped connector to a time: records from then on are read again."""
     when = time_of(to, "TIME")
     _go_back(
         context, name, lambda client: client.rewind_offsets(name, when), timeout, stop=stop
@@ -256,7 +256,7 @@ def undo(
     name: Name,
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Go back although data has moved since.")
+        bool, typer.Option("--force", help="Undo even if data was copied since the change.")
     ] = False,
     stop: Stop = False,
     timeout: Seconds = 60,
@@ -280,7 +280,7 @@ def _go_back(
     *,
     stop: bool,
 ) -> None:
-    """Change a connector's offsets while it is stopped, and say what changed."""
+    """Change the offsets of a stopped connector and print the changes."""
     terminal = invocation_of(context).terminal
     with (
         invocation_of(context).client() as client,
@@ -295,12 +295,12 @@ def _go_back(
         terminal.print(f"{name}: {partition}: {before} -> {after}")
         terminal.note(each["meaning"])
     if not changes:
-        terminal.print(f"{name}: its offsets are as they were")
+        terminal.print(f"{name}: offsets unchanged")
 
 
 @app.command()
 def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """List who changed a connector's offsets and when, the newest change first."""
+    """List the changes of a connector's offsets, who made them and when, newest first."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.offset_history(name)
@@ -314,7 +314,7 @@ def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
         ("at", "by", "action", "partition", "before", "after"),
         rows,
         json=found,
-        empty=f"{name}: its offsets were never changed by hand",
+        empty=f"{name}: offsets were never changed manually",
     )
 
 
@@ -329,7 +329,7 @@ def give_up(
     *,
     task: TaskNumber = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="The batch of this id, to be sure which.")
+        int | None, typer.Option(min=1, help="The batch id; default: the only unfinished one.")
     ] = None,
     skip: Skip = False,
     force: Force = False,
@@ -339,7 +339,7 @@ def give_up(
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Give up a batch of a stopped connector that was begun and cannot run any more."""
+    """Give up an unfinished batch of a stopped connector that can no longer complete."""
     terminal = invocation_of(context).terminal
     with invocation_of(context).client() as client:
         number, found = _unfinished(client, name, task, batch)
@@ -359,7 +359,7 @@ def give_up(
 def _unfinished(
     client: Client, name: str, task: int | None, batch: int | None
 ) -> tuple[int, int]:
-    """Return the task and the id of the connector's one unfinished batch that is meant."""
+    """Return the task and id of the unfinished batch selected by ``task`` and ``batch``."""
     from headrace.sdk import ConfigError
 
     if task is not None and batch is not None:
@@ -375,23 +375,23 @@ def _unfinished(
         return found[0]
     if not found:
         problem = f"{name} has no such unfinished batch."
-        fix = f"headrace connector batches {name} --task N lists those of a task."
+        fix = f"headrace connector batches {name} --task N lists the batches of a task."
         raise ConfigError(problem, field="--batch", fix=fix)
     known = "; ".join(f"--task {number} --batch {each}" for number, each in found)
     problem = f"{name} has several unfinished batches: {known}."
-    raise ConfigError(problem, field="--task", fix="Name one of them.")
+    raise ConfigError(problem, field="--task", fix="Select one.")
 
 
 def show_abandoned(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
-    """Show what giving up a batch means, as the server says it."""
+    """Print the effect of giving up a batch, from the server's answer."""
     batch = shown["batch"]
     start, end = (place_text(batch[each]) or _BEGINNING for each in ("start", "end"))
     terminal.print(f"{name}: batch {batch['id']} of task {shown['task']}: {start} -> {end}")
     holds = {
-        "yes": "holds it",
-        "part": "holds a part of it",
-        "no": "does not hold it",
-        "unknown": "may hold it",
+        "yes": "contains it",
+        "part": "contains a part of it",
+        "no": "does not contain it",
+        "unknown": "may contain it",
     }
     for each in shown["targets"]:
         why = f": {each['why']}" if each["why"] else ""

@@ -1,4 +1,4 @@
-"""Which connectors a command is about, and how something is done with each of them."""
+"""Selects the connectors of a command and runs an action on each of them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _PATTERN = set("*?[")
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name stands for those that match it."""
+    """Return whether a name is a pattern."""
     return bool(_PATTERN & set(name))
 
 
 def selected(client: Client, names: Sequence[str] | None) -> list[str]:
-    """Return the connectors that names and patterns stand for, each once; all for none.
+    """Return the connectors for names and patterns without duplicates; all without names.
 
-    Raises NotThereError for a pattern that nothing matches. A name without a pattern is taken
-    as it is.
+    Raises NotThereError for a pattern without a match. A name that is not a pattern is returned
+    unchecked.
     """
     return matching(names, client.names, "connector") if names else client.names()
 
 
 def matching(names: Sequence[str], all_names: Callable[[], list[str]], noun: str) -> list[str]:
-    """Return what names and patterns stand for. Raises as ``selected`` does."""
+    """Return the names that match names and patterns. Raises as ``selected`` does."""
     from headrace.client import NotThereError
 
     known = all_names() if any(map(is_pattern, names)) else []
@@ -57,7 +57,7 @@ def matching(names: Sequence[str], all_names: Callable[[], list[str]], noun: str
 def confirm_patterns(
     terminal: Terminal, names: Sequence[str], found: Sequence[str], *, yes: bool
 ) -> None:
-    """Ask before all that patterns stand for is deleted. Raises ConfigError for --yes."""
+    """Ask before deleting the matches of patterns. Raises ConfigError without a terminal."""
     if any(map(is_pattern, names)) and not yes:
         terminal.confirm(
             "\n".join([*found, f"Delete these {len(found)}?"]),
@@ -78,21 +78,25 @@ def carry_out(
     key: str = "",
     more: Callable[[str], Mapping[str, Any]] = lambda _name: {},
 ) -> None:
-    """Do something with each connector, wait if asked to, say so, and exit with a code.
+    """Run an action on each connector, wait for the goal, print results, exit on errors.
 
-    An error with one leaves the others alone.
+    An error with one connector does not affect the others.
 
     Args:
-        client: The server.
-        terminal: Where it is said.
-        work: What is done, by connector; each returns what was asked for, such as ``pausing``.
-        goal: What is waited for; None for nothing.
-        seconds: For how long.
-        reached: What is said of a connector that has reached the goal; the goal by default.
-        is_awaited: Whether a connector is waited for.
-        key: The JSON field of what was done. Where it is given, that is printed even if
-            something is waited for.
-        more: Returns more fields of the JSON of a connector.
+        client: The client.
+        terminal: The terminal for results.
+        work: The actions by connector; each returns its outcome, such as ``pausing``.
+        goal: The state to wait for; None to not wait.
+        seconds: The maximum wait.
+        reached: The text printed when a connector has reached the goal; the goal by default.
+        is_awaited: Returns whether to wait for a connector.
+        key: The JSON field of the outcome, ``asked`` by default. If set, outcomes are printed
+            even if there is a goal.
+        more: Returns additional JSON fields of a connector.
+
+    Raises:
+        typer.Exit: An action or the wait failed; with the exit code of the errors.
+        ServerUnreachableError: No server responds.
     """
     from headrace.client import ServerUnreachableError
     from headrace.sdk import HeadraceError
@@ -106,7 +110,7 @@ def carry_out(
         try:
             asked = do()
         except ServerUnreachableError:
-            raise  # the others would fail the same way
+            raise  # the remaining actions would fail the same way
         except HeadraceError as error:
             errors[name] = error
         else:
@@ -128,7 +132,7 @@ def carry_out(
 def _finish(
     terminal: Terminal, done: dict[str, dict[str, Any]], errors: Mapping[str, HeadraceError]
 ) -> None:
-    """Print the JSON, or the errors, and exit with the errors' code."""
+    """Print the JSON or the errors; exit with the code of the errors if there are any."""
     from headrace.cli.failures import errors_json, exit_code, show
     from headrace.sdk import ConfigError
 
@@ -136,7 +140,7 @@ def _finish(
         if terminal.as_json:
             done.setdefault(name, {"name": name})["errors"] = errors_json([error])
         else:
-            # What is wrong with a configuration does not say whose it is.
+            # An error in a configuration does not name the connector.
             named = len(done) + len(errors) > 1 and isinstance(error, ConfigError)
             show([error], terminal, where=name if named else "")
     if terminal.as_json:
@@ -146,7 +150,7 @@ def _finish(
 
 
 def waiting_for(client: Client, terminal: Terminal, goal: Goal, seconds: float) -> Waiting:
-    """Return what waits for connectors, and prints how they change."""
+    """Return a Wait for connectors that prints their state changes."""
     from headrace.client import Wait
 
     def changed(name: str, status: ConnectorStatus | None) -> None:
@@ -160,7 +164,7 @@ def waiting_for(client: Client, terminal: Terminal, goal: Goal, seconds: float) 
 def for_each(
     names: Collection[str], asked: str, do: Callable[[str], object]
 ) -> dict[str, Callable[[], str]]:
-    """Return the work of ``carry_out`` that does one thing with each connector."""
+    """Return the ``work`` for ``carry_out`` that calls ``do`` with each connector."""
 
     def run(name: str) -> str:
         do(name)

@@ -1,4 +1,4 @@
-"""Shows connectors, how they are, their tasks, topics and schemas."""
+"""Shows connectors with their states, tasks, topics and schemas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STYLES = {
     "STOPPED": "yellow",
 }
 _NEXT = ("Restart ", "It is ")
-"""How the line begins that says what comes after a failure."""
+"""The beginnings of the trace line that says what happens after a failure."""
 
 
 def state_text(state: str) -> Text:
@@ -42,7 +42,7 @@ def list_connectors(
     names: MaybeNames = None,
     state: Annotated[
         str | None,
-        typer.Option(help="Only those that are in this state, or have a task in it."),
+        typer.Option(help="Only connectors that are, or have a task, in this state."),
     ] = None,
     kind: Annotated[str | None, typer.Option("--type", help="Only source or sink.")] = None,
     as_json: Json = False,
@@ -103,7 +103,7 @@ def status(
     trace: Annotated[bool, typer.Option("--trace", help="Show errors in full.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how connectors and their tasks are, and why what failed did."""
+    """Show the states of connectors and their tasks, with the reasons of failures."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = [client.status(name) for name in selected(client, names)]
@@ -162,7 +162,7 @@ def topics(
     context: typer.Context,
     names: Names,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Forget them; the topics themselves stay.")
+        bool, typer.Option("--reset", help="Clear the list; the topics are kept.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -189,18 +189,18 @@ def schemas(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="A source that keeps schemas.", autocompletion=known_names
+            metavar="[NAME]", help="A source that stores schemas.", autocompletion=known_names
         ),
     ] = None,
     *,
-    topic: Annotated[str | None, typer.Option(help="Those of a topic instead.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Show a topic's schemas instead.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the schemas that the streams of a connector, or a topic, have had."""
+    """Show all schemas of a connector's streams or of a topic, past and present."""
     from headrace.sdk import ConfigError
 
     if (name is None) == (topic is None):
-        problem = "Schemas are those of a connector or of a topic."
+        problem = "Either NAME or --topic is required."
         raise ConfigError(problem, field="NAME", fix="Name a connector, or add --topic TOPIC.")
     invocation = invocation_of(context)
     with invocation.client() as client:
@@ -220,12 +220,12 @@ def schemas(
         ((*row, _text(value)) for *row, value in rows),
         json=found,
         right=("version",),
-        empty=f"{topic or name} keeps no schema",
+        empty=f"{topic or name} has no schemas",
     )
 
 
 def _text(field: Mapping[str, Any]) -> str:
-    """Return a schema in a few words: ``id long not null, name string``."""
+    """Return a schema in short form: ``id long not null, name string``."""
     from headrace.cli.topic import fields_of
 
     if isinstance(field["type"], dict) and field["type"]["type"] == "struct":

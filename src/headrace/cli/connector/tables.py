@@ -1,4 +1,4 @@
-"""``headrace connector tables``: the tables of a connector that reads a database."""
+"""``headrace connector tables``: manages single tables of a database source."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from headrace.client import Client
 
 app = typer.Typer(
-    help="Add, drop, pause, read again and replay single tables of a connector that reads a "
-    "database; its other tables stay where they are. It stops for a moment."
+    help="Add, drop, pause, read again or replay single tables of a database source. Its other "
+    "tables keep their offsets. The connector stops for a moment."
 )
 SomeTables = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TABLE...]", help="As table or schema.table. All if none."),
+    typer.Argument(metavar="[TABLE...]", help="As table or schema.table; all by default."),
 ]
 Tables = Annotated[
-    list[str], typer.Argument(metavar="TABLE...", help="As offsets name them: schema.table.")
+    list[str], typer.Argument(metavar="TABLE...", help="As named in offsets: schema.table.")
 ]
 _INCLUDED, _EXCLUDED = "table.include.list", "table.exclude.list"
 _PAUSED, _ALL = "snapshot.paused.list", "*.*"
@@ -34,7 +34,7 @@ _PAUSED, _ALL = "snapshot.paused.list", "*.*"
 
 @app.command("list")
 def list_tables(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Show which tables were read, are being read, replayed or held back."""
+    """Show the tables and their states: read, being read, replayed or paused."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = _offsets(client, name)
@@ -44,7 +44,7 @@ def list_tables(context: typer.Context, name: Name, as_json: Json = False) -> No
         (table, _state(table, offset, paused, replayed), as_text(offset))
         for table, offset in found.items()
     ]
-    # Those that are not begun have no offset, and what is paused may be a pattern.
+    # Paused tables that were not started have no offset, and an entry may be a pattern.
     rows += [(each, "paused", "") for each in paused if not any(_fits(each, t) for t in found)]
     shown = [{"table": table, "state": state} for table, state, _ in rows]
     invocation.terminal.show_rows(("table", "state", "offset"), rows, json=shown)
@@ -59,7 +59,7 @@ def _state(
 
 
 def _fits(pattern: str, table: str) -> bool:
-    """Return whether a table, with its schema, is one of a name or pattern."""
+    """Return whether a table, with its schema, matches a name or pattern."""
     return fnmatchcase(table, pattern) or fnmatchcase(table, f"*.{pattern}")
 
 
@@ -67,22 +67,23 @@ def _fits(pattern: str, table: str) -> bool:
 def pause(
     context: typer.Context, name: Name, tables: SomeTables = None, as_json: Json = False
 ) -> None:
-    """Hold the reading of tables back: they are added to snapshot.paused.list.
+    """Pause the snapshots of tables by adding the tables to snapshot.paused.list.
 
-    Changes of those that were read go on. What was read of a table need not be read again.
+    Changes of tables with a complete snapshot are still read. A paused snapshot keeps its
+    progress.
     """
     wanted = tables or [_ALL]
     with invocation_of(context).client() as client:
         paused = _listed(client.config(name), _PAUSED)
         client.change(name, {_PAUSED: ", ".join(dict.fromkeys([*paused, *wanted]))})
-    _tell(context, name, [f"{name}: pauses the reading of {each}" for each in wanted])
+    _tell(context, name, [f"{name}: pauses the snapshot of {each}" for each in wanted])
 
 
 @app.command()
 def resume(
     context: typer.Context, name: Name, tables: SomeTables = None, as_json: Json = False
 ) -> None:
-    """Go on reading tables that were held back."""
+    """Resume the snapshots of paused tables."""
     from headrace.sdk import ConfigError
 
     with invocation_of(context).client() as client:
@@ -92,17 +93,17 @@ def resume(
         for table in wanted:
             if table not in paused:
                 raise ConfigError(
-                    problem=f"{name} has not paused {table}.",
-                    fix=f"It has paused: {', '.join(paused) or 'no table'}.",
+                    problem=f"Table {table} of {name} is not paused.",
+                    fix=f"Paused tables: {', '.join(paused) or 'none'}.",
                     field="TABLE",
                 )
         client.change(name, {_PAUSED: ", ".join(left) if left else None})
-    _tell(context, name, [f"{name}: goes on reading {each}" for each in wanted])
+    _tell(context, name, [f"{name}: resumes the snapshot of {each}" for each in wanted])
 
 
 @app.command()
 def add(context: typer.Context, name: Name, tables: Tables, as_json: Json = False) -> None:
-    """Read more tables: they are added to table.include.list."""
+    """Read more tables by adding them to table.include.list."""
     with invocation_of(context).client() as client:
         config = client.config(name)
         included, excluded = _listed(config, _INCLUDED), _listed(config, _EXCLUDED)
@@ -125,7 +126,7 @@ def drop(
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Read tables no longer. Added again, they are read from the beginning."""
+    """Stop reading tables. If added again, they are read from the beginning."""
     terminal = invocation_of(context).terminal
     with invocation_of(context).client() as client:
         config = client.config(name)
@@ -134,7 +135,7 @@ def drop(
         changes: dict[str, str | None] = {}
         if len(left) < len(included) and left:
             changes[_INCLUDED] = ", ".join(left)
-        # Those that a pattern has chosen, and the last one, have to be excluded.
+        # Tables included by a pattern, and the last included table, must be excluded.
         others = [each for each in tables if each not in included or not left]
         if others:
             changes[_EXCLUDED] = ", ".join(dict.fromkeys([*excluded, *others]))
@@ -152,14 +153,14 @@ def resync(
     *,
     where: Annotated[
         str | None,
-        typer.Option(metavar="CONDITION", help="Only the rows of a condition in SQL."),
+        typer.Option(metavar="CONDITION", help="Only the rows that match an SQL condition."),
     ] = None,
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Read tables again, or some of their rows, while the others go on.
+    """Read tables or some of their rows again, while the other tables continue.
 
-    A sink that upserts then has what the source has; rows that only the target has stay.
+    An upsert target then equals the source, except that rows missing in the source stay.
     """
     from headrace.client import OffsetInfo
 
@@ -183,15 +184,15 @@ def replay(
     *,
     since: Annotated[
         str,
-        typer.Option(metavar="TIME", help="As in ISO 8601; of this machine's zone by default."),
+        typer.Option(metavar="TIME", help="ISO 8601; in this machine's time zone by default."),
     ],
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Send the changes of tables since a time again, while the others go on.
+    """Replay the changes of tables since a time, while the other tables continue.
 
-    MySQL and MariaDB only, as far as their binary logs go back. The tables get their changes in
-    order: those of then first, and those of now when these are reached.
+    MySQL and MariaDB only, as far back as their binary logs reach. Changes of these tables stay
+    in order: current changes follow once the replay has caught up.
     """
     from datetime import UTC
 
@@ -204,8 +205,8 @@ def replay(
         stopped(client, terminal, name, timeout, stop=True),
     ):
         names = _required(client, name, tables) if tables else list(_offsets(client, name))
-        # Those that are on their way from this time on begin again too: else they would lose
-        # what the main reader has passed over meanwhile.
+        # Tables already being replayed from this time start over too: otherwise they would
+        # lose the changes that the main reader has skipped for them in the meantime.
         begun = _replays(client, name).get(partition["since"], [])
         offset = {"tables": list(dict.fromkeys([*begun, *names]))}
         client.set_offsets(name, [OffsetInfo(partition, offset)])
@@ -213,7 +214,7 @@ def replay(
 
 
 def _replays(client: Client, name: str) -> dict[str, list[str]]:
-    """Return the tables that are replayed, by the times since which they are."""
+    """Return the tables that are being replayed, by the start time of the replay."""
     return {
         each.partition["since"]: (each.offset or {})["tables"]
         for each in client.offsets(name)
@@ -230,7 +231,7 @@ def _offsets(client: Client, name: str) -> dict[str, dict[str, object]]:
 
 
 def _required(client: Client, name: str, tables: Sequence[str]) -> list[str]:
-    """Return what offsets call tables. Raises ConfigError for one that was not read."""
+    """Return the tables' names in offsets. Raises ConfigError for a table without offset."""
     from headrace.sdk import ConfigError
 
     known = _offsets(client, name)
@@ -238,15 +239,15 @@ def _required(client: Client, name: str, tables: Sequence[str]) -> list[str]:
     for table, there in found.items():
         if there is None:
             raise ConfigError(
-                problem=f"{name} has not read {table}.",
-                fix=f"It has read: {', '.join(known) or 'no table'}.",
+                problem=f"{name} has not read table {table}.",
+                fix=f"Tables read: {', '.join(known) or 'none'}.",
                 field="TABLE",
             )
     return [each for each in found.values() if each is not None]
 
 
 def _forget(client: Client, name: str, tables: Sequence[str]) -> None:
-    """Let a stopped connector know nothing of tables."""
+    """Delete the offsets of tables of a stopped connector."""
     from headrace.client import OffsetInfo
 
     known = _offsets(client, name)
@@ -256,12 +257,12 @@ def _forget(client: Client, name: str, tables: Sequence[str]) -> None:
 
 
 def _known(known: Iterable[str], table: str) -> str | None:
-    """Return what offsets call a table, which have its schema."""
+    """Return the table's name in offsets, which includes its schema; None if absent."""
     return next((each for each in known if each == table or each.endswith(f".{table}")), None)
 
 
 def _listed(config: Mapping[str, str], key: str) -> list[str]:
-    """Return what a list of tables in a configuration has."""
+    """Return the entries of a comma-separated list in a configuration."""
     return [each.strip() for each in config.get(key, "").split(",") if each.strip()]
 
 

@@ -1,4 +1,4 @@
-"""The configurations that a connector has had: what changed, and the way back."""
+"""The configuration versions of a connector: list, diff and rollback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.cli.options import Json, Name, Seconds, Wait
 
 
 def versions(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """List the configurations that a connector has had, the newest first."""
+    """List the configuration versions of a connector, newest first."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.versions(name)
@@ -35,17 +35,17 @@ def diff(
     before: Annotated[
         int | None,
         typer.Argument(
-            metavar="[BEFORE]", min=1, help="A version; the last but one by default."
+            metavar="[BEFORE]", min=1, help="A version; the one before AFTER by default."
         ),
     ] = None,
     after: Annotated[
         int | None,
-        typer.Argument(metavar="[AFTER]", min=1, help="Another; the present one by default."),
+        typer.Argument(metavar="[AFTER]", min=1, help="A version; the current one by default."),
     ] = None,
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between two configurations that a connector has had."""
+    """Show the differences between two configuration versions of a connector."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         newest = client.versions(name)[0]["version"]
@@ -65,14 +65,14 @@ def rollback(
     name: Name,
     version: Annotated[
         int | None,
-        typer.Option("--to", min=1, help="The version; the last but one by default."),
+        typer.Option("--to", min=1, help="The version; the previous one by default."),
     ] = None,
     *,
     wait: Wait = False,
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Give a connector a configuration that it has had, as its next version."""
+    """Restore an earlier configuration of a connector, as a new version."""
     from headrace.client import Goal
     from headrace.sdk import ConfigError
 
@@ -80,7 +80,7 @@ def rollback(
     with invocation.client() as client:
         known = [each["version"] for each in client.versions(name)]
         if version is None and len(known) == 1:
-            problem = f"{name} has had one configuration only."
+            problem = f"{name} has only one configuration version."
             fix = f"Change it with: headrace connector config {name} --set KEY=VALUE."
             raise ConfigError(problem, field="NAME", fix=fix)
         number = version or known[1]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 TO_CHANGE = 4
-"""The exit code of a dry run that found something to change."""
+"""The exit code of a dry run that found changes."""
 
 
 def apply(
@@ -30,31 +30,31 @@ def apply(
         list[Path],
         typer.Argument(
             metavar="DIR...",
-            help="Folders of files that describe connectors, or files; - is the input.",
+            help="Definition files, or folders of them; - is the standard input.",
             allow_dash=True,
         ),
     ],
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show the plan without changing anything.")
     ] = False,
     yes: Yes = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Delete connectors that no file describes.")
+        bool, typer.Option("--prune", help="Delete connectors that no file defines.")
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Leave connectors of other names alone."),
+        typer.Option(metavar="PATTERN", help="Only connectors whose names match."),
     ] = None,
     wait: Wait = False,
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Make a server's connectors as files describe them: show a plan, ask, then do it.
+    """Change a server's connectors to match files: show a plan, ask, then apply it.
 
-    The server checks everything first, and nothing is done while anything is wrong. Exit codes:
-    0 done or nothing to do, 4 a dry run found something to change, 1 something failed, 2 the
-    files are wrong, 3 no server answers.
+    The server validates everything first; nothing is changed if there is any error. Exit codes:
+    0 applied or nothing to do, 4 a dry run found changes, 1 an action failed, 2 the files are
+    invalid, 3 no server responds.
     """
     from headrace.client import Goal
 
@@ -91,7 +91,7 @@ def apply(
 def _checked_plan(
     client: Client, places: Sequence[Path], only: list[str] | None, *, prune: bool
 ) -> Plan:
-    """Plan, and let the server check it. Raises ConfigErrors with all that is wrong."""
+    """Return the plan, validated by the server. Raises ConfigErrors with all errors."""
     from fnmatch import fnmatchcase
 
     from headrace.cli.definition_files import read_files
@@ -108,7 +108,7 @@ def _checked_plan(
 
 
 def _secrets(client: Client, changes: Sequence[Change]) -> dict[str, frozenset[str]]:
-    """Let the server check what is to be; return the keys that are secret, by connector."""
+    """Validate new configurations on the server; return the secret keys by connector."""
     from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 
     errors: list[ConfigError] = []

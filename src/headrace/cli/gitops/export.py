@@ -14,19 +14,19 @@ from headrace.cli.options import Json, MaybeNames
 
 def export(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Created if missing.")],
     names: MaybeNames = None,
     *,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="Remove files of connectors that are not on the server."),
+        typer.Option("--prune", help="Delete files of connectors that are not on the server."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a server's connectors to a folder, a YAML file each, for `headrace apply`.
+    """Write a server's connectors to a folder, one YAML file each, for `headrace apply`.
 
-    References such as ${env:NAME} and hidden values stay as the server shows them. A connector
-    that another file of the folder describes is left to that file.
+    References such as ${env:NAME} and hidden values are written as the server returns them. A
+    connector that is already defined in another file of the folder is not written.
     """
     from headrace.cli.definition_files import read_placed
     from headrace.cli.gitops.folder import described_on, file_name, files_below, yaml_text
@@ -49,7 +49,7 @@ def export(
         if same:
             done.append((name, "unchanged", file))
         elif file != own:
-            # It may hold more than this one, in a form of somebody's own.
+            # A file that a user wrote: it may define more connectors, in another form.
             done.append((name, "differs", file))
         else:
             own.write_text(yaml_text(each), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Connectors as files would describe them: those of a folder, and those of a server."""
+"""Connectors in the form of definition files: those in a folder, and those on a server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".json", ".properties", ".yaml", ".yml"}
 _FIRST = ("connector.class", "tasks.max", "topic", "topics")
-"""The keys that come first in a file; the others follow by name."""
+"""The first keys of a file; the others follow sorted by name."""
 
 
 def files_below(places: Sequence[Path]) -> list[Path]:
-    """Return the files that folders hold, at any depth, and the files that are named.
+    """Return the named files and the definition files in the named folders, at any depth.
 
-    What begins with a dot is left out, as are files that describe nothing by their names.
-    Raises ConfigError for a place that is not there.
+    Skips paths with a part that starts with a dot, and files whose suffix is not in
+    ``SUFFIXES``. Raises ConfigError for a path that does not exist.
     """
     found: list[Path] = []
     for place in places:
@@ -48,14 +48,14 @@ def files_below(places: Sequence[Path]) -> list[Path]:
 
 
 def file_name(name: str) -> str:
-    """Return the name of the file of a connector, which no name leads out of its folder."""
+    """Return the file name for a connector; no connector name can escape the folder."""
     text = quote(name, safe=" @+,=")
-    # A leading dot would hide the file, and two be a folder.
+    # A leading dot would hide the file, and ".." is a folder.
     return f"%2E{text[1:]}.yaml" if text.startswith(".") else f"{text}.yaml"
 
 
 def yaml_text(described: Served) -> str:
-    """Return a connector as a file describes it; read again it is the same, text by text."""
+    """Return a connector as YAML; parsing the YAML returns exactly the same texts."""
     keys = [key for key in _FIRST if key in described.config]
     keys += sorted(described.config.keys() - {*keys, "name"})
     document: dict[str, object] = {"name": described.name}
@@ -64,14 +64,14 @@ def yaml_text(described: Served) -> str:
     document["config"] = {key: described.config[key] for key in keys}
     yaml = YAML()
     yaml.default_flow_style = False
-    yaml.width = 10_000  # a long value stays on its line, where a diff shows it
+    yaml.width = 10_000  # keeps a long value on one line, for readable diffs
     text = io.StringIO()
     yaml.dump(document, text)
     return text.getvalue()
 
 
 def there_on(client: Client) -> dict[str, There]:
-    """Return what a server has, by name."""
+    """Return a server's connectors by name."""
     targets = client.targets()
     return {
         name: There(dict(info.config), targets[name])
@@ -81,7 +81,7 @@ def there_on(client: Client) -> dict[str, There]:
 
 
 def described_on(client: Client) -> dict[str, Served]:
-    """Return the same as files describe it: one that runs, or should, says nothing of that."""
+    """Return a server's connectors as definitions; the target state RUNNING is omitted."""
     return {
         name: Served(
             name=name,

@@ -1,4 +1,4 @@
-"""What has to be done with a server's connectors so that they are as files describe them."""
+"""The plan of changes that make a server's connectors match definition files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN = "[hidden]"
 
 
 class Kind(StrEnum):
-    """What is done with a connector."""
+    """The action on a connector."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 
 class KeyChange(NamedTuple):
-    """A key that changes; None where it is not there. Secrets are hidden."""
+    """A changed key; None means that it is absent. Secrets are hidden."""
 
     key: str
     before: str | None
@@ -36,7 +36,7 @@ class KeyChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """A connector as a server has it: its configuration and its target state."""
+    """A connector on the server: its configuration and its target state."""
 
     config: Mapping[str, str]
     state: str
@@ -44,15 +44,15 @@ class There:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is done with one connector.
+    """The planned change of one connector.
 
     Args:
-        kind: What.
-        name: With which.
-        target: What it is to be; None where it is deleted.
-        there: What it is; None where it is created.
-        twin: The name of a connector of the same configuration that no file describes: this
-            one seems to be it under another name.
+        kind: The action.
+        name: The connector.
+        target: The new definition; None for a deletion.
+        there: The current state on the server; None for a creation.
+        twin: The name of a connector with the same configuration that no file defines:
+            probably this connector was renamed.
     """
 
     kind: Kind
@@ -69,12 +69,12 @@ class Change:
 
     @property
     def state(self) -> str | None:
-        """The state that it is put into; None where that stays."""
+        """The new target state; None if it does not change."""
         target = None if self.target is None else self.target.state
         return None if self.there is not None and target == self.there.state else target
 
     def keys(self, secret: Iterable[str] = ()) -> list[KeyChange]:
-        """Return the keys that change, by name; values of those that are secret are hidden."""
+        """Return the changed keys by name; the values of ``secret`` keys are hidden."""
         hidden = set(secret)
         old = {} if self.there is None else dict(self.there.config)
         new = {} if self.target is None else dict(self.target.config)
@@ -93,7 +93,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that has to be done, by name; connectors that are as they should be are counted."""
+    """All changes, ordered by name, and the number of unchanged connectors."""
 
     changes: Sequence[Change]
     unchanged: int
@@ -106,8 +106,8 @@ class Plan:
             found.append(f"{signs[change.kind]} {change.kind} {change.name}")
             if change.twin is not None:
                 found += [
-                    f"    ! configured as {change.twin}: a new name has no offsets, so that",
-                    "      all is read again from the beginning; to go on, keep the name",
+                    f"    ! same configuration as {change.twin}: a new name has no offsets, so",
+                    "      everything is read from the beginning; keep the name to continue",
                 ]
             for key in self._keys(change):
                 found += (f"    {line}" for line in diff_lines(*key))
@@ -137,9 +137,9 @@ class Plan:
 
 
 def plan(described: Sequence[Served], there: Mapping[str, There], *, prune: bool) -> Plan:
-    """Compare what files describe, each name once, with what a server has, by name.
+    """Compare definitions with unique names to a server's connectors.
 
-    With ``prune`` connectors that no file describes are deleted.
+    With ``prune`` the plan deletes connectors that no file defines.
     """
     changes: list[Change] = []
     unchanged = 0
@@ -160,7 +160,7 @@ def plan(described: Sequence[Served], there: Mapping[str, There], *, prune: bool
 
 
 def _twin(new: Served, there: Mapping[str, There], described: set[str]) -> str | None:
-    """Return a connector with the configuration of a new one that no file describes."""
+    """Return a connector that no file defines and that has the configuration of a new one."""
     own = _bare(new.config)
     for name in sorted(there.keys() - described):
         other = _bare(there[name].config)
@@ -176,7 +176,7 @@ def _bare(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _shown(key: str, value: str | None, hidden: set[str]) -> str | None:
-    """Return a value; a secret is hidden unless it is only named."""
+    """Return a value; a secret is hidden unless the value is only a reference."""
     if value is None or key not in hidden or _REFERENCE.fullmatch(value.strip()):
         return value
     return HIDDEN

@@ -1,7 +1,7 @@
-"""``headrace job``: works with the offline jobs of a server.
+"""``headrace job``: manages the offline jobs of a server.
 
-In it: a module for each kind of command, and runs without a server (`local.py`). Never: a rule
-about jobs; those are in `control`, behind the API too.
+In it: a module for each kind of command, and runs without a server (`local.py`). Never: rules
+about jobs, which are in `control`, where the API uses them too.
 """
 
 from headrace.cli.job.app import app

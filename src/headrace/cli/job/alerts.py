@@ -1,4 +1,4 @@
-"""Alerts about jobs: listed, and their channels tested."""
+"""Lists alerts about jobs and tests their channels."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def list_alerts(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="Only those about this job.", autocompletion=known_jobs
+            metavar="[NAME]", help="Only alerts about this job.", autocompletion=known_jobs
         ),
     ] = None,
     *,
     before: Annotated[
-        int | None, typer.Option(min=1, metavar="NUMBER", help="Only those before this one.")
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Only alerts before this one.")
     ] = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many of the newest.")
+        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many alerts to list.")
     ] = 20,
-    text: Annotated[bool, typer.Option("--text", help="Print their whole texts.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print the full texts.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List alerts about jobs, the newest first, and whether they were sent.
+    """List alerts about jobs, newest first, and whether they were sent.
 
-    Jobs may be deleted by now. Alerts are kept for 90 days.
+    Includes alerts about deleted jobs. Alerts are retained for 90 days.
     """
     invocation = invocation_of(context)
     with invocation.client() as client:
@@ -65,14 +65,14 @@ def list_alerts(
 
 
 def _delivery(way: Mapping[str, Any]) -> str:
-    """Return how an alert goes to a channel: ``ops sent``, ``ops waiting (2 attempts)``."""
+    """Return the delivery to a channel: ``ops sent``, ``ops waiting (2 attempts)``."""
     state = str(way["state"]).replace("_", " ")
     tried = f" ({way['attempts']} attempts)" if way["error"] else ""
     return f"{way['channel']} {state}{tried}"
 
 
 def try_channels(context: typer.Context, as_json: Json = False) -> int:
-    """Send a test alert by each channel of the server. Exits with 1 if one did not take it."""
+    """Send a test alert by each channel of the server. Exits with 1 if a channel failed."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.jobs.test_alerts()

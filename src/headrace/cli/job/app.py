@@ -7,9 +7,9 @@ import typer
 from headrace.cli.job import alerts, backfills, definitions, lifecycle, local, runs, show
 
 app = typer.Typer(
-    help="Work with the offline jobs of a server: copies that run over windows, by a schedule "
-    "or by hand. It is found as `headrace connector` finds it. Times are in UTC; those that "
-    "are given without a zone are in that of the job's schedule."
+    help="Manage the offline jobs of a server: copies that run over windows, by a schedule or "
+    "manually. The server is located as for `headrace connector`. Times are in UTC; times "
+    "given without a zone are in the time zone of the job's schedule."
 )
 app.command("list")(show.list_jobs)
 app.command("create")(definitions.create)

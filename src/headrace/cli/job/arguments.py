@@ -1,4 +1,4 @@
-"""The arguments and options that several commands of jobs have."""
+"""The arguments and options that several job commands share."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ JobNames = Annotated[
     ),
 ]
 RunNumber = Annotated[
-    int, typer.Argument(metavar="RUN", min=1, help="The run, as `headrace job runs` shows it.")
+    int, typer.Argument(metavar="RUN", min=1, help="The run number from `headrace job runs`.")
 ]
-Lower = Annotated[str | None, typer.Option(metavar="BOUND", help="The first that is read.")]
-Upper = Annotated[str | None, typer.Option(metavar="BOUND", help="The first that is not read.")]
+Lower = Annotated[str | None, typer.Option(metavar="BOUND", help="The inclusive lower bound.")]
+Upper = Annotated[str | None, typer.Option(metavar="BOUND", help="The exclusive upper bound.")]
 Timeout = Annotated[
     float | None,
     typer.Option(
-        "--timeout", min=0, metavar="SECONDS", help="The longest wait; none by default."
+        "--timeout", min=0, metavar="SECONDS", help="The maximum wait; no limit by default."
     ),
 ]
 AwaitRuns = Annotated[
     bool,
     typer.Option(
-        "--wait", help="Return once it has ended, with exit code 1 unless all has succeeded."
+        "--wait", help="Wait until it has ended; exit code 1 unless everything succeeded."
     ),
 ]
 
 
 def within(seconds: float | None) -> timedelta | None:
-    """Return the longest wait."""
+    """Return the maximum wait; None for no limit."""
     return None if seconds is None else timedelta(seconds=seconds)
 
 
 def bound_of(job: Mapping[str, object], text: str, option: str) -> datetime:
-    """Return a bound that is a time, in the zone of a job's schedule unless it names one."""
+    """Parse a time bound; without a UTC offset it is in the zone of the job's schedule."""
     from zoneinfo import ZoneInfo
 
     return time_of(text, option, ZoneInfo(str(job["zone"] or "UTC")))

@@ -1,4 +1,4 @@
-"""Backfills of jobs: begun, followed, paused and stopped."""
+"""Starts, shows, pauses, resumes and stops backfills of jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.cli.terminal import Terminal
 
 BackfillId = Annotated[
-    str, typer.Argument(metavar="BACKFILL", help="The backfill, as it was named at its begin.")
+    str, typer.Argument(metavar="BACKFILL", help="The id that `headrace job backfill` printed.")
 ]
 _OVER = ("succeeded", "failed", "stopped", "skipped")
 
@@ -28,12 +28,12 @@ def backfill(
     name: JobName,
     *,
     lower: Annotated[
-        str, typer.Option(metavar="TIME", help="Where the range begins, as 2026-01-31.")
+        str, typer.Option(metavar="TIME", help="The start of the range, such as 2026-01-31.")
     ],
-    upper: Annotated[str, typer.Option(metavar="TIME", help="Where it ends.")],
+    upper: Annotated[str, typer.Option(metavar="TIME", help="The end of the range.")],
     chunk: Annotated[
         int,
-        typer.Option(min=1, max=100_000, help="So many windows that follow are read as one."),
+        typer.Option(min=1, max=100_000, help="How many consecutive windows one run reads."),
     ] = 1,
     wait: AwaitRuns = False,
     timeout: Timeout = None,
@@ -41,8 +41,8 @@ def backfill(
 ) -> None:
     """Run all past windows of a range that have no run yet.
 
-    Windows that the range cuts are run whole. Several run side by side, as the schedule's
-    key parallel says.
+    Windows that the range covers partly run as a whole. The schedule's key parallel sets how
+    many runs are concurrent.
     """
     terminal = invocation_of(context).terminal
     with invocation_of(context).client() as client:
@@ -52,8 +52,8 @@ def backfill(
         if not found["total"]:
             start = (job["document"].get("schedule") or {}).get("start")
             terminal.note(
-                "No past window of that range is left to run. The schedule begins at "
-                f"{start}; those that have run: headrace job runs {name}"
+                "All past windows of that range have a run. The schedule begins at "
+                f"{start}; list the runs: headrace job runs {name}"
             )
         elif wait:
             if not terminal.as_json:
@@ -68,7 +68,7 @@ def backfill(
 def show_backfill(
     context: typer.Context, name: JobName, backfill: BackfillId, as_json: Json = False
 ) -> None:
-    """Show how far a backfill is."""
+    """Show the progress of a backfill."""
     with invocation_of(context).client() as client:
         _tell(context, client.jobs.backfill_of(name, backfill))
 
@@ -76,7 +76,7 @@ def show_backfill(
 def stop_backfill(
     context: typer.Context, name: JobName, backfill: BackfillId, as_json: Json = False
 ) -> None:
-    """Stop those runs of a backfill that have not ended."""
+    """Stop the runs of a backfill that have not ended."""
     with invocation_of(context).client() as client:
         _tell(context, client.jobs.stop_backfill(name, backfill))
 
@@ -84,7 +84,7 @@ def stop_backfill(
 def pause_backfill(
     context: typer.Context, name: JobName, backfill: BackfillId, as_json: Json = False
 ) -> None:
-    """Begin no more runs of a backfill; those that run are finished. See resume-backfill."""
+    """Start no more runs of a backfill; active runs finish. See resume-backfill."""
     with invocation_of(context).client() as client:
         _tell(context, client.jobs.pause_backfill(name, backfill))
 
@@ -92,7 +92,7 @@ def pause_backfill(
 def resume_backfill(
     context: typer.Context, name: JobName, backfill: BackfillId, as_json: Json = False
 ) -> None:
-    """Let a backfill go on that is paused."""
+    """Resume a paused backfill."""
     with invocation_of(context).client() as client:
         _tell(context, client.jobs.resume_backfill(name, backfill))
 
@@ -103,9 +103,10 @@ def _tell(context: typer.Context, found: Mapping[str, Any]) -> None:
 
 
 def _states(found: Mapping[str, Any]) -> str:
-    """Return how far a backfill is: ``paused, 3 succeeded, 1 queued``."""
+    """Return the progress of a backfill: ``paused, 3 succeeded, 1 queued``."""
     states = states_text(found["runs"])
-    return f"paused, {states}" if found.get("paused") else states  # an older server has none
+    # An older server sends no field ``paused``.
+    return f"paused, {states}" if found.get("paused") else states
 
 
 def _resuming(found: Mapping[str, Any]) -> str:
@@ -116,7 +117,7 @@ def _resuming(found: Mapping[str, Any]) -> str:
 def _progress(
     terminal: Terminal, begun: Mapping[str, Any]
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Show how far a backfill is: a bar on a screen, else a line for each change."""
+    """Show the progress of a backfill: a bar on a terminal, else a line for each change."""
     if terminal.quiet or terminal.as_json or not terminal.interactive:
         seen: list[str] = []
 
@@ -126,7 +127,7 @@ def _progress(
                 seen.append(states)
                 terminal.note(f"{found['job']}: {states}")
                 if found.get("paused") and not found["done"]:
-                    terminal.note(f"It goes on after {_resuming(found)}")
+                    terminal.note(f"To resume: {_resuming(found)}")
 
         yield note
         return

@@ -23,11 +23,11 @@ def create(
     files: Files,
     *,
     submit: Annotated[
-        bool, typer.Option("--submit", help="Submit them too: they run once approved.")
+        bool, typer.Option("--submit", help="Also submit them; they run once approved.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Create jobs from files, as drafts. Fails if one is there."""
+    """Create jobs from files, as drafts. Fails if one exists."""
     documents = _documents(files)
     invocation = invocation_of(context)
     with invocation.client() as client:
@@ -37,7 +37,7 @@ def create(
             if submit:
                 made = client.jobs.submit(made["name"])
             else:
-                hint = f"{made['name']} runs once it is submitted: headrace job submit"
+                hint = f"{made['name']} is a draft; submit it: headrace job submit"
                 invocation.terminal.note(f"{hint} {made['name']}")
             return str(made["state"])
 
@@ -46,10 +46,10 @@ def create(
 
 
 def edit(context: typer.Context, files: Files, as_json: Json = False) -> None:
-    """Give jobs the documents of files. The same document changes nothing.
+    """Replace the documents of jobs with those of files. Equal documents change nothing.
 
-    Their windows go on where they stood. Where somebody has to approve a job, it is submitted
-    again, and no run of it begins before.
+    Windows continue where they were. A job that requires approval is submitted again, and
+    starts no run before its approval.
     """
     documents = _documents(files)
     invocation = invocation_of(context)
@@ -63,7 +63,7 @@ def _edit(jobs: JobsApi, name: str, document: Mapping[str, Any]) -> str:
 
 
 def _documents(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """Return the documents of files by their names, in JSON's types. Raises ConfigError."""
+    """Return the documents of files by job name, in JSON types. Raises ConfigError."""
     import json
 
     from headrace.cli.definition_files import documents_in
@@ -74,11 +74,11 @@ def _documents(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
         for document in documents_in(file):
             name = document.get("name") if isinstance(document, dict) else None
             if not isinstance(name, str) or not name:
-                problem, fix = f"A document of {file} has no name.", "Begin with name:."
+                problem, fix = f"A document in {file} has no name.", "Add the key name."
                 raise ConfigError(problem, field="name", fix=fix)
             if name in found:
-                problem = f"Two documents are of {name}."
+                problem = f"Two documents have the name {name}."
                 raise ConfigError(problem, field="name", fix="Rename one.")
-            # What only YAML has, such as dates, becomes text.
+            # Types that only YAML has, such as dates, become text.
             found[name] = json.loads(json.dumps(document, default=str))
     return found

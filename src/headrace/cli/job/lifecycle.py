@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _command(about: str, do: Callable[[JobsApi, str], dict[str, Any]]) -> Callable[..., None]:
-    """Return the command that brings jobs to another state."""
+    """Return a command that changes the state of jobs."""
 
     def command(context: typer.Context, names: JobNames, as_json: Json = False) -> None:
         _bring(context, names, do)
@@ -42,16 +42,16 @@ def _bring(
 
 
 submit = _command(
-    "Ask for the approval of drafts; one that asks nobody is approved at once.",
+    "Submit drafts for approval; a job without approvers is approved at once.",
     lambda jobs, name: jobs.submit(name),
 )
 suspend = _command(
-    "Start no more runs of jobs; what is running is finished. See resume.",
+    "Start no more runs of jobs; active runs finish. See resume.",
     lambda jobs, name: jobs.suspend(name),
 )
 resume = _command(
-    "Let jobs go on that were suspended or have failed. Windows that were due meanwhile are "
-    "run as their catchup says.",
+    "Resume jobs that were suspended or have failed. The setting catchup determines which "
+    "missed windows run.",
     lambda jobs, name: jobs.resume(name),
 )
 
@@ -62,11 +62,11 @@ def approve(
     *,
     version: Annotated[
         int | None,
-        typer.Option(min=1, help="The version that you have read: no other is approved."),
+        typer.Option(min=1, help="The version that you reviewed; fails if it has changed."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Approve a job that was submitted. You must be one of its approvers."""
+    """Approve a submitted job. You must be one of its approvers."""
     _bring(context, [name], lambda jobs, name: jobs.approve(name, version))
 
 
@@ -74,17 +74,17 @@ def reject(
     context: typer.Context,
     name: JobName,
     *,
-    why: Annotated[str, typer.Option(help="What has to be changed.")],
+    why: Annotated[str, typer.Option(help="What must be changed.")],
     as_json: Json = False,
 ) -> None:
-    """Send a job back that was submitted. You must be one of its approvers."""
+    """Reject a submitted job. You must be one of its approvers."""
     _bring(context, [name], lambda jobs, name: jobs.reject(name, why))
 
 
 def delete(
     context: typer.Context, names: JobNames, *, yes: YesAll = False, as_json: Json = False
 ) -> None:
-    """Delete jobs with their runs. What they have written stays."""
+    """Delete jobs with their runs. Written data is kept."""
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.client() as client:

@@ -27,11 +27,11 @@ def run(
     upper: Upper = None,
     as_json: Json = False,
 ) -> int:
-    """Run what is due of a job in this process, without a server, and end.
+    """Run the due windows of a job in this process, without a server, then exit.
 
-    All windows of its schedule that are past and had no run yet, or the one between bounds. The
-    job and its runs are kept in the store, so each window runs once however often this is
-    called: by cron, by a timer of systemd, by hand. Exits with 1 if a run did not succeed.
+    Runs all past windows of its schedule that have no run yet, or the window between the
+    bounds. The job and its runs are in the store, so each window runs once, however often cron,
+    a systemd timer or a user calls this. Exits with 1 if a run did not succeed.
     """
     invocation = invocation_of(context)
     ended = _run(invocation, file, lower, upper)

@@ -1,4 +1,4 @@
-"""Runs of jobs: triggered, shown, stopped and run again."""
+"""Triggers, shows, stops, retries and reruns runs of jobs."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ def trigger(
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Run a window of a job now: the newest that is past, or that between bounds.
+    """Run a window of a job now: the newest past window, or the one between the bounds.
 
-    Bounds are of the job's kind, such as times. A window that has a run keeps it.
+    Bounds are of the job's kind, such as times. If the window already has a run, that run is
+    returned.
     """
     invocation = invocation_of(context)
     with invocation.client() as client:
@@ -55,7 +56,7 @@ def trigger(
         run = client.jobs.trigger(name, *bounds.values())
         if run["state"] not in {"queued", "running"}:
             fix = f"headrace job rerun {name} {run['id']}"
-            invocation.terminal.note(f"The window has a run, {run['id']}; read it again: {fix}")
+            invocation.terminal.note(f"The window already has run {run['id']}; to rerun: {fix}")
         _tell(context, client, run, wait=wait, timeout=timeout)
 
 
@@ -65,18 +66,18 @@ def list_runs(
     *,
     states: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only those in this state; may be repeated."),
+        typer.Option("--state", help="Only runs in this state; repeatable."),
     ] = None,
-    backfill: Annotated[str | None, typer.Option(help="Only those of a backfill.")] = None,
+    backfill: Annotated[str | None, typer.Option(help="Only runs of this backfill.")] = None,
     before: Annotated[
-        int | None, typer.Option(min=1, metavar="RUN", help="Only those before this run.")
+        int | None, typer.Option(min=1, metavar="RUN", help="Only runs before this one.")
     ] = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many of the newest.")
+        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many runs to list.")
     ] = 20,
     as_json: Json = False,
 ) -> None:
-    """List the runs of a job, the newest first, with what became of their records."""
+    """List the runs of a job with their record counts, newest first."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found, following = client.jobs.runs(
@@ -92,7 +93,7 @@ def list_runs(
 
 
 def show_runs(terminal: Terminal, found: Sequence[dict[str, Any]], *, empty: str) -> None:
-    """Print a table of runs, with what became of their records."""
+    """Print a table of runs with their record counts."""
     terminal.show_rows(
         ("run", "state", "window", "trigger", "attempt", *_FIGURES, "began", "took"),
         (
@@ -118,23 +119,23 @@ def show_run(
     context: typer.Context,
     name: JobName,
     run: Annotated[
-        int | None, typer.Argument(metavar="[RUN]", min=1, help="The run; the newest if none.")
+        int | None, typer.Argument(metavar="[RUN]", min=1, help="The run; newest by default.")
     ] = None,
     *,
     trace: Annotated[bool, typer.Option("--trace", help="Show its error in full.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a run: its state, window and attempts, its counts, and why it has failed."""
+    """Show a run: its state, window, attempts, counts and error."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.jobs.run(name, run) if run else client.jobs.get(name)["newest"]
     if found is None:
-        invocation.terminal.show({}, empty=f"{name} has had no run")
+        invocation.terminal.show({}, empty=f"{name} has no runs")
         return
     counts, error = found["counts"], (found["error"] or "").strip()
     figures = [f"{count(counts[figure])} {figure}" for figure in _FIGURES]
     began, ended = (moment(found[key] or "") for key in ("began", "ended"))
-    asked = ", asked to stop" if found["stopping"] else ""
+    asked = ", stop requested" if found["stopping"] else ""
     asked = ", its backfill is paused" if found.get("paused") else asked
     facts = {
         "run": f"{found['id']} of {found['job']}",
@@ -159,7 +160,7 @@ def show_run(
 def _command(
     about: str, do: Callable[[JobsApi, str, int], dict[str, Any]]
 ) -> Callable[..., None]:
-    """Return the command that lets a run begin again."""
+    """Return a command that starts a run again."""
 
     def command(
         context: typer.Context,
@@ -179,12 +180,12 @@ def _command(
 
 
 retry = _command(
-    "Let a run that has failed, or was stopped, go on where it stood.",
+    "Retry a failed or stopped run: continue it where it ended.",
     lambda jobs, name, run: jobs.retry(name, run),
 )
 rerun = _command(
-    "Read a run's window again from the beginning, and write it anew. It is refused where a "
-    "sink would hold its rows twice then.",
+    "Rerun a window: read it from the beginning and write it again. Rejected if a sink would "
+    "then contain duplicate rows.",
     lambda jobs, name, run: jobs.rerun(name, run),
 )
 
@@ -192,7 +193,7 @@ rerun = _command(
 def stop_run(
     context: typer.Context, name: JobName, run: RunNumber, as_json: Json = False
 ) -> None:
-    """Stop a run after its batch. What it has written stays; a retry goes on from there."""
+    """Stop a run after its current batch. Written data stays; a retry continues from there."""
     with invocation_of(context).client() as client:
         _tell(context, client, client.jobs.stop_run(name, run))
 
@@ -203,7 +204,7 @@ def give_up(
     run: RunNumber,
     *,
     task: Annotated[
-        int | None, typer.Option("--task", min=0, help="The task of this number.")
+        int | None, typer.Option("--task", min=0, help="The number of the task.")
     ] = None,
     skip: Skip = False,
     force: Force = False,
@@ -211,7 +212,7 @@ def give_up(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give up a batch of a run that was begun and cannot run any more; then retry the run."""
+    """Give up an unfinished batch of a run that can no longer complete; then retry the run."""
     from headrace.cli.connector.offsets import show_abandoned
 
     terminal, title = invocation_of(context).terminal, f"{name}: run {run}"
@@ -237,15 +238,15 @@ def _tell(
     wait: bool = False,
     timeout: float | None = None,
 ) -> None:
-    """Print a run, once it has ended if that is to be waited for."""
+    """Print a run; with ``wait`` once it has ended."""
     terminal = invocation_of(context).terminal
     seen = [""]
 
     def changed(run: Mapping[str, Any]) -> None:
         state = run["state"]
-        if run.get("paused"):  # an older server has none that is
+        if run.get("paused"):  # an older server does not send the field
             resuming = f"headrace job resume-backfill {run['job']} {run['backfill']}"
-            state = f"{state} and paused; it begins after {resuming}"
+            state = f"{state} and paused; to resume: {resuming}"
         if state != seen[-1]:
             seen.append(state)
             terminal.note(f"{run['job']}: run {run['id']} is {state}")

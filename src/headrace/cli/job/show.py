@@ -1,4 +1,4 @@
-"""Shows jobs: how they are, and when they run next."""
+"""Shows jobs with their states and next windows."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def state_text(state: str) -> Text:
 
 
 def states_text(runs: Mapping[str, int]) -> str:
-    """Return how many runs are in which state: ``3 succeeded, 1 failed``."""
+    """Return the number of runs per state: ``3 succeeded, 1 failed``."""
     return ", ".join(f"{count} {state}" for state, count in runs.items() if count)
 
 
 def window_text(boundaries: Mapping[str, Any]) -> str:
-    """Return bounds in one line; those of times without their zone, which is UTC."""
+    """Return bounds in one line; times are printed without their zone, which is UTC."""
     lower, upper = boundaries["lower"], boundaries["upper"]
     if boundaries["kind"] == "time":
         lower, upper = (each and moment(each.removesuffix("+00:00")) for each in (lower, upper))
@@ -51,14 +51,14 @@ def window_text(boundaries: Mapping[str, Any]) -> str:
 
 
 def run_text(run: Mapping[str, Any] | None) -> str:
-    """Return a run in a few words."""
+    """Return a run in short form: its number, state and window."""
     return (
         "" if run is None else f"{run['id']} {run['state']}, {window_text(run['boundaries'])}"
     )
 
 
 def schedule_text(job: Mapping[str, Any]) -> str:
-    """Return when a job runs: ``every 1 hour, Europe/Zurich``."""
+    """Return the schedule of a job: ``every 1 hour, Europe/Zurich``."""
     if job["mode"] == "realtime":
         return "real time"
     section: Mapping[str, Any] = job["schedule"] or {}
@@ -70,7 +70,7 @@ def schedule_text(job: Mapping[str, Any]) -> str:
 
 
 def engine_text(job: Mapping[str, Any]) -> str:
-    """Return what wakes a job, and whether it knows of it; empty for our own schedule."""
+    """Return the job's external scheduler and registration; empty for Headrace's scheduler."""
     if job["engine"] is None:
         return ""
     found = job["registration"]
@@ -83,11 +83,11 @@ def engine_text(job: Mapping[str, Any]) -> str:
 def list_jobs(
     context: typer.Context,
     state: Annotated[
-        str | None, typer.Option(help="Only those that are in this state, such as running.")
+        str | None, typer.Option(help="Only jobs in this state, such as running.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List jobs with their states, their runs, and when they run next."""
+    """List jobs with their states, schedules, runs and next windows."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         every = client.jobs.all()
@@ -115,11 +115,11 @@ def show(
     name: JobName,
     *,
     document: Annotated[
-        bool, typer.Option("--document", help="Print its document, to be edited.")
+        bool, typer.Option("--document", help="Print its document, for editing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a job: its state, schedule and runs, and when it runs next."""
+    """Show a job: its state, schedule, runs and next windows."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         job = client.jobs.get(name)
@@ -134,9 +134,9 @@ def show(
         "version": job["version"],
         "changed": f"{moment(job['changed'])} by {job['by']}",
         "schedule": schedule_text(job),
-        "woken by": engine_text(job),
+        "scheduler": engine_text(job),
         "boundaries": job["boundaries"] or "",
-        "approvers": ", ".join(job["approvers"]) or "nobody is asked",
+        "approvers": ", ".join(job["approvers"]) or "none",
         "runs": states_text(job["runs"]) or "none",
         "newest run": run_text(job["newest"]),
         "next": ", ".join(moment(each) for each in job["fires"][:3]),
@@ -149,12 +149,12 @@ def fires(
     context: typer.Context,
     name: JobName,
     *,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 10,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many windows.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Show when the next windows of a job are due by its schedule, whatever its state."""
+    """Show when the next windows of a job's schedule are due, regardless of its state."""
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.jobs.fires(name, count)
     lines = map(moment, found)
-    invocation.terminal.show(found, *lines, empty=f"{name} has no window to come")
+    invocation.terminal.show(found, *lines, empty=f"{name} has no future windows")

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
 class Kind(StrEnum):
-    """What a package may be begun with."""
+    """The kind of plugin in a new package."""
 
     SOURCE = "source"
     CAPTURE = "capture"
@@ -30,16 +30,17 @@ class Kind(StrEnum):
 
     @property
     def group(self) -> str:
-        """The group of entry points by which it is found."""
+        """The entry-point group of the plugin."""
         found = {Kind.CAPTURE: Kind.SOURCE, Kind.RECORD_SINK: Kind.SINK}.get(self, self)
         return f"{found}s"
 
 
 def write_package(kind: Kind, name: str, folder: Path) -> list[Path]:
-    """Write a package into a folder that is not there yet; return its files.
+    """Write a package into a new folder and return its files.
 
     Raises:
-        ConfigError: The name is not one that a package can have, or the folder is there.
+        ConfigError: The name is not valid for a package or shadows a module, or the folder
+            exists.
     """
     package = name.replace("-", "_")
     if not _NAME.fullmatch(name) or keyword.iskeyword(package):
@@ -47,12 +48,12 @@ def write_package(kind: Kind, name: str, folder: Path) -> list[Path]:
         fix = "Use lower-case letters, digits and hyphens, such as acme-events."
         raise ConfigError(problem, field="NAME", fix=fix)
     if find_spec(package) is not None:
-        problem = f"A module is called {package} already, which the package would hide."
-        fix = "Choose another name, such as one that begins with that of your company."
+        problem = f"The package would hide the existing module {package}."
+        fix = "Choose another name, such as one that begins with your company's name."
         raise ConfigError(problem, field="NAME", fix=fix)
     if folder.exists():
-        problem = f"{folder} exists already."
-        fix = "Remove it, or name another with --folder."
+        problem = f"{folder} already exists."
+        fix = "Remove it, or choose another with --folder."
         raise ConfigError(problem, field="--folder", fix=fix)
     names = {
         "name": name,

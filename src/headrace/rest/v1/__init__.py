@@ -1,6 +1,6 @@
-"""Our own REST API, under /v1/. `app.py` says how an area is added.
+"""Headrace's own REST API, under /v1/. `app.py` explains how to add an area.
 
-In it: a module for each area, its requests and answers. Never: a rule, or an area's state.
+In it: a module for each area, with its requests and responses. Never: business rules or state.
 """
 
 from headrace.rest.v1.app import v1_api, v1_app

@@ -1,4 +1,4 @@
-"""Alerts about jobs, and tests of the channels that they are sent by."""
+"""Alerts about jobs, and tests of their channels."""
 
 from datetime import datetime
 from typing import Annotated, Any, Self
@@ -17,31 +17,31 @@ _MOST = 2**63 - 1
 
 
 class DeliveryShown(Shown):
-    """How an alert goes to one channel."""
+    """The delivery of an alert to one channel."""
 
     channel: str
     state: DeliveryState
     attempts: int
-    due: datetime = Field(description="When the next attempt comes, while it waits.")
+    due: datetime = Field(description="When the next attempt is due, if it is waiting.")
     ended: datetime | None = Field(description="When it was sent or given up.")
-    error: str | None = Field(description="Why the newest attempt has failed.")
+    error: str | None = Field(description="Why the newest attempt failed.")
 
 
 class AlertShown(BaseModel):
-    """Something about a job that a person should know."""
+    """An alert about a job."""
 
-    number: int = Field(description="Grows with time.")
-    id: str = Field(description="What receivers know it by.")
+    number: int = Field(description="Increases with time.")
+    id: str = Field(description="The id that receivers get.")
     kind: AlertKind
     at: datetime
     job: str
     run: int | None = Field(
-        description="Null for one about the job itself; of several that are late, the first."
+        description="Null if the alert is about the job itself; the first of several late runs."
     )
     subject: str
     text: str
-    details: dict[str, Any] = Field(description="What the text says, as values.")
-    deliveries: list[DeliveryShown] = Field(description="Its ways to the channels.")
+    details: dict[str, Any] = Field(description="The contents of the text, as values.")
+    deliveries: list[DeliveryShown] = Field(description="Its deliveries, by channel.")
 
     @classmethod
     def of(cls, found: StoredAlert) -> Self:
@@ -51,32 +51,32 @@ class AlertShown(BaseModel):
 
 
 class AlertPage(BaseModel):
-    """Some alerts, the newest first."""
+    """A page of alerts, newest first."""
 
     items: list[AlertShown]
     next: int | None = Field(description="The `before` of the next page; null on the last.")
 
 
 class AlertQuery(BaseModel):
-    """Which alerts, and which page of them."""
+    """A filter of alerts, and the page."""
 
     model_config = ConfigDict(extra="forbid")
 
     job: Storable | None = Field(
-        default=None, description="Only those about one job, which may be deleted."
+        default=None, description="Only alerts about this job, which may be deleted."
     )
     before: int | None = Field(
-        default=None, ge=1, le=_MOST, description="Only those before this number."
+        default=None, ge=1, le=_MOST, description="Only alerts before this number."
     )
     limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
 
 
 class ChannelTest(Shown):
-    """What became of a test alert."""
+    """The result of a test alert."""
 
     channel: str
-    type: str = Field(description="The plugin that the settings name.")
-    error: str | None = Field(description="Why it was not sent; null where it was.")
+    type: str = Field(description="The plugin of the channel.")
+    error: str | None = Field(description="Why it was not sent; null if it was sent.")
 
 
 def alert_routes(bench: Workbench) -> APIRouter:
@@ -85,16 +85,16 @@ def alert_routes(bench: Workbench) -> APIRouter:
 
     @router.get("", summary="List alerts")
     def list_alerts(asked: Annotated[AlertQuery, Query()]) -> AlertPage:
-        """Tell about what jobs have alerted, and whom it has reached."""
+        """Return the alerts about jobs and their deliveries."""
         found = bench.alerting.alerts(asked.job, before=asked.before, limit=asked.limit + 1)
         page = [AlertShown.of(each) for each in found[: asked.limit]]
         return AlertPage(items=page, next=page[-1].number if len(found) > len(page) else None)
 
     @router.post("/test", summary="Test channels", dependencies=[Depends(bench.slots)])
     def test(request: Request) -> list[ChannelTest]:
-        """Send a test alert by each channel of the settings, and wait for what becomes of it.
+        """Send a test alert by each configured channel and return the results.
 
-        It takes as long as the slowest of them, up to 25 seconds.
+        Takes as long as the slowest channel, up to 25 seconds.
         """
         return ChannelTest.all(bench.alerting.test(caller(request)))
 

@@ -1,4 +1,4 @@
-"""Our own API, under /v1/: what the APIs of other systems have no word for."""
+"""Headrace's own API, under /v1/: features that the compatible APIs do not have."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _OF_OPERATORS = re.compile(
     r"|connectors/[^/]+/(dead-letters/replay|offsets|offsets/(reset|rewind|undo)"
     r"|tasks/[^/]+/batches/[^/]+/give-up))"
 )
-"""What changes how connectors and jobs are and where they stand, and not what they do.
+"""Requests that change the state and offsets of connectors and jobs, but not what they do.
 
-A preview and a trial run code of the configuration that they are given, which is for admins.
+Not in it: previews and trials, which run code from the configuration and so require an admin.
 """
 
 
 def needed_role(method: str, path: str) -> Role:
-    """Return the role that a request needs, by its method and its path as it was sent."""
+    """Return the role that a request requires, by its method and undecoded path."""
     if is_callback(method, path):
-        return Role.OPERATOR  # which whoever shows a token for it has
+        return Role.OPERATOR  # the role of every callback token
     needed = needs_admin_to_change(method, path)
     operates = needed is Role.ADMIN and _OF_OPERATORS.fullmatch(path)
     return Role.OPERATOR if operates else needed
@@ -61,7 +61,7 @@ SCHEMES: Mapping[str, Any] = {
     "bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A token, as `headrace token create` makes it.",
+        "description": "A token from `headrace token create`.",
     },
     "basic": {
         "type": "http",
@@ -71,13 +71,13 @@ SCHEMES: Mapping[str, Any] = {
     "callback": {
         "type": "http",
         "scheme": "bearer",
-        "description": "The token that a server has given to a job's schedule engine.",
+        "description": "The token that a server gave to the external scheduler of a job.",
     },
 }
 
 
 def add_security(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
-    """Say of each operation that it needs a token, and of which role."""
+    """Add to each operation that it requires a token, and with which role."""
     for path, operations in paths.items():
         for method, operation in operations.items():
             role = needed_role(method.upper(), path).value
@@ -87,30 +87,30 @@ def add_security(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
 
 
 _ABOUT = (
-    "What Headrace can do beyond the APIs that it shares with other systems. "
-    "Every error is a problem as in RFC 9457, with a code, what is wrong and how to fix it. A "
-    "name in a path may hold a slash as %2F. Fields and "
+    "Features of Headrace beyond the APIs that it shares with other systems. "
+    "Every error is a problem as in RFC 9457, with a code, the problem and its fix. A "
+    "name in a path may contain a slash as %2F. Fields and "
     "paths may be added to this version; none is changed or removed."
 )
 _ALWAYS = (400, 401, 403, 408, 413, 422, 429, 503)
-"""What any route may answer: a request that is not understood, or a store that is away."""
+"""The statuses that any route may return, for rejected requests or an unavailable store."""
 
 
 def v1_app(connectors: Connectors, jobs: Jobs, bench: Workbench, listener: Listener) -> ASGIApp:
-    """Return the API over an installation, behind a listener's checks."""
+    """Return the API, behind a listener's checks."""
     app = v1_api(connectors, jobs, bench)
     app.asks_who = listener.keys is not None
     return behind(app, listener, refusal, needed_role, signed=CallbackTokens(bench))
 
 
 def v1_api(connectors: Connectors, jobs: Jobs, bench: Workbench) -> V1:
-    """Return the API without them; it also describes itself."""
+    """Return the API without the listener's checks; it also serves its OpenAPI description."""
     app = V1(
         title="Headrace",
         version=__version__,
         description=_ABOUT,
         openapi_url=f"{PREFIX}/openapi.json",
-        docs_url=None,  # its page would be fetched from elsewhere
+        docs_url=None,  # its page would load scripts from another host
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -144,7 +144,7 @@ def v1_api(connectors: Connectors, jobs: Jobs, bench: Workbench) -> V1:
 
 
 class V1(FastAPI):
-    """An application whose OpenAPI tells of problems, which no route returns, and of tokens."""
+    """An application whose OpenAPI includes problems, which no route declares, and tokens."""
 
     asks_who = False
     """Whether the server requires a token."""

@@ -1,4 +1,4 @@
-"""By what outside schedulers wake jobs: a route with tokens of its own."""
+"""The callback route by which external schedulers trigger jobs, with its own tokens."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _WAIT = re.compile(r"\bwait=(\d{1,6})\b")
 _LONGEST_SECONDS = 86_400
 _LOOK_SECONDS = 1.0
 _ALIVE_SECONDS = 5.0
-"""How often something is sent while a run goes on: whoever waits knows that we are there, and
-an answer of JSON may begin with spaces."""
+"""The interval of keep-alive bytes while a run is active. They are spaces, with which a JSON
+response may begin."""
 _JSON = "application/json"
 Bound: TypeAlias = Annotated[WholeText | None, AfterValidator(storable)]
 
 
 def is_callback(method: str, path: str) -> bool:
-    """Return whether a request goes to the route of callbacks, by its path as it was sent."""
+    """Return whether a request is a callback, by its method and undecoded path."""
     return method == "POST" and _PATH.fullmatch(path) is not None
 
 
 class CallbackTokens:
-    """Knows engines by the tokens that they were given. Any thread may ask."""
+    """Authenticates external schedulers by their callback tokens. Thread-safe."""
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
@@ -51,7 +51,7 @@ class CallbackTokens:
         return is_callback(method, path)
 
     def principal(self, path: str, token: str) -> Principal | None:
-        """Return the engine. Whether its job is there still, the route finds out."""
+        """Return the scheduler as principal; the route checks whether the job still exists."""
         found, known = _PATH.fullmatch(path), self._bench.runtime.callbacks.caller(token)
         if found is None or known is None or unquote(found[1]) != known.job:
             return None
@@ -59,10 +59,10 @@ class CallbackTokens:
 
 
 class CallbackRequest(BaseModel):
-    """Which window to run: by default the newest that is due.
+    """The window to run: by default the newest that is due.
 
-    With both bounds it is the one between them, which has to be a window of the schedule; with
-    the upper one alone, the newest that ends by then.
+    With both bounds, the window between them, which must be a window of the schedule; with only
+    the upper bound, the newest window that ends by then.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -71,19 +71,19 @@ class CallbackRequest(BaseModel):
     stream: Bound = if_set(
         max_length=1000, description="A job has one stream, which has the job's name."
     )
-    kind: BoundaryKind | None = Field(default=None, description="What the bounds are: times.")
-    lower: Bound = if_set(max_length=100, description="Where the window begins.")
-    upper: Bound = if_set(max_length=100, description="Where it ends.")
+    kind: BoundaryKind | None = Field(default=None, description="The kind of bounds: times.")
+    lower: Bound = if_set(max_length=100, description="The start of the window.")
+    upper: Bound = if_set(max_length=100, description="The end of the window.")
 
 
 def callback_routes(bench: Workbench) -> APIRouter:
-    """Return the route by which outside schedulers wake jobs."""
+    """Return the route by which external schedulers trigger jobs."""
     router = APIRouter(prefix="/jobs", tags=["jobs"])
     waiting = Streams(of_client=100, total=500)
 
     @router.post(
         "/{name}/callback",
-        summary="Wake a job",
+        summary="Trigger due windows of a job",
         response_model=RunShown,
         responses=problems(404, 409),
     )
@@ -92,13 +92,13 @@ def callback_routes(bench: Workbench) -> APIRouter:
         request: Request,
         asked: Annotated[CallbackRequest | None, Body()] = None,
         prefer: Annotated[
-            str, Header(description="`wait=60`: answer when the run has ended, or after 60 s.")
+            str, Header(description="`wait=60`: respond when the run has ended, or after 60 s.")
         ] = "",
     ) -> Response:
-        """Make runs of all windows of a job that are due, and answer with that of one of them.
+        """Create runs for all due windows of a job, and return the run of the given window.
 
-        For schedule engines, each of which has a token for each of its jobs. A window has one
-        run, however often it is asked for.
+        For external schedulers, which have a token for each of their jobs. A window has only
+        one run, however often it is requested.
         """
         shown = asked or CallbackRequest()
         wanted = OfflineJobRequest(
@@ -122,7 +122,7 @@ def callback_routes(bench: Workbench) -> APIRouter:
 
 
 async def _ended(run: Run, bench: Workbench, seconds: int) -> AsyncIterator[bytes]:
-    """Yield a run once it has ended, or time is up, and spaces before."""
+    """Yield the run once it has ended or the time is up, with keep-alive spaces before."""
     sent = time.monotonic()
     end = sent + seconds
     while run.state in UNENDED and (now := time.monotonic()) < end:

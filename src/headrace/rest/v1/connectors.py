@@ -1,4 +1,4 @@
-"""The connectors of an installation, as our own API shows them."""
+"""Connectors: lists, details, and bulk actions."""
 
 from datetime import datetime
 from itertools import islice
@@ -26,26 +26,26 @@ _SETS = 100
 
 
 def _few_sets(pattern: str) -> str:
-    """Refuse what takes long to be made a regular expression of: many sets as in `[a-z]`."""
+    """Reject patterns with many sets such as `[a-z]`: compiling their regex takes long."""
     if pattern.count("[") > _SETS:
-        problem = f"It may have {_SETS} sets of characters at most"
+        problem = f"A pattern may have at most {_SETS} character sets"
         raise ValueError(problem)
     return pattern
 
 
 Pattern = Annotated[str, Field(max_length=2048), AfterValidator(_few_sets)]
-"""Of a name: each is compared with the names of all connectors."""
+"""A pattern of names, bounded because it is matched against all connectors."""
 PATTERNS = 100
-"""How many there may be."""
-NAME = "Patterns of names, as file names have them: `*`, `?` and `[a-z]`."
-KIND = "What they copy between."
-STATE = "How they are."
-TASK_STATE = "How at least one of their tasks is."
-PLUGIN = "Their plugins, by name, alias or class."
+"""The maximum number of patterns."""
+NAME = "Glob patterns of names, with `*`, `?` and `[a-z]`."
+KIND = "The kinds of connectors."
+STATE = "The states of connectors."
+TASK_STATE = "The states of tasks; one matching task is enough."
+PLUGIN = "The plugins, by name, alias or class."
 
 
 class Choice(BaseModel):
-    """Which connectors; of several values one will do, and no value takes all."""
+    """A filter of connectors: one value per field must match; an empty field matches any."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -66,24 +66,24 @@ class Choice(BaseModel):
 
 
 class ChoicePage(Choice):
-    """Which connectors, and which page of them."""
+    """A filter of connectors, and the page."""
 
     after: str | None = Field(
-        default=None, description="Begin after this name: the `next` of the page before."
+        default=None, description="Start after this name: the `next` of the previous page."
     )
     limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
 
 
 class TaskSummary(BaseModel):
-    """How a task is."""
+    """The status of a task."""
 
     task: int = Field(description="Its number, from 0.")
     state: TaskState
-    worker: str = Field(description="The worker that runs it; empty while none does.")
+    worker: str = Field(description="The worker that runs it; empty if none does.")
     trace: str | None = Field(description="Why it failed.")
 
     next_try: datetime | None = Field(
-        description="When it is restarted automatically, if it is."
+        description="When it is restarted automatically; null if it is not."
     )
     restarts: int = Field(description="How often it was restarted after a failure.")
 
@@ -101,21 +101,19 @@ class TaskSummary(BaseModel):
 
 
 class ConnectorSummary(BaseModel):
-    """A connector, how it is, and how its tasks are."""
+    """A connector with its status and the status of its tasks."""
 
     name: str
     kind: ConnectorKind
     plugin: str | None = Field(
-        description="The name of its plugin; null if that is not installed."
+        description="The name of its plugin; null if the plugin is not installed."
     )
     plugin_version: str | None
-    delivery: str | None = Field(
-        description="What the plugin says of records that it moves twice."
-    )
+    delivery: str | None = Field(description="The delivery guarantee of the plugin.")
     config_version: int = Field(description="The number of its configuration, from 1.")
     target: TargetState = Field(description="Its target state.")
     state: ConnectorState
-    worker: str = Field(description="The worker that runs it; empty while none does.")
+    worker: str = Field(description="The worker that runs it; empty if none does.")
     trace: str | None = Field(description="Why it failed.")
     tasks: list[TaskSummary]
 
@@ -140,17 +138,17 @@ class ConnectorSummary(BaseModel):
 
 
 class ConnectorDetail(ConnectorSummary):
-    """All that is known of a connector."""
+    """A connector with its configuration and topics."""
 
     config: dict[str, str]
     topics: list[str] = Field(description="The topics that it has used.")
 
 
 class ConnectorPage(BaseModel):
-    """Some of the connectors that were asked for, by name."""
+    """A page of the matching connectors, by name."""
 
     items: list[ConnectorSummary]
-    total: int = Field(description="How many there are on all pages.")
+    total: int = Field(description="The number of connectors on all pages.")
     next: str | None = Field(description="The `after` of the next page; null on the last.")
 
 
@@ -177,12 +175,12 @@ def connector_routes(connectors: Connectors) -> APIRouter:
 
 
 class BulkFilter(BaseModel):
-    """Which connectors; of several values one will do. It must say something."""
+    """A filter of connectors: one value per field must match. It must not be empty."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
 
     name: list[Pattern] = if_set(
-        description=f"{NAME} `*` takes all.", min_length=1, max_length=PATTERNS
+        description=f"{NAME} `*` matches all.", min_length=1, max_length=PATTERNS
     )
     kind: list[ConnectorKind] = if_set(description=KIND, min_length=1)
     state: list[ConnectorState] = if_set(description=STATE, min_length=1)
@@ -192,7 +190,7 @@ class BulkFilter(BaseModel):
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not self.model_fields_set:
-            problem = "Say which connectors: name `*` takes all"
+            problem = "The filter is empty: use name `*` for all connectors"
             raise ValueError(problem)
         return self
 
@@ -201,7 +199,7 @@ class BulkFilter(BaseModel):
 
 
 class BulkRequest(BaseModel):
-    """What is to be done, and to which connectors."""
+    """A bulk action: its filter and options."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -209,28 +207,28 @@ class BulkRequest(BaseModel):
     dry_run: Switch = Field(
         default=False, description="Dry run: only return the connectors that would be affected."
     )
-    tasks: Switch = Field(default=True, description="Whether a restart takes the tasks along.")
+    tasks: Switch = Field(default=True, description="Whether a restart includes the tasks.")
     only_failed: Switch = Field(
-        default=False, description="Whether a restart leaves alone what has not failed."
+        default=False, description="Whether a restart is limited to failed parts."
     )
 
 
 class BulkOutcome(BaseModel):
-    """What became of one connector."""
+    """The result for one connector."""
 
     name: str
-    state: ConnectorState = Field(description="How it was before.")
+    state: ConnectorState = Field(description="Its state before the action.")
     outcome: Literal["done", "failed", "would"]
     error: Fault | None = Field(description="Why it failed.")
 
 
 class BulkAnswer(BaseModel):
-    """What became of the connectors that were chosen, by name."""
+    """The results for the matching connectors, by name."""
 
     action: BulkAction
     dry_run: bool
-    done: int = Field(description="How many were done.")
-    failed: int = Field(description="How many were not, each for a reason of its own.")
+    done: int = Field(description="For how many the action succeeded.")
+    failed: int = Field(description="For how many it failed.")
     results: list[BulkOutcome]
 
 
@@ -238,11 +236,11 @@ def bulk_routes(connectors: Connectors) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/bulk", tags=["connectors"])
 
-    @router.post("/{action}", summary="Do one thing to many connectors")
+    @router.post("/{action}", summary="Apply an action to many connectors")
     def bulk(
         action: BulkAction, asked: Annotated[BulkRequest, Body()], request: Request
     ) -> BulkAnswer:
-        """Pause, resume, stop, restart or delete the connectors that a filter takes."""
+        """Pause, resume, stop, restart or delete the connectors that match a filter."""
         plan = Bulk(action=action, tasks=asked.tasks, only_failed=asked.only_failed)
         found = plan.run(connectors, asked.filter.filter(), caller(request), dry=asked.dry_run)
         return BulkAnswer(

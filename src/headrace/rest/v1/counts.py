@@ -1,4 +1,4 @@
-"""What became of records: counts by task and by batch, and whether they are in balance."""
+"""Record counts by task and by batch, and whether they are in balance."""
 
 from datetime import datetime
 from typing import Annotated, Any, Self
@@ -18,28 +18,28 @@ TaskNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="The task, from
 
 
 class SinkShare(Shown):
-    """What one of several sinks took."""
+    """The counts of one of several sinks."""
 
     written: int
     rejected: int
 
 
 class RecordCounts(Shown):
-    """What became of records. In balance: read = written + filtered + rejected.
+    """Record counts. In balance: read = written + filtered + rejected.
 
-    With several sinks, what is written is what arrived in all of them.
+    With several sinks, ``written`` counts the records that were written to all of them.
     """
 
     read: int
     written: int
     filtered: int
-    rejected: int = Field(description="Sent to the dead letters.")
-    size_bytes: int = Field(description="Of what was read where the source knows it.")
+    rejected: int = Field(description="Records sent to the dead letters.")
+    size_bytes: int = Field(description="The bytes read, if the source knows them.")
     balanced: bool
-    filters: dict[str, int] = Field(description="What was filtered, by transform.")
-    causes: dict[str, int] = Field(description="What was rejected, by stage and error.")
+    filters: dict[str, int] = Field(description="Filtered records, by transform.")
+    causes: dict[str, int] = Field(description="Rejected records, by stage and error.")
     sinks: dict[str, SinkShare] = Field(
-        description="What each sink took, by its number from 0, where they differ."
+        description="The counts of each sink, by its number from 0, if they differ."
     )
 
 
@@ -54,11 +54,11 @@ class ConnectorCounts(BaseModel):
     """The counts of a connector."""
 
     name: str
-    balance: str = Field(default=BALANCE, description="The equation that is to hold.")
+    balance: str = Field(default=BALANCE, description="The equation of balanced counts.")
     total: RecordCounts = Field(description="The sum over its tasks.")
-    tasks: list[TaskCounts] = Field(description="Those that have ever run.")
+    tasks: list[TaskCounts] = Field(description="The tasks that have ever run.")
     replays: RecordCounts = Field(
-        description="Of dead letters that were sent again: they count as rejected above."
+        description="The counts of replayed dead letters, which count as rejected above."
     )
 
     @classmethod
@@ -75,7 +75,7 @@ class ConnectorCounts(BaseModel):
 
 
 class Place(BaseModel):
-    """Where a task stands in a partition of its source, in the source's own words."""
+    """The offset of a task in a partition of its source, in the source's own form."""
 
     partition: dict[str, Any]
     offset: dict[str, Any]
@@ -86,15 +86,15 @@ class Place(BaseModel):
 
 
 class BatchShown(BaseModel):
-    """A batch: one step of a task from a position to another."""
+    """A batch: one step of a task from one position to another."""
 
-    id: int = Field(description="Grows by one with each batch of the task.")
+    id: int = Field(description="Increases by one with each batch of the task.")
     state: BatchState
     start: list[Place] = Field(description="The position before it.")
     end: list[Place] = Field(description="The position after it.")
     begun: datetime
     finished: datetime | None
-    counts: RecordCounts | None = Field(description="Null while it is not finished.")
+    counts: RecordCounts | None = Field(description="Null until it is finished.")
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
@@ -111,14 +111,14 @@ class BatchShown(BaseModel):
 
 
 class Since(BaseModel):
-    """From when on to count."""
+    """The time from which to count."""
 
     model_config = ConfigDict(extra="forbid")
 
     since: Moment | None = Field(
         default=None,
-        description="Only batches that began then or later. The counts are complete within "
-        "the newest thousand of a task, or as far back as a limit of the connector needs.",
+        description="Only batches begun at or after this time. Complete for the newest 1000 "
+        "batches of a task, or as far back as a limit of the connector requires.",
     )
 
 

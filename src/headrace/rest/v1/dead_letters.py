@@ -1,4 +1,4 @@
-"""Dead letters: records that were rejected, to be looked at, discarded or sent again."""
+"""Dead letters: list, discard or replay rejected records."""
 
 import json
 import tempfile
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 CONNECTOR = "The connector that rejected them."
-STAGE = "Kafka Connect's name of the stage."
+STAGE = "The stage, by its Kafka Connect name."
 EXCEPTION = "The class of the error, with or without its package."
-SINCE = "Rejected by batches that began then or later."
-UNTIL = "Rejected by batches that began before."
-IDS = "The letters themselves."
+SINCE = "Rejected by batches begun at or after this time."
+UNTIL = "Rejected by batches begun before this time."
+IDS = "The ids of the letters."
 
 
 class LetterChoice(BaseModel):
-    """Which letters; what is left out does not matter."""
+    """A filter of letters; omitted fields match any."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,7 +43,7 @@ class LetterChoice(BaseModel):
     id: list[str] = Field(default=[], description=IDS)
 
     def filter(self, connector: str | None) -> "DeadLetterFilter":
-        # It brings pyspark, which the schema registry's server does without.
+        # This imports pyspark, which the schema registry's server does not need.
         from headrace.dataplane import DeadLetterFilter  # noqa: PLC0415
 
         return DeadLetterFilter(
@@ -57,19 +57,19 @@ class LetterChoice(BaseModel):
 
 
 class ConnectorLetters(LetterChoice):
-    """Which letters, of one connector or of all."""
+    """A filter of letters, of one connector or of all."""
 
     connector: str | None = Field(default=None, description=CONNECTOR)
 
 
 class LetterPage(ConnectorLetters):
-    """Which letters, and how many of them."""
+    """A filter of letters, and their maximum number."""
 
-    limit: int = Field(default=20, ge=1, le=1000, description="How many at most.")
+    limit: int = Field(default=20, ge=1, le=1000, description="The maximum number of letters.")
 
 
 class LetterGroup(BaseModel):
-    """Letters that were rejected for one cause and are open."""
+    """The open letters with the same cause."""
 
     topic: str = Field(description="The dead-letter topic.")
     connector: str | None
@@ -102,12 +102,12 @@ class Letter(BaseModel):
     exception: str | None = None
     message: str | None = None
     rejected: datetime | None = Field(
-        default=None, description="When the batch began that rejected it."
+        default=None, description="When the batch that rejected it began."
     )
     topic: str | None = Field(default=None, description="Where the record came from.")
     partition: int | None = None
     position: str | None = None
-    sink: int | None = Field(default=None, description="The sink that alone refused it.")
+    sink: int | None = Field(default=None, description="The only sink that rejected it.")
     timestamp: datetime | None = None
     headers: list[LetterHeader] | None = None
     key: Any = None
@@ -115,11 +115,11 @@ class Letter(BaseModel):
 
 
 class Discard(BaseModel):
-    """Which letters are to be closed. It must say something."""
+    """The letters to close. It must not be empty."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
 
-    all: Literal[True] = if_set(description="All that the rest of this does not keep out.")
+    all: Literal[True] = if_set(description="All letters that match the other fields.")
     connector: str = if_set(description=CONNECTOR)
     stage: str = if_set(description=STAGE)
     exception: str = if_set(description=EXCEPTION)
@@ -130,7 +130,7 @@ class Discard(BaseModel):
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not self.model_fields_set:
-            problem = "Say which letters, or set all to true"
+            problem = "Set a filter, or set all to true"
             raise ValueError(problem)
         return self
 
@@ -141,13 +141,13 @@ class Discard(BaseModel):
 
 
 class Discarded(BaseModel):
-    """What was closed."""
+    """The number of closed letters."""
 
     discarded: int
 
 
 class Repaired(BaseModel):
-    """A letter as it is to be sent; what is left out stays as it is."""
+    """A repaired letter; omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -158,19 +158,19 @@ class Repaired(BaseModel):
 
 
 class Replay(LetterChoice):
-    """Which letters are to be sent again."""
+    """The letters to replay."""
 
     repaired: list[Repaired] | None = Field(
-        default=None, description="Only these, as they are repaired."
+        default=None, description="Only these letters, with these repairs."
     )
 
 
 class Replayed(BaseModel):
-    """What was sent again."""
+    """The result of a replay."""
 
-    records: int = Field(description="How many letters were taken on.")
-    unrepaired: int = Field(description="How many are not valid records yet, and were left.")
-    unknown: int = Field(description="How many that are not open were named.")
+    records: int = Field(description="How many letters the replay claimed.")
+    unrepaired: int = Field(description="How many were skipped: not valid records yet.")
+    unknown: int = Field(description="How many of the given letters are not open.")
     error: Fault | None = Field(
         description="Why the replay ended early; the next one finishes it."
     )
@@ -195,7 +195,7 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         "/dead-letters/{topic}", summary="List open dead letters", responses=problems(404)
     )
     def letters(topic: Encoded, asked: Annotated[LetterPage, Query()]) -> list[Letter]:
-        """Answer with the oldest first."""
+        """Return the oldest first."""
         chosen = asked.filter(asked.connector)
         lines = bench.dead_letter_queue(topic).lines(chosen, asked.limit)
         return [Letter.model_validate(line) for line in lines]
@@ -208,7 +208,7 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     def discard(
         topic: Encoded, asked: Annotated[Discard, Body()], request: Request
     ) -> Discarded:
-        """Close letters that are not worth a replay. The topic keeps them."""
+        """Close letters that will not be replayed. They stay in the topic."""
         closed = bench.dead_letter_queue(topic).discard(asked.filter())
         detail = {"topic": topic, "letters": closed}
         connectors.record_event(EventKind.DISCARDED, caller(request), detail)
@@ -216,15 +216,15 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
 
     @router.post(
         "/connectors/{name}/dead-letters/replay",
-        summary="Send dead letters again",
+        summary="Replay dead letters",
         responses=problems(404, 409),
     )
     def replay(name: Encoded, asked: Annotated[Replay, Body()]) -> Replayed:
-        """Send letters through their connector's own chain to its sinks, each once.
+        """Send letters through their connector's transforms to its sinks, each once.
 
-        Answers when that is done. A record that fails again becomes a new letter.
+        Responds when that is done. A record that fails again becomes a new letter.
         """
-        # As it is kept: what is shown of it has its passwords hidden.
+        # As stored, with its passwords.
         stored = existing(name, connectors.store.connector(name))
         definition = definition_of(stored, connectors.registry)
         with tempfile.TemporaryDirectory(prefix="headrace-letters-") as folder:
@@ -243,7 +243,7 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
 
 
 def _file(asked: Replay, folder: Path) -> Path | None:
-    """Return the repaired letters as a file of lines, which is how they are read."""
+    """Write the repaired letters to a file of JSON lines, the form that a replay reads."""
     if asked.repaired is None:
         return None
     lines = (each.model_dump(exclude_unset=True) for each in asked.repaired)

@@ -1,4 +1,4 @@
-"""What happened to connectors and jobs: pages of events, and a stream of them."""
+"""Events of connectors and jobs: pages, and a stream."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from headrace.store import ConnectorStore
 Storable = Annotated[str, AfterValidator(storable)]
 _MOST = 2**63 - 1
 _LOOK_SECONDS = 0.5
-"""How often a stream asks for what is new."""
+"""The poll interval of a stream."""
 _HEARTBEAT_SECONDS = 15
 _PAGE = 500
 _STREAM = "text/event-stream"
@@ -38,13 +38,13 @@ _EVENT = {
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The events.", "content": {_STREAM: {"itemSchema": _EVENT}}}
 }
-"""The description in OpenAPI of a stream, event by event."""
+"""The OpenAPI description of a stream of events."""
 
 
 class EventStream(ClosedStream):
-    """Server-sent events.
+    """A response of server-sent events.
 
-    FastAPI's own answer of this kind fails loudly when a client goes while it is sent.
+    FastAPI's own EventSourceResponse logs an error when the client disconnects.
     """
 
     def __init__(self, events: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
@@ -52,43 +52,43 @@ class EventStream(ClosedStream):
 
 
 class EventShown(Shown):
-    """Something that happened to a connector, one of its tasks or a job, or on the server."""
+    """An event of a connector, a task, a job or the server."""
 
-    id: int = Field(description="Grows with time.")
+    id: int = Field(description="Increases with time.")
     at: datetime
     connector: str = Field(
-        description="The connector, or the job; empty for what concerns the server, or dead "
-        "letters of several."
+        description="The connector or job; empty for the server, and for dead letters of "
+        "several connectors."
     )
     task: int | None = Field(description="Null for the connector itself.")
     kind: str = Field(examples=list(EventKind))
-    by: str = Field(description="Who made it happen: a caller, or a worker.")
+    by: str = Field(description="Who caused it: a caller or a worker.")
     detail: dict[str, Any] = Field(description="Further details, by kind.")
 
 
 class EventPage(BaseModel):
-    """Some events, the oldest first."""
+    """A page of events, oldest first."""
 
     items: list[EventShown]
-    next: int = Field(description="The `after` of the next page, which may be empty yet.")
+    next: int = Field(description="The `after` of the next page, which may still be empty.")
 
 
 class EventChoice(BaseModel):
-    """Which events; what is left out does not matter."""
+    """A filter of events; omitted fields match any."""
 
     model_config = ConfigDict(extra="forbid")
 
     connector: Storable | None = Field(
-        default=None, description="Only those of one connector or job, which may be deleted."
+        default=None, description="Only of this connector or job, which may be deleted."
     )
-    kind: list[EventKind] = Field(default=[], description="Only those of one of these kinds.")
+    kind: list[EventKind] = Field(default=[], description="Only events of these kinds.")
     changes: QuerySwitch = Field(
         default=False,
         description="Only changes that callers made, without the state changes that followed.",
     )
 
     def kinds(self) -> set[EventKind] | None:
-        """Return the kinds that are meant; None for all."""
+        """Return the matching kinds; None for all."""
         if not self.kind and not self.changes:
             return None
         kinds = set(self.kind or EventKind)
@@ -96,26 +96,26 @@ class EventChoice(BaseModel):
 
 
 class EventQuery(EventChoice):
-    """Which events, and which page of them."""
+    """A filter of events, and the page."""
 
-    after: int = Field(default=0, ge=0, le=_MOST, description="Only those after this id.")
+    after: int = Field(default=0, ge=0, le=_MOST, description="Only events after this id.")
     limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
 
 
 class StreamQuery(EventChoice):
-    """Which events, and for how long."""
+    """A filter of events, and the duration of the stream."""
 
     after: int | None = Field(
         default=None,
         ge=0,
         le=_MOST,
-        description="Begin after this id; without it, with what happens from now on.",
+        description="Start after this id; by default with new events only.",
     )
     seconds: float | None = Field(
         default=None,
         ge=0,
         le=86_400,
-        description="End after so long; without it, when the client goes.",
+        description="End after this time; by default when the client disconnects.",
     )
 
 
@@ -124,7 +124,7 @@ LastEventId = Annotated[
     Header(
         alias="Last-Event-ID",
         pattern=r"^[0-9]{0,18}$",
-        description="The id that was seen last: a client that connects again misses nothing.",
+        description="The last id received; a reconnecting client sends it to miss no event.",
     ),
 ]
 
@@ -136,7 +136,7 @@ def event_routes(connectors: Connectors) -> APIRouter:
 
     @router.get("", summary="List events")
     def list_events(asked: Annotated[EventQuery, Query()]) -> EventPage:
-        """Tell what happened and, with `changes`, only who changed what and when."""
+        """Return events; with `changes` only those that callers caused."""
         found = store.events(asked.after, asked.limit, asked.connector, asked.kinds())
         newest = found[-1].id if found else asked.after
         return EventPage(items=EventShown.all(found), next=newest)
@@ -153,10 +153,10 @@ def event_routes(connectors: Connectors) -> APIRouter:
         asked: Annotated[StreamQuery, Query()],
         last_event_id: LastEventId = "",
     ) -> EventStream:
-        """Send events as they happen, with a comment every 15 seconds while none does.
+        """Send events as they happen, and a comment after every 15 seconds without one.
 
-        The data of each is what a page of events holds of it, its id is the event's, and its
-        name the event's kind. A client may have 20 streams open, and all together 100.
+        The data of each is the same object as in a page of events, its id is the event's id,
+        and its name the event's kind. Limits: 20 open streams per client, 100 in total.
         """
         seen = int(last_event_id) if last_event_id else asked.after
         seen = store.last_event() if seen is None else seen
@@ -168,7 +168,7 @@ def event_routes(connectors: Connectors) -> APIRouter:
 async def _followed(
     store: ConnectorStore, seen: int, asked: StreamQuery
 ) -> AsyncIterator[bytes]:
-    """Yield events as they happen; the client's going ends it wherever it is."""
+    """Yield events as they happen; a disconnect of the client cancels this at any point."""
     kinds, seconds = asked.kinds(), asked.seconds
     start = quiet = time.monotonic()
     yield format_sse_event(comment=f"after {seen}", retry=1000)

@@ -20,12 +20,12 @@ _MOST = 2**63 - 1
 Number = Annotated[int, Path(ge=1, le=_MOST, description="The run.")]
 Version = Annotated[
     int | None,
-    Query(ge=1, le=2**31 - 1, description="That which was read: any other is refused."),
+    Query(ge=1, le=2**31 - 1, description="The reviewed version; any other is rejected."),
 ]
 Document = Annotated[
     JsonMap,
     Body(
-        description="The sections source, sinks and transforms, and the keys of jobs.",
+        description="The sections source, sinks and transforms, and the job keys.",
         examples=[
             {
                 "name": "orders",
@@ -36,44 +36,42 @@ Document = Annotated[
         ],
     ),
 ]
-_WINDOW_IS_KEPT = "A window that has a run keeps it."
+_WINDOW_IS_KEPT = "A window that already has a run gets no new one."
 
 
 class BoundariesShown(Shown):
-    """What a run reads: what lies at `lower` or after it, and before `upper`."""
+    """The range that a run reads: from `lower`, inclusive, to `upper`, exclusive."""
 
     kind: BoundaryKind
-    lower: str | None = Field(description="Null for the very first.")
+    lower: str | None = Field(description="Null for the beginning.")
     upper: str | None = Field(description="Null for no end.")
 
 
 class RunShown(BaseModel):
     """One execution of a job over one window."""
 
-    id: int = Field(description="Its number, of all jobs' runs; the newest has the highest.")
+    id: int = Field(description="Its number, unique over all jobs and increasing.")
     job: str
     state: RunState
     attempt: int = Field(
         description="The number of its newest attempt, from 1; 0 before the first."
     )
-    trigger: Trigger = Field(description="What made it.")
-    by: str = Field(description="Who made it.")
+    trigger: Trigger = Field(description="What created it.")
+    by: str = Field(description="Who created it.")
     boundaries: BoundariesShown
-    backfill: str | None = Field(description="The backfill that it is a part of.")
-    due: datetime = Field(description="When it may begin, or its next attempt.")
+    backfill: str | None = Field(description="The backfill that it belongs to.")
+    due: datetime = Field(description="The earliest start of the run or of its next attempt.")
     generation: int = Field(description="How often it was read from the beginning, from 1.")
-    counts: RecordCounts = Field(description="What became of its records, in all attempts.")
-    balance: str = Field(default=BALANCE, description="The equation that is to hold.")
-    worker: str | None = Field(description="Who runs it.")
-    stopping: bool = Field(description="Whether it was asked to stop.")
-    paused: bool = Field(description="Whether it waits for its backfill to be resumed.")
-    application: str | None = Field(description="Spark's, of the newest attempt.")
-    error: str | None = Field(
-        description="Why the newest attempt has failed, or tries again what it does."
-    )
+    counts: RecordCounts = Field(description="The record counts of all attempts.")
+    balance: str = Field(default=BALANCE, description="The equation of balanced counts.")
+    worker: str | None = Field(description="The worker that runs it.")
+    stopping: bool = Field(description="Whether a stop was requested.")
+    paused: bool = Field(description="Whether it waits because its backfill is paused.")
+    application: str | None = Field(description="The Spark application of the newest attempt.")
+    error: str | None = Field(description="Why the newest attempt failed or is retrying.")
     began: datetime | None = Field(description="When the newest attempt began.")
     ended: datetime | None
-    seconds: float | None = Field(description="How long that took, or has taken so far.")
+    seconds: float | None = Field(description="How long it took, or has taken so far.")
 
     @classmethod
     def of(cls, run: Run, now: datetime) -> Self:
@@ -102,31 +100,31 @@ class RunShown(BaseModel):
 
 
 class RunPage(BaseModel):
-    """Some of a job's runs, the newest first."""
+    """A page of a job's runs, newest first."""
 
     items: list[RunShown]
     next: int | None = Field(description="The `before` of the next page; null on the last.")
 
 
 class RunQuery(BaseModel):
-    """Which runs, and which page of them; of several states one will do."""
+    """A filter of runs, and the page."""
 
     model_config = ConfigDict(extra="forbid")
 
-    state: list[RunState] = Field(default=[], description="Only those in one of these states.")
-    backfill: Storable | None = Field(default=None, description="Only those of a backfill.")
+    state: list[RunState] = Field(default=[], description="Only runs in one of these states.")
+    backfill: Storable | None = Field(default=None, description="Only runs of this backfill.")
     before: int | None = Field(
-        default=None, ge=1, le=_MOST, description="Only those before this one."
+        default=None, ge=1, le=_MOST, description="Only runs before this one."
     )
     limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
 
 
 class RegistrationShown(BaseModel):
-    """What the outside scheduler that is to wake a job has of it."""
+    """The registration of a job with its external scheduler."""
 
-    registered: bool = Field(description="Whether it has the job as it is now.")
-    active: bool = Field(description="Whether it wakes it; else it is paused there.")
-    error: str | None = Field(description="Why it has not, or not yet. It is tried again.")
+    registered: bool = Field(description="Whether the job's current version is registered.")
+    active: bool = Field(description="Whether it triggers the job; else it is paused there.")
+    error: str | None = Field(description="Why registration failed. It is retried.")
     changed: datetime | None = Field(description="Since when; null before the first attempt.")
 
     @classmethod
@@ -142,34 +140,37 @@ class RegistrationShown(BaseModel):
 
 
 class JobSummary(BaseModel):
-    """A job, and how it is."""
+    """A job and its state."""
 
     name: str
     state: JobState
-    why: str | None = Field(description="Why it was rejected or has failed.")
+    why: str | None = Field(description="Why it was rejected or failed.")
     mode: Mode | None = Field(
         description="Whether it reads windows or follows its source; null if its document "
-        "cannot be read."
+        "cannot be parsed."
     )
-    version: int = Field(description="The number of its document, from 1.")
+    version: int = Field(description="The version of its document, from 1.")
     changed: datetime
-    by: str = Field(description="Who has changed it last.")
+    by: str = Field(description="Who changed it last.")
     boundaries: BoundaryKind | None = Field(
-        description="What the bounds of its runs are; null if its document cannot be read."
+        description="The kind of its runs' bounds; null if its document cannot be parsed."
     )
     schedule: dict[str, Any] | None = Field(
-        description="That section of its document; null for a job that is triggered only."
+        description="The section schedule of its document; null if runs are only triggered "
+        "manually."
     )
     zone: str | None = Field(description="The time zone of its schedule.")
-    engine: str | None = Field(description="What wakes it; null for Headrace's own schedule.")
+    engine: str | None = Field(
+        description="The external scheduler; null for Headrace's own scheduler."
+    )
     registration: RegistrationShown | None = Field(
-        description="What that engine has of it; null where there is no other engine."
+        description="Its registration with the external scheduler; null without one."
     )
     approvers: list[str] = Field(description="Who may approve it.")
-    runs: dict[RunState, int] = Field(description="How many runs it has in each state.")
+    runs: dict[RunState, int] = Field(description="The number of runs in each state.")
     newest: RunShown | None = Field(description="Its newest run.")
     fires: list[datetime] = Field(
-        description="When its next windows are due; none while its schedule makes no runs."
+        description="When its next windows are due; empty while its schedule creates no runs."
     )
 
     @classmethod
@@ -197,65 +198,65 @@ class JobSummary(BaseModel):
 
 
 class JobDetail(JobSummary):
-    """All that is known of a job."""
+    """A job with its document."""
 
-    document: dict[str, Any] = Field(description="As it was given, with where it starts.")
+    document: dict[str, Any] = Field(description="As given, with the schedule's start added.")
 
 
 class JobDeleted(BaseModel):
-    """A job that is gone, with its runs; what they have written stays."""
+    """A job that was deleted with its runs. Written data is kept."""
 
     name: str
     left: list[str] = Field(
-        description="What it leaves at its source, such as a replication slot, and how that is "
-        "dropped."
+        description="What it leaves at its source, such as a replication slot, and how to drop "
+        "that."
     )
 
 
 class Rejection(BaseModel):
-    """Why a job is sent back."""
+    """Why a job is rejected."""
 
     model_config = ConfigDict(extra="forbid")
 
     why: Annotated[WholeText, AfterValidator(storable)] = Field(
-        min_length=1, max_length=10_000, description="What has to be changed."
+        min_length=1, max_length=10_000, description="What must be changed."
     )
 
 
 class TriggerRequest(BaseModel):
-    """Which window to run: without bounds, the newest that is past by the schedule."""
+    """The window to run: without bounds, the newest past window of the schedule."""
 
     model_config = ConfigDict(extra="forbid")
 
     lower: Annotated[WholeText, AfterValidator(storable)] = if_set(
-        max_length=100_000, description="The first that is read, of the job's kind of bounds."
+        max_length=100_000, description="The inclusive lower bound, of the job's kind."
     )
     upper: Annotated[WholeText, AfterValidator(storable)] = if_set(
-        max_length=100_000, description="The first that is not read; a time must be past."
+        max_length=100_000, description="The exclusive upper bound; a time must be past."
     )
 
 
 class BackfillRequest(BaseModel):
-    """Which windows of the schedule to run that are past and have no run."""
+    """A range of the schedule, whose past windows without a run are to be run."""
 
     model_config = ConfigDict(extra="forbid")
 
-    lower: Moment = Field(description="Where the range begins.")
-    upper: Moment = Field(description="Where it ends. Windows that it cuts are run whole.")
+    lower: Moment = Field(description="The start of the range.")
+    upper: Moment = Field(description="Its end. Partly covered windows run as a whole.")
     chunk: Annotated[int, Field(ge=1, le=100_000), IS_NUMBER] = Field(
-        default=1, description="How many windows that follow each other are read as one."
+        default=1, description="How many consecutive windows one run reads."
     )
 
 
 class BackfillShown(Shown):
-    """How far a backfill is."""
+    """The progress of a backfill."""
 
     id: str
     job: str
-    runs: dict[RunState, int] = Field(description="How many of its runs are in each state.")
-    total: int = Field(description="How many it has; one without any is not kept.")
-    done: bool = Field(description="Whether all of them have ended.")
-    paused: bool = Field(description="Whether those that wait do not begin until it resumes.")
+    runs: dict[RunState, int] = Field(description="The number of its runs in each state.")
+    total: int = Field(description="The number of its runs; one without runs is not kept.")
+    done: bool = Field(description="Whether all runs have ended.")
+    paused: bool = Field(description="Whether queued runs wait until the backfill is resumed.")
 
 
 class FireList(BaseModel):
@@ -270,12 +271,12 @@ def job_routes(jobs: Jobs) -> APIRouter:
 
     @router.get("", summary="List jobs")
     def list_jobs() -> list[JobSummary]:
-        """Answer with all of them, by name, each with when it is due next."""
+        """Return all jobs by name, each with its next due times."""
         return [JobSummary.of(view, jobs.clock()) for view in jobs.views()]
 
     @router.post("", status_code=201, summary="Create a job", responses=problems(409))
     def create(document: Document, request: Request) -> JobDetail:
-        """Add a job as a draft: it runs once it is submitted and, if need be, approved."""
+        """Create a job as a draft: it runs once it is submitted and, if required, approved."""
         return _detail(jobs, jobs.create(document, caller(request)).name)
 
     @router.get("/{name}", summary="Show a job", responses=problems(404))
@@ -284,22 +285,22 @@ def job_routes(jobs: Jobs) -> APIRouter:
 
     @router.put("/{name}", summary="Edit a job", responses=problems(404, 409))
     def edit(name: Encoded, document: Document, request: Request) -> JobDetail:
-        """Give a job another document. Its windows go on where they stood.
+        """Replace the document of a job. Its windows continue where they were.
 
-        Where somebody is to approve it, it is submitted again, and no run of it begins before.
-        Who approves it, only these may change.
+        A job that requires approval is submitted again, and starts no run before its approval.
+        Only approvers may change the approvers.
         """
         jobs.edit(name, document, caller(request), caller_name(request))
         return _detail(jobs, name)
 
     @router.delete("/{name}", summary="Delete a job", responses=problems(404, 409))
     def delete(name: Encoded, request: Request) -> JobDeleted:
-        """Delete a job with its runs. What they have written stays."""
+        """Delete a job with its runs. Written data is kept."""
         return JobDeleted(name=name, left=list(jobs.delete(name, caller(request))))
 
     @router.get("/{name}/fires", summary="Preview a job's schedule", responses=problems(404))
     def fires(name: Encoded, count: Annotated[int, Query(ge=1, le=1000)] = 10) -> FireList:
-        """Tell when the next windows are due by the schedule, whatever the job's state."""
+        """Return when the schedule's next windows are due, regardless of the job's state."""
         return FireList(fires=jobs.fires(name, count))
 
     _add_states(router, jobs)
@@ -314,33 +315,33 @@ def _detail(jobs: Jobs, name: str) -> JobDetail:
 
 
 def _add_states(router: APIRouter, jobs: Jobs) -> None:
-    """Add the routes by which a job comes to another state."""
+    """Add the routes that change the state of a job."""
 
     @router.post("/{name}/submit", summary="Submit a job", responses=problems(404, 409))
     def submit(name: Encoded, request: Request) -> JobDetail:
-        """Ask for a draft's approval; one that asks nobody is approved at once."""
+        """Submit a draft for approval; a job without approvers is approved at once."""
         return _detail(jobs, jobs.submit(name, caller(request)).name)
 
     @router.post("/{name}/approve", summary="Approve a job", responses=problems(404, 409))
     def approve(name: Encoded, request: Request, version: Version = None) -> JobDetail:
-        """Let a job run that was submitted. The caller must be one of its approvers."""
+        """Approve a submitted job. The caller must be one of its approvers."""
         jobs.approve(name, caller(request), caller_name(request), version)
         return _detail(jobs, name)
 
     @router.post("/{name}/reject", summary="Reject a job", responses=problems(404, 409))
     def reject(name: Encoded, asked: Rejection, request: Request) -> JobDetail:
-        """Send a job back that was submitted. The caller must be one of its approvers."""
+        """Reject a submitted job. The caller must be one of its approvers."""
         jobs.reject(name, caller(request), caller_name(request), asked.why)
         return _detail(jobs, name)
 
     @router.post("/{name}/suspend", summary="Suspend a job", responses=problems(404, 409))
     def suspend(name: Encoded, request: Request) -> JobDetail:
-        """Start no more runs of a job. What is running is finished."""
+        """Start no more runs of a job. Active runs finish."""
         return _detail(jobs, jobs.suspend(name, caller(request)).name)
 
     @router.post("/{name}/resume", summary="Resume a job", responses=problems(404, 409))
     def resume(name: Encoded, request: Request) -> JobDetail:
-        """Let a job go on. Windows that were due meanwhile are run as `catchup` says."""
+        """Resume a job. The setting `catchup` determines which missed windows run."""
         return _detail(jobs, jobs.resume(name, caller(request)).name)
 
 
@@ -378,19 +379,19 @@ def _add_runs(router: APIRouter, jobs: Jobs) -> None:
 
     @router.post(f"{one}/stop", summary="Stop a run", responses=problems(404, 409))
     def stop(name: Encoded, run: Number, request: Request) -> RunShown:
-        """Stop a run after its batch. What it has written stays; a retry goes on from there."""
+        """Stop a run after its batch. Written data stays; a retry continues from there."""
         return shown(jobs.stop_run(name, run, caller(request)))
 
     @router.post(f"{one}/retry", summary="Retry a run", responses=problems(404, 409))
     def retry(name: Encoded, run: Number, request: Request) -> RunShown:
-        """Let a run that has failed, or was stopped, go on where it stood."""
+        """Continue a failed or stopped run where it ended."""
         return shown(jobs.retry(name, run, caller(request)))
 
     @router.post(f"{one}/rerun", summary="Run a window again", responses=problems(404, 409))
     def rerun(name: Encoded, run: Number, request: Request) -> RunShown:
-        """Read a run's window again from the beginning, and write it anew.
+        """Read a run's window from the beginning and write it again.
 
-        It is refused where a sink would hold its rows twice then.
+        Rejected if a sink would then contain duplicate rows.
         """
         return shown(jobs.rerun(name, run, caller(request)))
 
@@ -415,15 +416,15 @@ def _add_backfills(router: APIRouter, jobs: Jobs) -> None:
 
     @router.post(f"{one}/stop", summary="Stop a backfill", responses=problems(404))
     def stop(name: Encoded, backfill: Encoded, request: Request) -> BackfillShown:
-        """Stop those of its runs that have not ended."""
+        """Stop the runs of a backfill that have not ended."""
         return BackfillShown.of(jobs.stop_backfill(name, backfill, caller(request)))
 
     @router.post(f"{one}/pause", summary="Pause a backfill", responses=problems(404, 409))
     def pause(name: Encoded, backfill: Encoded, request: Request) -> BackfillShown:
-        """Begin no more of its runs. Those that run are finished; its windows stay its own."""
+        """Start no more of its runs. Active runs finish; its windows stay reserved."""
         return BackfillShown.of(jobs.pause_backfill(name, backfill, caller(request)))
 
     @router.post(f"{one}/resume", summary="Resume a backfill", responses=problems(404, 409))
     def resume(name: Encoded, backfill: Encoded, request: Request) -> BackfillShown:
-        """Let those of its runs begin that wait."""
+        """Let the queued runs of a backfill start."""
         return BackfillShown.of(jobs.resume_backfill(name, backfill, caller(request)))

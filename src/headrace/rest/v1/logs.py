@@ -1,4 +1,4 @@
-"""The server's own log, as our own API shows it."""
+"""The server's own log."""
 
 import json
 from enum import StrEnum
@@ -11,12 +11,12 @@ from headrace.rest.v1.trials import Workbench
 from headrace.runtime.server_log import LogChoice, LogLine, LogPlace
 
 _LONGEST = 8192
-"""How much of a text is shown: a page is kept in memory as a whole."""
+"""The maximum characters of a text, because a whole page is held in memory."""
 _PLACE = r"^[0-9]{1,20}-[0-9]{1,18}$"
 
 
 class Level(StrEnum):
-    """How much a line matters."""
+    """The level of a line."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -25,7 +25,7 @@ class Level(StrEnum):
 
 
 class LogLineShown(BaseModel):
-    """A line of the log. Secrets are hidden, and texts cut that are very long."""
+    """A line of the log. Secrets are hidden, and very long texts truncated."""
 
     at: str
     level: str
@@ -34,7 +34,7 @@ class LogLineShown(BaseModel):
     connector: str | None = Field(description="Null for the server itself.")
     task: int | None = Field(description="The number of the task.")
     detail: dict[str, Any] = Field(description="Further details.")
-    trace: str | None = Field(description="The traceback, where there is one.")
+    trace: str | None = Field(description="The traceback; null if there is none.")
 
     @classmethod
     def of(cls, line: LogLine) -> Self:
@@ -51,26 +51,26 @@ class LogLineShown(BaseModel):
 
 
 class LogPage(BaseModel):
-    """Some lines, the oldest first."""
+    """A page of lines, oldest first."""
 
     items: list[LogLineShown]
-    next: str = Field(description="The `after` of the next page, which may be empty yet.")
+    next: str = Field(description="The `after` of the next page, which may still be empty.")
 
 
 class LogQuery(BaseModel):
-    """Which lines."""
+    """A filter of lines, and the page."""
 
     model_config = ConfigDict(extra="forbid")
 
-    connector: str | None = Field(default=None, description="Only those of one connector.")
+    connector: str | None = Field(default=None, description="Only of this connector.")
     task: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Only of this task.")
-    level: Level = Field(default=Level.INFO, description="Only those that matter so much.")
+    level: Level = Field(default=Level.INFO, description="Only lines of at least this level.")
     after: str | None = Field(
         default=None,
         pattern=_PLACE,
-        description="Go on after this place; without it, the newest lines are returned.",
+        description="Continue after this place; by default the newest lines are returned.",
     )
-    limit: int = Field(default=100, ge=1, le=1000, description="How many of the newest.")
+    limit: int = Field(default=100, ge=1, le=1000, description="How many of the newest lines.")
 
 
 def log_routes(bench: Workbench) -> APIRouter:
@@ -79,7 +79,7 @@ def log_routes(bench: Workbench) -> APIRouter:
 
     @router.get("/logs", summary="Read the server's log", dependencies=[Depends(bench.slots)])
     def logs(asked: Annotated[LogQuery, Query()]) -> LogPage:
-        """Answer with the newest lines, or with those after a place, to follow the log."""
+        """Return the newest lines, or the lines after a place, to follow the log."""
         choice = LogChoice(asked.connector, asked.task, asked.level.value)
         if asked.after is None:
             found, place = bench.log.newest(choice, asked.limit)
@@ -97,6 +97,6 @@ def _cut(text: str) -> str:
 
 
 def _short(value: object) -> object:
-    """Return a value of JSON; if it is long, only the beginning of its text."""
+    """Return a JSON value; if it is long, the truncated JSON text."""
     text = value if isinstance(value, str) else json.dumps(value)
     return value if len(text) <= _LONGEST else _cut(text)

@@ -1,4 +1,4 @@
-"""Where connectors stand: seen, changed while they are stopped, and changed back."""
+"""Offsets of connectors: show, change while the connector is stopped, and undo."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,26 +29,26 @@ from headrace.rest.v1.requests import Moment, Switch
 from headrace.rest.v1.trials import Workbench
 from headrace.sdk import ConfigError, StateError
 
-_STOPPED = "The connector has to be stopped, and without an unfinished batch."
+_STOPPED = "The connector must be stopped and have no unfinished batch."
 
 
 class OffsetEntry(Shown):
-    """Where a connector stands in a partition, in Kafka Connect's form."""
+    """The offset of a connector in a partition, in Kafka Connect's form."""
 
     model_config = ConfigDict(extra="forbid")
 
     partition: JsonMap
-    offset: JsonMap | None = Field(description="Null stands for the beginning.")
+    offset: JsonMap | None = Field(description="Null means the beginning.")
 
 
 class OffsetList(BaseModel):
-    """Where a connector stands."""
+    """The offsets of a connector."""
 
     offsets: list[OffsetEntry]
 
 
 class NewOffsets(BaseModel):
-    """Where a connector is to stand."""
+    """The new offsets of a connector."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -56,27 +56,27 @@ class NewOffsets(BaseModel):
 
 
 class OffsetStep(Shown):
-    """A partition whose offset was changed, and what that does to the data."""
+    """The change of a partition's offset, and its effect on the data."""
 
     partition: dict[str, Any]
-    before: dict[str, Any] | None = Field(description="Null stands for the beginning.")
-    after: dict[str, Any] | None = Field(description="Null stands for the beginning.")
+    before: dict[str, Any] | None = Field(description="Null means the beginning.")
+    after: dict[str, Any] | None = Field(description="Null means the beginning.")
     effect: OffsetEffect = Field(
-        description="Whether what lies in between is read again or left out."
+        description="Whether the records in between are read again or skipped."
     )
-    meaning: str = Field(description="The same in a sentence.")
+    meaning: str = Field(description="The effect in a sentence.")
 
 
 class OffsetSteps(BaseModel):
-    """What a request changed; nothing if all was so already."""
+    """The changes that a request made; empty if there was nothing to change."""
 
     changes: list[OffsetStep]
 
 
 class OffsetRecord(Shown):
-    """A change that somebody made."""
+    """A past change of offsets."""
 
-    event: int = Field(validation_alias="id", description="The number of its event.")
+    event: int = Field(validation_alias="id", description="The id of its event.")
     action: str = Field(description="`alter`, `reset`, `rewind`, `undo` or `give-up`.")
     at: datetime
     by: str
@@ -84,26 +84,26 @@ class OffsetRecord(Shown):
 
 
 class Reset(BaseModel):
-    """Nothing more needs to be said."""
+    """The body of a reset, which has no fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Rewind(BaseModel):
-    """To when."""
+    """The time to rewind to."""
 
     model_config = ConfigDict(extra="forbid")
 
-    to: Moment = Field(description="What came then, or later, is read again.")
+    to: Moment = Field(description="Records from this time on are read again.")
 
 
 class Undo(BaseModel):
-    """How careful to be."""
+    """The options of an undo."""
 
     model_config = ConfigDict(extra="forbid")
 
     force: Switch = Field(
-        default=False, description="Go back although data has moved since the change."
+        default=False, description="Undo even if data was copied since the change."
     )
 
 
@@ -113,7 +113,7 @@ def _steps(changes: list[OffsetChange]) -> OffsetSteps:
 
 @contextmanager
 def _refusal() -> Iterator[None]:
-    """Say that it is the connector, or a topic, that does not take what is well-formed."""
+    """Raise ConfigErrors as StateErrors: the request is valid, but the target rejects it."""
     try:
         yield
     except ConfigError as error:
@@ -125,14 +125,14 @@ def offset_routes(connectors: Connectors) -> APIRouter:
     router = APIRouter(prefix="/connectors/{name}/offsets", tags=["offsets"])
     offsets = Offsets(connectors)
 
-    @router.get("", summary="Show where a connector stands", responses=problems(404))
+    @router.get("", summary="Show a connector's offsets", responses=problems(404))
     def show(name: Encoded) -> OffsetList:
         return OffsetList(offsets=OffsetEntry.all(offsets.view(name)))
 
     @router.patch(
         "",
         summary="Alter a connector's offsets",
-        description=f"{_STOPPED} Partitions that are not named stay.",
+        description=f"{_STOPPED} Other partitions keep their offsets.",
         responses=problems(404, 409),
     )
     def alter(name: Encoded, body: NewOffsets, request: Request) -> OffsetSteps:
@@ -157,9 +157,9 @@ def _add_ways_back(router: APIRouter, offsets: Offsets) -> None:
     @router.post(
         "/rewind",
         summary="Rewind a connector to a time",
-        description=f"{_STOPPED} A source that does not know when its data came goes back to "
-        "where it stood then: exactly within its last 1,000 batches, to the hour before them, "
-        "for 30 days.",
+        description=f"{_STOPPED} A source that does not know the times of its data goes back "
+        "to its offset of that time: exactly within its last 1,000 batches, before these to "
+        "the hour, for 30 days.",
         responses=problems(404, 409),
     )
     def rewind(name: Encoded, body: Rewind, request: Request) -> OffsetSteps:
@@ -169,7 +169,7 @@ def _add_ways_back(router: APIRouter, offsets: Offsets) -> None:
     @router.post(
         "/undo",
         summary="Undo the last change of a connector's offsets",
-        description=f"{_STOPPED} Undoing an undo does the change once more.",
+        description=f"{_STOPPED} Undoing an undo applies the change again.",
         responses=problems(404, 409),
     )
     def undo(name: Encoded, body: Undo, request: Request) -> OffsetSteps:
@@ -177,28 +177,28 @@ def _add_ways_back(router: APIRouter, offsets: Offsets) -> None:
 
     @router.get("/history", summary="List changes of offsets", responses=problems(404))
     def history(name: Encoded) -> list[OffsetRecord]:
-        """Answer with who changed what and when, newest first."""
+        """Return who changed which offsets and when, newest first."""
         return OffsetRecord.all(offsets.history(name))
 
 
-_TASK = f"The task, from 0; {REPLAYS} is the one that replays dead letters."
+_TASK = f"The task, from 0; {REPLAYS} is the task that replays dead letters."
 AnyTask = Annotated[int, Path(ge=REPLAYS, le=2**31 - 1, description=_TASK)]
 BatchId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The unfinished batch.")]
 
 
 class GiveUp(BaseModel):
-    """How to give a batch up."""
+    """The options of giving up a batch."""
 
     model_config = ConfigDict(extra="forbid")
 
     skip: Switch = Field(
         default=False,
-        description="Leave its records out: the task goes on from its end. Else they are "
-        "read again in a new batch, as far as they are there.",
+        description="Skip its records: the task continues after the batch. Otherwise they are "
+        "read again in a new batch, as far as they still exist.",
     )
     force: Switch = Field(
         default=False,
-        description="Force it, even if a target has the batch or cannot be reached.",
+        description="Force it, even if a target contains the batch or cannot be reached.",
     )
     dry_run: Switch = Field(
         default=False, description="Dry run: only return what would be done."
@@ -206,10 +206,10 @@ class GiveUp(BaseModel):
 
 
 class GiveUpOfRun(GiveUp):
-    """How to give up a batch of a run."""
+    """The options of giving up a batch of a run."""
 
     task: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
-        default=None, description="The task; null for the one that has an unfinished batch."
+        default=None, description="The task; null for the task with an unfinished batch."
     )
 
 
@@ -217,7 +217,7 @@ class TargetShown(Shown):
     """A target of the task."""
 
     name: str = Field(description="The class of its sink.")
-    holds: Holding = Field(description="Whether it holds the batch.")
+    holds: Holding = Field(description="Whether it contains the batch.")
     why: str = Field(description="Why that is unknown, or further details.")
 
 
@@ -226,10 +226,10 @@ class GivenUpBatch(BaseModel):
 
     task: int
     batch: BatchShown
-    skipped: bool = Field(description="Whether its records are left out.")
+    skipped: bool = Field(description="Whether its records are skipped.")
     targets: list[TargetShown]
     done: bool = Field(description="False for a dry run.")
-    meaning: str = Field(description="What becomes of its records, in a sentence.")
+    meaning: str = Field(description="The effect on its records, in a sentence.")
 
     @classmethod
     def of(cls, result: GivenUp) -> Self:
@@ -249,10 +249,10 @@ def unfinished_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
 
     @router.post(
         "/connectors/{name}/tasks/{task}/batches/{batch}/give-up",
-        summary="Give up a batch that cannot run any more",
-        description="The connector has to be stopped. It is refused where a target has the "
-        "batch, or cannot be reached. The id stays used; the list of changes of offsets "
-        "shows who did it.",
+        summary="Give up a batch that can no longer complete",
+        description="The connector must be stopped. Rejected if a target contains the batch or "
+        "cannot be reached. The batch id is not reused; the list of changes of offsets shows "
+        "who gave it up.",
         responses=problems(404, 409),
         dependencies=[Depends(bench.slots)],
     )
@@ -272,10 +272,10 @@ def unfinished_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
 
     @router.post(
         "/jobs/{name}/runs/{run}/give-up",
-        summary="Give up a run's batch that cannot run any more",
-        description="The run has to be at rest: it has ended or, in real time, its job is "
-        "suspended. A retry goes on behind the batch, or reads what is left of it again. It is "
-        "refused where a target has the batch, or cannot be reached.",
+        summary="Give up a run's batch that can no longer complete",
+        description="The run must have ended or, in real time, its job must be suspended. A "
+        "retry continues after the batch, or reads again what still exists of it. Rejected if "
+        "a target contains the batch or cannot be reached.",
         responses=problems(404, 409),
         dependencies=[Depends(bench.slots)],
         tags=["jobs"],

@@ -1,4 +1,4 @@
-"""How our own API answers what it cannot do: problem details, as RFC 9457 has them."""
+"""Error responses of Headrace's own API: problem details (RFC 9457)."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from headrace.sdk import (
 log = structlog.get_logger(__name__)
 
 PREFIX = "/v1"
-"""With what the paths of this API begin."""
+"""The prefix of this API's paths."""
 
 MEDIA_TYPE = PROBLEM
 _TITLES = {
@@ -41,15 +41,15 @@ _TITLES = {
     500: "Internal server error",
     503: "Service unavailable",
 }
-"""Python's own names of statuses differ between its versions, and codes are made of these."""
+"""Error codes are derived from these titles; Python's names differ between its versions."""
 _FIXES = {
-    404: "See /v1/openapi.json for what there is.",
+    404: "See /v1/openapi.json for the existing paths.",
     405: "Use one of the methods in the Allow header.",
 }
 
 
 class Shown(BaseModel):
-    """What an answer shows of an object: the fields and properties of the same names."""
+    """A model that copies the attributes of an object with the names of its fields."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -63,36 +63,36 @@ class Shown(BaseModel):
 
 
 class Fault(Shown):
-    """One thing that is wrong.
+    """One error.
 
-    ``code`` is stable, and listed in the reference of errors.
+    ``code`` is stable and listed in the error reference.
     """
 
     code: str = Field(examples=["config.invalid"])
-    field: str | None = Field(description="The key or the part of the request at fault.")
+    field: str | None = Field(description="The key or part of the request that is wrong.")
     problem: str = Field(description="What is wrong, as a sentence.")
     fix: str = Field(description="How to fix it; empty if unknown.")
 
 
 class Problem(BaseModel):
-    """Why a request was not done. Nothing is changed then, unless it says otherwise."""
+    """Why a request failed. Nothing was changed, unless the text says otherwise."""
 
-    type: str = Field(description="Names the kind of problem, with its code.")
+    type: str = Field(description="Identifies the kind of problem by its code.")
     title: str = Field(description="The kind of problem; the same for the same type.")
-    status: int = Field(description="The status of this answer.")
+    status: int = Field(description="The HTTP status of this response.")
     detail: str = Field(description="The problem and its fix.")
     instance: str = Field(description="The requested path.")
     code: str
     field: str | None
     problem: str
     fix: str
-    errors: list[Fault] = Field(description="Everything that is wrong; at least one.")
+    errors: list[Fault] = Field(description="All errors; at least one.")
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the description in OpenAPI of the problems with which a route may answer.
+    """Return the OpenAPI description of the problems that a route may return.
 
-    A reference, as a problem is not of the media type that all other answers have.
+    With a schema reference, because problems have another media type than other responses.
     """
     schema = {"$ref": "#/components/schemas/Problem"}
     return {
@@ -105,19 +105,19 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 class ProblemJson(JSONResponse):
-    """A problem."""
+    """A response with problem details."""
 
     media_type = MEDIA_TYPE
 
 
 def refusal(path: str, status: int, text: str, headers: Mapping[str, str]) -> ProblemJson:
-    """Return what is answered to a request that is not let in."""
+    """Return the response for a request that the listener's checks reject."""
     body = _body(status, path, _title(status), [_fault(status, text)])
     return ProblemJson(body, status, dict(headers))
 
 
 class Problems:
-    """Answers errors as problems."""
+    """Error responses as problem details."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
@@ -188,7 +188,7 @@ def _fault(status: int, text: str) -> Fault:
 def _misread(error: Mapping[str, Any]) -> Fault:
     where: Iterable[Any] = error["loc"]
     if error["type"] == "json_invalid":
-        where = ("body",)  # its place is a number of characters
+        where = ("body",)  # its location is a character offset
     kind, *path = (tellable(str(part)) for part in where)
     return Fault(
         code="request.invalid",

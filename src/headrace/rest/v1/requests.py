@@ -1,4 +1,4 @@
-"""Requests to our own API: their parts, and how many that take long run at a time."""
+"""Types of request fields of Headrace's own API, and limits on slow requests and streams."""
 
 import asyncio
 import re
@@ -18,14 +18,14 @@ from headrace.sdk import RetriableError
 from headrace.sdk.errors import Category
 
 _SEVERAL = {"id", "kind", "name", "plugin", "state", "task_state"}
-"""What a query may have several of, in whatever route."""
+"""The query parameters that may be repeated, in all routes."""
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
 def _text_of_moment(value: object) -> object:
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
-        problem = "Write it as 2026-01-31T00:00:00Z"
+        problem = "Use the form 2026-01-31T00:00:00Z"
         raise ValueError(problem)
     return value
 
@@ -33,7 +33,7 @@ def _text_of_moment(value: object) -> object:
 def _number(value: object) -> object:
     if isinstance(value, str | bool):
         problem = "It must be a number"
-        raise ValueError(problem)  # noqa: TRY004 - what pydantic turns into an answer
+        raise ValueError(problem)  # noqa: TRY004 - pydantic reports only ValueError
     return value
 
 
@@ -45,30 +45,30 @@ def _switch(value: object) -> object:
 
 
 def _in_range(moment: datetime) -> datetime:
-    """Refuse what no clock shows: it could not be written as a number of microseconds."""
+    """Reject times out of range for a timestamp, which cannot be stored as microseconds."""
     moment.timestamp()
     return moment
 
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_text_of_moment), AfterValidator(_in_range)]
-"""A time with its zone, as RFC 3339 writes it; a number would be taken for one otherwise."""
+"""A time with its zone as in RFC 3339; pydantic would also accept a number."""
 
 IS_NUMBER = BeforeValidator(_number)
-"""Goes behind the bounds of a number, which the description would not have otherwise."""
+"""Must come after the bounds of a number, which OpenAPI would not show otherwise."""
 
 Whole = Annotated[int, IS_NUMBER]
-"""A number of a body; a text of digits would be taken for one otherwise."""
+"""A number in a body; pydantic would also accept a string of digits."""
 
 Switch = StrictBool
-"""A boolean of a body; ``"yes"`` would be taken for one otherwise."""
+"""A boolean in a body; pydantic would also accept ``"yes"``."""
 
 
 QuerySwitch = Annotated[bool, BeforeValidator(_switch)]
-"""A boolean of a query."""
+"""A boolean query parameter."""
 
 
 def if_set(**more: Any) -> Any:
-    """Return a field that is None unless it is given; its type does not have to say so."""
+    """Return an optional field that is None if omitted, without None in its declared type."""
     return Field(default=None, json_schema_extra=_no_default, **more)
 
 
@@ -77,7 +77,7 @@ def _no_default(schema: dict[str, Any]) -> None:
 
 
 def said_once(request: Request) -> None:
-    """Refuse a query that says something twice of which there is one: which is meant?"""
+    """Reject a query that repeats a parameter that may occur only once."""
     counts = Counter(name for name, _ in request.query_params.multi_items())
     repeated = [name for name, count in counts.items() if count > 1 and name not in _SEVERAL]
     if repeated:
@@ -91,17 +91,17 @@ _AFTER = timedelta(seconds=5)
 
 
 class ServerBusyError(RetriableError):
-    """The server does as much at a time as it can of what takes long."""
+    """The server is busy with too many slow requests or streams."""
 
     code: ClassVar[str] = "server.busy"
     category: ClassVar[Category] = Category.ENVIRONMENT
 
 
 class Slots:
-    """Lets a few requests at a time do what takes long; others wait, and hold no thread.
+    """Limits the number of concurrent slow requests; further ones wait without a thread.
 
-    Routes depend on it that ask Spark, or copy files: they would keep Kafka Connect's API and
-    the check of health waiting, which are answered by the same 40 threads.
+    A dependency of routes that use Spark or copy files. These would otherwise block Kafka
+    Connect's API and the health check, which share the same 40 threads.
     """
 
     def __init__(self, many: int = _MANY, wait: timedelta = _WAIT) -> None:
@@ -113,7 +113,7 @@ class Slots:
         try:
             await asyncio.wait_for(self._free.acquire(), self._wait.total_seconds())
         except TimeoutError:
-            problem = "Too many requests that take long are being answered."
+            problem = "Too many slow requests are being processed."
             raise ServerBusyError(problem, after=_AFTER, fix="Try again later.") from None
         try:
             yield
@@ -122,7 +122,7 @@ class Slots:
 
 
 class ClosedStream(StreamingResponse):
-    """An answer in parts, after which ``closed`` is called, though its client may have gone."""
+    """A streaming response that calls ``closed`` at its end, even after a disconnect."""
 
     def __init__(
         self, parts: AsyncIterator[bytes], media_type: str, closed: Callable[[], None]
@@ -140,20 +140,20 @@ class ClosedStream(StreamingResponse):
 
 
 class Streams:
-    """Bounds the streams that are open: each asks the store for what is new, all the time."""
+    """Limits the number of open streams, because each polls the store."""
 
     def __init__(self, of_client: int = 20, total: int = 100) -> None:
         self._of_client, self._total = of_client, total
         self._open: Counter[str] = Counter()
 
     def take(self, client: str) -> Callable[[], None]:
-        """Count a stream; return what counts it no more. Raises ServerBusyError."""
+        """Count a stream; return the function that releases it. Raises ServerBusyError."""
         if self._open[client] >= self._of_client:
-            problem = f"The client has {self._of_client} streams open already."
-            raise ServerBusyError(problem, after=_AFTER, fix="Close one that is not read.")
+            problem = f"The client already has {self._of_client} open streams."
+            raise ServerBusyError(problem, after=_AFTER, fix="Close an unused stream.")
         if self._open.total() >= self._total:
-            problem = f"{self._total} streams are open already."
-            raise ServerBusyError(problem, after=_AFTER, fix="Ask for pages of events instead.")
+            problem = f"{self._total} streams are already open."
+            raise ServerBusyError(problem, after=_AFTER, fix="Request pages of events instead.")
         self._open[client] += 1
 
         def give_back() -> None:

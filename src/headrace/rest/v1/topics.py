@@ -1,4 +1,4 @@
-"""Topics: their contents, readers, retention and schemas; and schemas of connectors."""
+"""Topics: their statistics, readers, retention and schemas; and schemas of connectors."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from headrace.topics import SchemaVersion, Topic
 
 _NO_LIMIT = -1
-_MS = "After how many milliseconds rows are removed; -1 for never."
-_BYTES = "From how many bytes on the oldest rows are removed; -1 for any size."
-_UNREAD = "Whether rows are removed, as in Kafka, that a sink has yet to read."
+_MS = "Rows older than this many milliseconds are removed; -1 for no limit."
+_BYTES = "Above this many bytes the oldest rows are removed; -1 for no limit."
+_UNREAD = "Whether to remove rows that a sink has not read yet, as Kafka does."
 _MOST = 2**53
-"""JSON has no larger whole numbers that every client reads as they are."""
+"""The largest integer that all JSON clients parse exactly."""
 Limit = Annotated[int, Field(ge=_NO_LIMIT, le=_MOST), IS_NUMBER]
 
 
 class RetentionShown(BaseModel):
-    """How long a topic keeps its rows."""
+    """The retention of a topic."""
 
     ms: int = Field(description=_MS)
     bytes: int = Field(description=_BYTES)
@@ -50,8 +50,8 @@ class TopicReader(Shown):
     """A task that reads a topic."""
 
     task: str = Field(validation_alias="reader")
-    version: int = Field(description="The newest version that it has read as a whole.")
-    running: bool = Field(description="Whether a batch of it is unfinished.")
+    version: int = Field(description="The newest version that it has read completely.")
+    running: bool = Field(description="Whether it has an unfinished batch.")
 
 
 class TopicShown(BaseModel):
@@ -59,7 +59,7 @@ class TopicShown(BaseModel):
 
     name: str
     version: int = Field(description="The newest version.")
-    oldest_version: int = Field(description="The oldest that can still be read.")
+    oldest_version: int = Field(description="The oldest version that can still be read.")
     rows: int
     size_bytes: int
     files: int
@@ -70,7 +70,7 @@ class TopicShown(BaseModel):
 
 
 class TopicChange(BaseModel):
-    """What is to change of how long a topic keeps its rows; the rest stays."""
+    """Changes of a topic's retention; omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -90,20 +90,20 @@ def topic_routes(bench: Workbench) -> APIRouter:
         dependencies=[Depends(bench.slots)],
     )
     def show(topic: Encoded) -> TopicShown:
-        """Answer with its figures, who reads it, and how long it keeps its rows."""
+        """Return the statistics, readers and retention of a topic."""
         return _shown(bench.topic(topic), bench)
 
     @router.patch(
         "/{topic}",
-        summary="Change how long a topic keeps its rows",
+        summary="Change a topic's retention",
         responses=problems(404),
         dependencies=[Depends(bench.slots)],
     )
     def change(topic: Encoded, body: TopicChange, request: Request) -> TopicShown:
-        """Answer with the topic as it is then.
+        """Change the retention and return the topic.
 
-        It is stored with the topic, and counts from the next look of whoever keeps it, within
-        some ten minutes. What is removed cannot be brought back.
+        The retention is stored with the topic and takes effect at the next cleanup, within
+        about ten minutes. Removed rows cannot be restored.
         """
         found = bench.topic(topic)
         retention = found.retention().changed(
@@ -131,32 +131,32 @@ def _shown(topic: "Topic", bench: Workbench) -> TopicShown:
     )
 
 
-_FORM = "As Spark writes a field: its type, whether it may be null, and metadata."
+_FORM = "A field in Spark's JSON form: type, nullability and metadata."
 
 
 class StreamSchema(BaseModel):
-    """A schema that a stream of a connector has or had."""
+    """A current or earlier schema of a connector's stream."""
 
-    version: int = Field(description="Counts the stream's schemas, from 1.")
+    version: int = Field(description="The number of the stream's schema, from 1.")
     value: dict[str, Any] = Field(description=_FORM)
 
 
 class StreamSchemas(BaseModel):
-    """The schemas of a stream, such as a table or a file, the newest first."""
+    """The schemas of a stream, such as a table or a file, newest first."""
 
     stream: str
     versions: list[StreamSchema]
 
 
 class TopicSchema(BaseModel):
-    """A schema that a stream of a topic has or had."""
+    """A current or earlier schema of a topic's stream."""
 
-    stream: str = Field(description="The topic's name, for a topic that is one stream.")
-    version: int = Field(description="Counts the stream's schemas, from 1.")
-    since: int = Field(description="The version of the topic from which it applies.")
-    at: datetime = Field(description="When that was appended.")
+    stream: str = Field(description="The stream; the topic's name if it has only one stream.")
+    version: int = Field(description="The number of the stream's schema, from 1.")
+    since: int = Field(description="The first version of the topic with this schema.")
+    at: datetime = Field(description="When that version was appended.")
     value: dict[str, Any] = Field(description=_FORM)
-    key: dict[str, Any] | None = Field(description="Null where records have no key.")
+    key: dict[str, Any] | None = Field(description="Null if records have no key.")
     writer: str | None = Field(description="Who wrote the first batch with it.")
 
     @classmethod
@@ -182,7 +182,7 @@ def schema_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         responses=problems(404),
     )
     def of_connector(name: Encoded) -> list[StreamSchemas]:
-        """Answer with the streams by name, as far as the connector keeps their schemas."""
+        """Return the streams by name, if the connector stores their schemas."""
         connectors.get(name)
         found = connectors.task_store.schemas(name)
         return [StreamSchemas(stream=s, versions=_versions(found[s])) for s in sorted(found)]
@@ -194,7 +194,7 @@ def schema_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         dependencies=[Depends(bench.slots)],
     )
     def of_topic(topic: Encoded) -> list[TopicSchema]:
-        """Answer with the oldest first."""
+        """Return the oldest first."""
         return [TopicSchema.of(each) for each in bench.topic(topic).history.versions()]
 
     return router

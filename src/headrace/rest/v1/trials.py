@@ -1,4 +1,4 @@
-"""Tries a configuration or a chain of transforms: nothing is stored and nothing written."""
+"""Previews of configurations and trials of transforms, which store and write nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Workbench:
-    """A process whose Spark session starts when it is needed. Any thread may use it."""
+    """The runtime as the API uses it: Spark starts on first use. Thread-safe."""
 
     runtime: Runtime
     events: Events
@@ -43,11 +43,11 @@ class Workbench:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic. Raises TopicNotFoundError if it is not there."""
+        """Return a topic. Raises TopicNotFoundError if it does not exist."""
         found = self.runtime.topics.find(name)
         if found is None:
             problem = f"There is no topic {name}."
-            raise TopicNotFoundError(problem, field="topic", fix="Name one that is there.")
+            raise TopicNotFoundError(problem, field="topic", fix="Use an existing topic.")
         return found
 
     @cached_property
@@ -75,13 +75,13 @@ class Workbench:
         return self.runtime.try_transforms(request)
 
     def dead_letter_queue(self, topic: str) -> DeadLetterQueue:
-        """Look into a dead-letter topic. Raises TopicNotFoundError if it is not one."""
+        """Return the queue of a dead-letter topic. Raises TopicNotFoundError for others."""
         return self.runtime.dead_letter_queue(self.topic(topic).name)
 
     def replay(
         self, definition: Definition, chosen: DeadLetterFilter, file: Path | None
     ) -> tuple[Claimed, Outcome]:
-        """Send letters through their connector's chain again, each once.
+        """Send letters through their connector's transforms again, each once.
 
         Raises StateError while another replay of the connector runs.
         """
@@ -90,10 +90,10 @@ class Workbench:
 
     @contextmanager
     def _only(self, connector: str) -> Iterator[None]:
-        """Keep others of this process away; their leases would be this one's."""
+        """Exclude other replays of a connector in this process: they would share its lease."""
         with self._lock:
             if connector in self._busy:
-                problem = f"A replay of {connector} runs already."
+                problem = f"A replay of {connector} is already running."
                 raise StateError(problem, fix="Wait until it is done, then try again.")
             self._busy.add(connector)
         try:
@@ -104,7 +104,7 @@ class Workbench:
 
 
 class PreviewRequest(BaseModel):
-    """A connector's configuration, as it would be given to Kafka Connect."""
+    """A connector's configuration in Kafka Connect's form."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -115,22 +115,22 @@ class PreviewRequest(BaseModel):
 
 
 class RecordShown(Shown):
-    """A record at one place of the flow."""
+    """A record at one stage."""
 
     key: Any
     value: Any
-    dropped: str | None = Field(default=None, description="The step that dropped it, here.")
-    error: dict[str, Any] | None = Field(default=None, description="Why it was rejected, here.")
+    dropped: str | None = Field(default=None, description="The step that dropped it here.")
+    error: dict[str, Any] | None = Field(default=None, description="Why it was rejected here.")
 
 
 class StageShown(Shown):
-    """The records at one place of the flow."""
+    """The records at one stage: at the source or after a transform."""
 
-    name: str = Field(description="`source`, or the name of the transform before.")
+    name: str = Field(description="`source`, or the name of the preceding transform.")
     fields: dict[str, str] = Field(description="The fields of the value, with their types.")
     records: list[RecordShown]
     reader: str | None = Field(
-        description="What reads the source, and why, where it may be one thing or another."
+        description="Which reader reads the source, and why, if there is more than one."
     )
 
 
@@ -141,13 +141,13 @@ class Preview(BaseModel):
 
 
 class TrialRequest(BaseModel):
-    """A chain, and records to send through it."""
+    """A chain of transforms, and records to send through it."""
 
     model_config = ConfigDict(extra="forbid")
 
     config: dict[str, Any] = Field(
-        description="The keys of the chain: `transforms` and what belongs to it. All keys of "
-        "a connector will do, and a list of sections as in YAML.",
+        description="The keys of the chain: `transforms` and the keys below it. All keys of a "
+        "connector are accepted, and so is a list of sections as in YAML.",
         examples=[
             {
                 "transforms": "wrap",
@@ -171,7 +171,7 @@ class TrialFault(BaseModel):
 
 
 class TrialOutcome(BaseModel):
-    """What became of a record: one of the three is there."""
+    """The outcome for a record: one of the three fields is set."""
 
     record: Any = None
     dropped: str | None = None
@@ -179,19 +179,19 @@ class TrialOutcome(BaseModel):
 
 
 class TrialStep(TrialOutcome):
-    """What a step made of a record."""
+    """The outcome of a step for a record."""
 
     name: str
 
 
 class TrialResult(TrialOutcome):
-    """What the chain made of a record, step by step."""
+    """The outcome of the chain for a record, with all steps."""
 
     steps: list[TrialStep]
 
 
 class Trial(BaseModel):
-    """A result for each record, in their order."""
+    """A result for each record, in order."""
 
     results: list[TrialResult]
 
@@ -202,7 +202,7 @@ def trial_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
 
     @router.post("/preview", summary="Preview a configuration")
     def preview(asked: Annotated[PreviewRequest, Body()]) -> Preview:
-        """Show the first records at the source and after each transform; nothing is kept."""
+        """Return the first records at the source and after each transform. Stores nothing."""
         stages = bench.preview(connectors.definition(asked.config), asked.rows)
         return Preview(stages=StageShown.all(stages))
 
@@ -212,7 +212,7 @@ def trial_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         response_model_exclude_unset=True,
     )
     def try_transforms(asked: Annotated[TrialRequest, Body()]) -> Trial:
-        """Send records through a chain, and tell what each step made of each of them."""
+        """Send records through a chain and return the outcome of each step for each record."""
         return Trial.model_validate(bench.try_transforms(asked.model_dump()))
 
     return router

@@ -1,4 +1,4 @@
-"""Earlier states: the configurations that a connector has had, and backups of the store."""
+"""Configuration versions of connectors, and backups of the store."""
 
 from datetime import datetime
 from typing import Annotated
@@ -18,16 +18,16 @@ Number = Annotated[int, Path(ge=1, le=_MOST, description="The number, from 1.")]
 
 
 class VersionSummary(BaseModel):
-    """When a connector was given a configuration, and by whom."""
+    """When a configuration version was created, and by whom."""
 
     version: int
     at: datetime
     by: str
-    changed: list[str] = Field(description="The keys that it changed, by name.")
+    changed: list[str] = Field(description="The changed keys, by name.")
 
 
 class VersionDetail(Shown):
-    """A configuration that a connector has or had."""
+    """A current or earlier configuration of a connector."""
 
     version: int
     at: datetime
@@ -36,7 +36,7 @@ class VersionDetail(Shown):
 
 
 class Change(Shown):
-    """A key that differs; null where a configuration does not have it."""
+    """A key that differs; null if a configuration does not contain it."""
 
     key: str
     before: str | None
@@ -44,15 +44,15 @@ class Change(Shown):
 
 
 class Diff(BaseModel):
-    """What differs between two configurations of a connector."""
+    """The differences between two configurations of a connector."""
 
     before: int
     after: int
-    changes: list[Change] = Field(description="By key; none if they are the same.")
+    changes: list[Change] = Field(description="By key; empty if they are equal.")
 
 
 class DiffQuery(BaseModel):
-    """Which two."""
+    """The two versions to compare."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,11 +61,11 @@ class DiffQuery(BaseModel):
 
 
 class Restored(BaseModel):
-    """What a connector has now."""
+    """The result of a restore."""
 
     name: str
-    version: int = Field(description="The number of its configuration now.")
-    restored: int = Field(description="The number of the one that it equals.")
+    version: int = Field(description="The number of the new version.")
+    restored: int = Field(description="The number of the restored version.")
 
 
 def version_routes(connectors: Connectors) -> APIRouter:
@@ -75,7 +75,7 @@ def version_routes(connectors: Connectors) -> APIRouter:
 
     @router.get("", summary="List a connector's configurations", responses=problems(404))
     def list_versions(name: Encoded) -> list[VersionSummary]:
-        """Answer with the newest first."""
+        """Return the newest first."""
         return [
             VersionSummary(version=each.version, at=each.at, by=each.by, changed=changed)
             for each, changed in versions.steps(name)
@@ -91,10 +91,10 @@ def version_routes(connectors: Connectors) -> APIRouter:
         return VersionDetail.of(versions.get(name, number))
 
     @router.post(
-        "/{number}/restore", summary="Go back to a configuration", responses=problems(404)
+        "/{number}/restore", summary="Restore a configuration", responses=problems(404)
     )
     def restore(name: Encoded, number: Number, request: Request) -> Restored:
-        """Give a connector a configuration that it has had, as its next version."""
+        """Restore an earlier configuration of a connector, as a new version."""
         now = versions.restore(name, number, caller(request))
         return Restored(name=name, version=now.version, restored=number)
 
@@ -102,10 +102,10 @@ def version_routes(connectors: Connectors) -> APIRouter:
 
 
 class BackupShown(Shown):
-    """A copy of the store, as it was at one moment."""
+    """A consistent copy of the store."""
 
     file: Annotated[str, BeforeValidator(str)] = Field(
-        description="Where it is, on the server's machine."
+        description="The path on the server's machine."
     )
     size_bytes: int
     at: datetime
@@ -118,7 +118,7 @@ def backup_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
 
     @router.get("", summary="List backups of the store")
     def list_backups() -> list[BackupShown]:
-        """Answer with the newest first."""
+        """Return the newest first."""
         return BackupShown.all(backups.all())
 
     @router.post(
@@ -131,11 +131,10 @@ def backup_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     def back_up(request: Request) -> BackupShown:
         """Copy the store to a file in the home folder, while it is in use.
 
-        Connectors, positions, batches, events and registered schemas are in it; the data of
-        topics is not. A store in PostgreSQL is refused: that has a tool of its own.
+        The copy contains connectors, positions, batches, events and registered schemas, but not
+        the data of topics. Rejected for a store in PostgreSQL, which has its own backup tools.
 
-        Of the backups there the newest are kept, as many as the setting ``store_backups_kept``
-        says; the others are removed.
+        The setting ``store_backups_kept`` limits the number of backups; older ones are deleted.
         """
         made = backups.make()
         detail = {"file": str(made.file), "size_bytes": made.size_bytes}
