@@ -101,8 +101,8 @@ def test_a_definition_with_sections_becomes_a_source_and_a_sink(
         ("name: a\nconfig: {}\nextra: 1\n", "Unknown key beside config: extra."),
         ("name: a\nstate: asleep\nconfig: {file: x}\n", "Invalid state 'asleep'."),
         ("config: {file: x}\n", "a.yaml: name: The connector has no name."),
-        ("name: a\nconfig: {name: b}\n", "name is 'b', the connector's 'a'"),
-        ("- 1\n", "A connector is a mapping of keys, not int."),
+        ("name: a\nconfig: {name: b}\n", "The name 'b' is not that of the connector, 'a'"),
+        ("- 1\n", "A connector must be a mapping of keys, got int."),
     ],
 )
 def test_a_file_that_describes_no_connector_is_refused_with_its_place(
@@ -211,7 +211,7 @@ def test_why_a_connector_failed_is_shown_and_gives_1(
 def test_the_status_says_when_what_failed_is_restarted(
     connector: Commands, tmp_path: Path
 ) -> None:
-    told = "Restart 2 of 10 comes at 2026-11-21 21:40:07 UTC."
+    told = "Restart 2 of 10 is due at 2026-11-21 21:40:07 UTC."
     connector.server.broken["a"] = SourceError(f"its folder is gone\nhidden\n{told}")
     (tmp_path / "a.json").write_text(json.dumps({"name": "a", "config": CONFIG}))
     connector("create", "a.json", "--wait", code=1)
@@ -282,7 +282,7 @@ LINES = ["--partition", "kafka_topic=lines"]
         ([*LINES, "--offset", "kafka_offset=1"], "partition: The partition for a sink conne"),
         (
             [*LINES, "--partition", "kafka_partition=7", "--offset", "kafka_offset=1"],
-            "partition: 'lines' has no partition 7: every topic has one, of number 0.",
+            "partition: 'lines' has no partition 7: every topic has only partition 0.",
         ),
         (
             [*LINES, "--partition", "kafka_partition=0", "--offset", "offset=1"],

@@ -233,7 +233,7 @@ def test_a_change_of_what_is_there_no_more_is_refused(store: ConnectorStore) -> 
     seen = create(store)
     kind, changed = ConnectorKind.SOURCE, {**CONFIG, "a": "1"}
     store.configure("orders", kind, changed, ANN, seen)
-    with pytest.raises(ConnectorChangedError, match="orders has changed"):
+    with pytest.raises(ConnectorChangedError, match="orders was changed"):
         store.configure("orders", kind, CONFIG, ANN, seen)
     task = TaskId("orders", 0)
     there = {task: Position([({"file": "a"}, {"position": 1})])}

@@ -179,7 +179,7 @@ def test_runs_are_waited_for_and_their_failure_is_an_exit_code(
     assert f"headrace job rerun flights {run}" in job.err
     appends(monkeypatch)
     job("rerun", "flights", run, code=2)
-    assert "would hold the window's rows twice" in job.err
+    assert "would duplicate the window's rows" in job.err
     job("stop-run", "flights", run, code=1)
     job("stop-run", "flights", "9999", code=2)
     assert "fix: List them: headrace job runs NAME." in job.err

@@ -198,8 +198,8 @@ def test_a_server_that_cannot_be_reached_is_an_unavailable_store() -> None:
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("mysql://u:hidden-word@h/db", "cannot be kept in 'mysql'"),
-        ("no url: hidden-word", "cannot be read"),
+        ("mysql://u:hidden-word@h/db", "cannot be in 'mysql'"),
+        ("no url: hidden-word", "cannot be parsed"),
         ("postgresql://u:hidden-word@127.0.0.1:1/db", "did not respond"),
     ],
 )

@@ -231,7 +231,7 @@ def test_a_store_that_a_snapshot_set_back_goes_on_when_that_is_said(
 
 @pytest.mark.parametrize(
     ("pragma", "told"),
-    [("max_page_count=1", "Make room"), ("query_only=1", "Let this process write")],
+    [("max_page_count=1", "Free space"), ("query_only=1", "Grant this process write access")],
 )
 def test_a_full_or_read_only_file_system_may_pass_and_is_told_plainly(
     file: Path, pragma: str, told: str

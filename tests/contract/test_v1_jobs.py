@@ -101,7 +101,7 @@ def test_an_edit_makes_another_version_and_the_same_document_none(v1: V1) -> Non
 def test_suspending_and_resuming_are_refused_where_they_mean_nothing(v1: V1) -> None:
     path = running(v1)
     assert done(v1, "POST", f"{path}/suspend")["state"] == "suspended"
-    assert told(v1("POST", f"{path}/trigger", {}), 409)["fix"].startswith("That is done with")  # type: ignore[attr-defined]  # a text
+    assert told(v1("POST", f"{path}/trigger", {}), 409)["fix"].startswith("The job must be")  # type: ignore[attr-defined]  # a text
     assert done(v1, "POST", f"{path}/resume")["state"] == "approved"
     assert told(v1("POST", f"{path}/resume"), 409)["code"] == "job.changed"
 

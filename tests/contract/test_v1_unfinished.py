@@ -48,8 +48,8 @@ def test_a_batch_that_no_target_holds_is_given_up(v1: V1) -> None:
     given = v1("POST", PATH, {"skip": True}).json()
     assert given["done"]
     assert given["meaning"] == (
-        "What lies between the beginning and path /files, files 3 is left out: it is lost "
-        "where no target has it."
+        "The records between the beginning and path /files, files 3 are skipped: a target "
+        "that does not have them yet never gets them."
     )
     assert v1.server.state_store.position(TASK) == END
     [told] = v1("GET", "/connectors/in/offsets/history").json()
@@ -123,8 +123,8 @@ def test_a_part_of_a_batch_is_not_taken_for_all_of_it(
     assert target["why"] == f"It has what went to or came as {told}, and may lack the rest."
     refused = v1("POST", PATH, {})
     assert refused.status_code == 409
-    assert "A part of batch 1 of task in-0 is held" in str(refused.json())
-    assert "What is not held is lost then" in str(refused.json())
+    assert "Batch 1 of task in-0 is partly written" in str(refused.json())
+    assert "records that are not written yet are then lost" in str(refused.json())
     assert v1("POST", PATH, {"force": True}).json()["done"]
 
 

@@ -75,7 +75,7 @@ def test_tasks_repeat_what_a_database_that_is_restored_from_a_dump_has_forgotten
         subprocess.run(restore, check=True, input=dump, stdout=subprocess.DEVNULL)
         with capture_logs() as told, closing(Store(url)) as store:
             move(store, tmp_path, kind, 3 * ROWS)
-    assert any("an earlier state of itself" in line["event"] for line in told)
+    assert any("restored to an earlier state" in line["event"] for line in told)
     all_rows, repeated = range(3 * ROWS), range(ROWS, 2 * ROWS)
     assert found(tmp_path, kind) == sorted([*all_rows, *repeated])
 

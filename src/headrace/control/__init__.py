@@ -1,10 +1,10 @@
-"""Decides: reads definitions, checks them, plans their tasks, and changes target states.
+"""The control plane: parses and checks definitions, plans tasks, and sets target states.
 
-In it: validation, planning, `offsets.py` (seen and altered; workers commit them), versions,
-counts, the runtime's own keys. Never: a running task, Spark or HTTP.
+In scope: validation, planning, `offsets.py` (viewing and altering; workers commit them),
+versions, counts, the runtime's own keys. Out of scope: running tasks, Spark and HTTP.
 
-``__init__.pyi`` lists what it offers. A name is imported when it is used first, so that a check
-of a file does not wait for the store.
+``__init__.pyi`` lists the public names. They are imported lazily, so that checking a file does
+not wait for the import of the store.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Alerts about jobs: decided when a run ends or is late, and written in plain English."""
+"""Decides when a run that ends or is late alerts, and writes the alerts' text."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _COMPARED = 100
-"""How many runs are looked at for those that a run is compared with."""
+"""How many earlier runs are read to find those that a run is compared with."""
 _NAMED = 10
-"""How many late runs a text names."""
+"""How many late runs a text lists."""
 _COUNTS = ("read", "written", "filtered", "rejected")
 
 
 @dataclass(kw_only=True)
 class AlertRules:
-    """Decides about what jobs alert. Any thread may use it.
+    """Creates the alerts of jobs. Thread-safe.
 
     Args:
         channels: The names of all channels.
-        made: Called with each kind of alert that is made.
+        made: Called with the kind of each new alert.
     """
 
     jobs: JobStore
@@ -54,20 +54,20 @@ class AlertRules:
     clock: Callable[[], datetime]
     made: Callable[[AlertKind], None] = lambda _: None
     _specs: dict[str, tuple[object, JobSpec | None]] = field(default_factory=dict)
-    """What the documents of jobs say, each by its identity and version."""
+    """Cached parsed documents by job name, each with the job's uid and version."""
 
     def of_end(self, run: Run, cause: str) -> Sequence[NewAlert]:
-        """Return about what a run alerts, as it is about to end, or as it does not get on.
+        """Return the alerts for a run that is about to end, or that makes no progress.
 
-        They are to be stored with that. No fault of a rule keeps a run from ending: it is
-        logged. Raises StoreUnavailableError.
+        The caller stores them in the same transaction as the end. An error in a rule is logged
+        and does not prevent the run from ending. Raises StoreUnavailableError.
 
         Args:
-            run: As it will have ended.
-            cause: Why it has failed, see ``cause_of``; empty where it has not.
+            run: The run as it will have ended.
+            cause: Why the run has failed, see ``cause_of``; empty if it has not.
         """
         if run.state is RunState.QUEUED and not run.is_live:
-            return ()  # it is tried again, and then no more
+            return ()  # it is retried, and alerts only after the last retry
         try:
             return self._of_end(run, cause)
         except JobNotFoundError:
@@ -75,13 +75,13 @@ class AlertRules:
         except StoreUnavailableError:
             raise
         except Exception:
-            log.exception("the alerts of a run cannot be decided", job=run.job, run=run.id)
+            log.exception("cannot determine the alerts of a run", job=run.job, run=run.id)
             return ()
 
     def _of_end(self, run: Run, cause: str) -> Sequence[NewAlert]:
         job = self.jobs.job(run.job)
         if run.state in UNENDED and self.alerts.has(_alert_id(job, run, self.clock())):
-            return []  # what is tried for ever is told of once an hour
+            return []  # a run that is retried without a limit alerts once an hour
         policy = self._policy(job)
         earlier: Sequence[Run] = ()
         if policy.compares and run.state is RunState.SUCCEEDED:
@@ -115,10 +115,10 @@ class AlertRules:
         )
 
     def of_job(self, job: Job, why: str) -> Sequence[NewAlert]:
-        """Return what alerts about a job that fails, as its document cannot be read."""
+        """Return the alerts for a job that fails because its document cannot be parsed."""
         command = f"headrace job show {shlex.quote(job.name)}"
         subject = f"Job {job.name} has failed"
-        text = f"{subject}, and makes no more runs: its document cannot be read."
+        text = f"{subject} and creates no more runs: its document cannot be parsed."
         alert = Alert(
             id=f"{job.uid}-{job.version}-{uuid4().hex[:8]}-job",
             kind=AlertKind.FAILED.value,
@@ -131,9 +131,9 @@ class AlertRules:
         return [self._new(AlertPolicy(), alert)]
 
     def look_for_late(self) -> int:
-        """Make alerts about runs that are late, one for each job; return about how many runs.
+        """Create alerts for late runs, one per job; return how many runs are late.
 
-        Called again and again, by any number of servers: a run is told of once.
+        Called periodically, by any number of servers: each run alerts once.
         """
         now, found = self.clock(), 0
         jobs = self.jobs.in_states(RUNNABLE)
@@ -189,7 +189,7 @@ class AlertRules:
         return NewAlert(alert, tuple(dict.fromkeys(channels)))
 
     def _policy(self, job: Job) -> AlertPolicy:
-        """Return a job's policy; of a document that cannot be read, that of one without any."""
+        """Return a job's alert policy; the default if its document cannot be parsed."""
         spec = self._spec(job)
         return AlertPolicy() if spec is None else spec.alerts
 
@@ -204,18 +204,18 @@ class AlertRules:
 
 
 def check_channels(spec: JobSpec, channels: Collection[str]) -> None:
-    """Raise ConfigError for a channel of a job's alerts that there is not."""
+    """Raise ConfigError for a channel in a job's alerts that does not exist."""
     unknown = [name for name in spec.alerts.channels or () if name not in channels]
     if unknown:
         raise ConfigError(
-            problem=f"No channel of alerts is called {unknown[0]!r}.",
+            problem=f"There is no alert channel {unknown[0]!r}.",
             fix=f"Use {' or '.join(channels)}, or add it to the server's setting alerts.",
             field="alerts.channels",
         )
 
 
 def trial_alert(now: datetime, by: str) -> Alert:
-    """Return an alert that says only that a channel works."""
+    """Return a test alert, which shows that a channel works."""
     subject = "This is a test of alerts"
     return Alert(
         id=f"test-{uuid4().hex[:12]}",
@@ -223,7 +223,7 @@ def trial_alert(now: datetime, by: str) -> Alert:
         at=now,
         job="",
         subject=subject,
-        text=f"{subject}, asked for by {by}. Nothing is wrong.\n\nSee: headrace job alerts\n",
+        text=f"{subject}, sent by {by}. Nothing is wrong.\n\nSee: headrace job alerts\n",
         details={"by": by, "command": "headrace job alerts"},
     )
 
@@ -238,7 +238,7 @@ _SUBJECTS: Mapping[AlertKind, str] = {
 
 
 def _alert_id(job: Job, run: Run, now: datetime, kind: AlertKind = AlertKind.FAILED) -> str:
-    """Return what tells an alert about an attempt, or about an hour of one that goes on."""
+    """Return the id of an alert: one per attempt, or one per hour for a continuing run."""
     which = f"{now:%Y%m%d%H}" if run.state in UNENDED else run.epoch
     return f"{job.uid}-{run.id}-{which}-{kind}"
 
@@ -248,7 +248,7 @@ def _version(job: Job) -> tuple[str, int]:
 
 
 def _window(boundaries: Boundaries) -> str:
-    """Return bounds in one line; times are in UTC."""
+    """Return bounds on one line; times are in UTC."""
     lower, upper = boundaries.lower, boundaries.upper
     if boundaries.kind is BoundaryKind.TIME:
         lower, upper = (
@@ -267,7 +267,7 @@ def _bounds(boundaries: Boundaries) -> dict[str, str | None]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """Return what is known of a run, as JSON values."""
+    """Return the facts about a run as JSON values."""
     began, ended = (time and time.isoformat() for time in (run.began, run.ended))
     return {
         "state": run.state.value,
@@ -282,7 +282,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _lines(run: Run) -> Iterator[str]:
-    """Yield what is known of a run, for a text."""
+    """Yield the facts about a run as lines of text."""
     yield f"Job: {run.job}"
     yield f"Run: {run.id}, {run.state}"
     yield f"Window: {_window(run.boundaries)}"

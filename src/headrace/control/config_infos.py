@@ -1,4 +1,4 @@
-"""A connector's flat configuration as it is shown: with its errors, without secrets."""
+"""Validates a connector's flat configuration, and masks its secrets for display."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 def config_infos(config: Mapping[str, str], registry: Registry) -> ConfigInfos:
-    """Validate a connector's configuration: each key with its value and its errors.
+    """Validate a connector's configuration; return each key with its value and its errors.
 
     Raises:
-        ConfigError: It names no class.
-        PluginNotFoundError: The class is not there.
+        ConfigError: The class is not set.
+        PluginNotFoundError: The class does not exist.
     """
     plugin = config.get("connector.class", "")
     if not plugin:
         names = ", ".join(f"{key!r}" for key in config)
         problem = f"Connector config with the keys {names} contains no connector type"
-        raise ConfigError(problem, field="connector.class", fix="Name the plugin.")
+        raise ConfigError(problem, field="connector.class", fix="Set it to a plugin.")
     keys = _keys(plugin, config, registry)
     values, unresolved = registry.references.values(config)
     infos = keys.infos(plugin, values)
@@ -53,12 +53,12 @@ def config_infos(config: Mapping[str, str], registry: Registry) -> ConfigInfos:
 
 
 def all_keys(config: Mapping[str, str], registry: Registry) -> ConfigDef:
-    """Return the keys of a connector's plugin, and of its chain; raises if it is not there."""
+    """Return the keys of a connector's plugin and chain. Raises PluginNotFoundError."""
     return _keys(config.get("connector.class", ""), config, registry)
 
 
 def definition_of(connector: Connector, registry: Registry) -> Definition:
-    """Return what a connector's configuration defines. Raises what is wrong with it."""
+    """Return the definition of a connector's configuration. Raises its errors."""
     document = {"name": connector.name, "config": dict(connector.config)}
     return from_kafka(document, registry.reads)
 
@@ -66,8 +66,8 @@ def definition_of(connector: Connector, registry: Registry) -> Definition:
 def configured_plugin(connector: Connector, registry: Registry) -> tuple[type[Plugin], Config]:
     """Return the plugin of a stored connector, and its configuration with its name.
 
-    Its references are resolved: what is made of it goes through ``References.shown``, or as an
-    error through a door, which hides their values.
+    References are resolved, so callers must mask derived output with ``References.shown``.
+    Errors are masked at the API boundary.
     """
     definition = definition_of(connector, registry)
     spec = definition.source or definition.sinks[0]
@@ -78,7 +78,7 @@ def configured_plugin(connector: Connector, registry: Registry) -> tuple[type[Pl
 
 
 def plugin_keys_of(name: str, registry: Registry) -> ConfigDef:
-    """Return a plugin's own keys, without those that every connector has."""
+    """Return a plugin's own keys, without the common keys of connectors."""
     [first, *_] = registry.find(name.partition("$")[0])
     return first.config_def()
 
@@ -101,15 +101,15 @@ def _step_keys(alias: str, config: Mapping[str, str], registry: Registry) -> Con
     prefix = f"transforms.{alias}."
     keys = _type_keys("The transform.")
     name = config.get(f"{prefix}type", "").partition("$")[0]
-    with suppress(PluginNotFoundError):  # told as an error of its type
+    with suppress(PluginNotFoundError):  # reported as an error of the type key
         keys = keys.merged(registry.transform(name).config_def())
     return keys.define(
-        "predicate", ConfigType.STRING, "", doc="The predicate that chooses records."
+        "predicate", ConfigType.STRING, "", doc="The predicate that selects records."
     ).define(
         "negate",
         ConfigType.BOOLEAN,
         default=False,
-        doc="Whether it applies where that is false.",
+        doc="Whether to apply the transform where the predicate is false.",
     )
 
 
@@ -121,7 +121,7 @@ def _predicate_keys(prefix: str, config: Mapping[str, str], registry: Registry) 
 
 
 def _type_keys(doc: str) -> ConfigDef:
-    version = "The version of the plugin; Headrace has one of each."
+    version = "The version of the plugin; Headrace has one version of each."
     return (
         ConfigDef()
         .define("type", ConfigType.CLASS, doc=doc)
@@ -135,7 +135,7 @@ def _shown(
     values: Mapping[str, str],
     wrong: Mapping[str | None, ConfigError],
 ) -> ConfigValue:
-    """Return a key with the reference that was given in place of its value."""
+    """Return a key with the reference from the configuration instead of its value."""
     name = value.name
     if name in wrong:
         return replace(value, value=config[name], errors=(wrong[name],))
@@ -166,7 +166,7 @@ def _checked(config: Mapping[str, str], registry: Registry) -> Findings:
 def _with_others(
     values: Iterable[ConfigValue], errors: Iterable[HeadraceError]
 ) -> list[ConfigValue]:
-    """Return the values with errors of keys that have none yet."""
+    """Return the values, with the errors added to keys that have no errors yet."""
     by_name = {value.name: value for value in values}
     known = {name for name, value in by_name.items() if value.errors}
     for error in errors:
@@ -179,17 +179,17 @@ def _with_others(
 
 
 _CACHED = 4096
-"""How many masked configurations are kept: consoles ask for all of them again and again."""
+"""How many masked configurations are cached: consoles request all of them repeatedly."""
 Configured = TypeVar("Configured", "Connector", "ConfigVersion")
 
 
 class Masks:
-    """Shows configurations without the passwords that they hold in plain.
+    """Masks plain-text passwords in configurations.
 
-    Secret are the values of keys whose type is PASSWORD; of keys that nobody defines, those
-    that sound so; and of all others, what `headrace.sdk.sensitive` finds in their texts, such
-    as passwords in addresses. References are shown.
-    Guarantee 6: the control plane gives out no configuration that has not been here.
+    Secrets are the values of keys of type PASSWORD; the values of undefined keys with a
+    sensitive name; and in all other values the parts that `headrace.sdk.sensitive` finds, such
+    as passwords in URLs. References are not masked.
+    Guarantee 6: the control plane returns only masked configurations.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -197,7 +197,7 @@ class Masks:
         self._masked = lru_cache(maxsize=_CACHED)(self._mask)
 
     def shown(self, config: Mapping[str, str]) -> dict[str, str]:
-        """Return a configuration with `[hidden]` in place of its passwords."""
+        """Return a configuration with its passwords replaced by `[hidden]`."""
         return dict(self._masked(tuple(config.items())))
 
     def of(self, found: Configured) -> Configured:
@@ -209,10 +209,10 @@ class Masks:
         return replace(task, config={key: shown[key] for key in task.config})
 
     def restored(self, sent: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
-        """Return a configuration with what is kept in place of what was shown.
+        """Return a configuration with masked values replaced by the stored ones.
 
-        So whoever reads a configuration, changes it and sends it back, changes no password.
-        Raises ConfigError where nothing is kept.
+        So a client that reads a configuration, edits it and sends it back keeps the passwords.
+        Raises ConfigError if a masked value has no stored value.
         """
         shown = self.shown(stored)
         config = {
@@ -238,13 +238,13 @@ class Masks:
 
 
 def secrets_of(config: Mapping[str, str], registry: Registry) -> Iterable[str]:
-    """Return the passwords that a configuration holds in plain, also inside its texts."""
+    """Return the plain-text passwords in a configuration, including those inside values."""
     keys = _defined(config, registry)
     for key, value in config.items():
         inside = secrets_in(value)
         if _is_secret(key, keys):
             found = [value, *inside]
-        else:  # what a query or code compares with would hide words of every text
+        else:  # a literal in a query or in code may be a common word, which must not be masked
             found = [] if any(map(str.isspace, value)) else inside
         yield from (each for each in found if not registry.references.has_any(each))
 

@@ -1,7 +1,7 @@
-"""The keys of a definition that the runtime itself reads, and what they say.
+"""The keys of a definition that the runtime itself reads.
 
-Names, defaults, groups and places are Kafka Connect's, so that its definitions and consoles
-work as they are; what Kafka Connect lacks has groups or places of its own.
+Names, defaults, groups and order are those of Kafka Connect, so its definitions and consoles
+work unchanged; additional keys have their own groups or order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace.sdk.config.validators import unique
 from headrace.sdk.config.values import shown
 
 DEFAULT_HEADER_CONVERTER = "SimpleHeaderConverter"
-"""What converts headers where keys or values are converted; Kafka Connect's default."""
+"""The header converter if keys or values are converted; Kafka Connect's default."""
 
 
 _TOPICS = "topics"
@@ -69,7 +69,7 @@ def _text(props: Mapping[str, Any], key: str) -> str:
 
 
 def _topics_rule(props: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """Exactly one of the two keys that name topics is set."""
+    """Check that exactly one of the two keys for topics is set."""
     named = [key for key in (_TOPICS, _REGEX) if _text(props, key)]
     if len(named) == 1:
         return
@@ -81,13 +81,13 @@ def _topics_rule(props: Mapping[str, Any]) -> Iterator[ConfigError]:
     for key in (_TOPICS, _REGEX):
         yield ConfigError(
             problem=problem,
-            fix="Name the topics in one of the two, and leave the other out.",
+            fix="Set one of the two, and remove the other.",
             field=key,
         )
 
 
 def _dead_letter_rule(props: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """A sink that reads its own dead letters would never end."""
+    """Reject a sink that reads its own dead letters, since it would never end."""
     dead_letters = _text(props, DEAD_LETTERS)
     if not dead_letters:
         return
@@ -113,7 +113,7 @@ def _matches(pattern: str, topic: str) -> bool:
     try:
         return bool(pattern) and topic_matcher(pattern)(topic) is not None
     except ConfigError:
-        # The key's own check tells of it.
+        # The key's own check reports it.
         return False
 
 
@@ -123,18 +123,18 @@ def _check_pattern(name: str, value: object) -> None:
 
 
 class CommonSettings(Settings, group="Common"):
-    """What every connector is: its plugins, its tasks and its chain."""
+    """The plugins, tasks and transforms of every connector."""
 
     name: str = setting(
-        "The connector's name, which no other connector has.",
+        "The unique name of the connector.",
         validator=NonEmptyStringWithoutControlChars(),
         importance=Importance.HIGH,
         width=Width.MEDIUM,
         display_name="Connector name",
     )
     connector_class: str = setting(
-        "The connector plugin: its name, its class, or a class of Kafka Connect that it stands "
-        "for.",
+        "The connector plugin: its name, its class, or the Kafka Connect class that it "
+        "replaces.",
         importance=Importance.HIGH,
         width=Width.LONG,
         display_name="Connector class",
@@ -163,8 +163,8 @@ class CommonSettings(Settings, group="Common"):
         display_name="Enforce tasks max",
     )
     key_converter: str | None = setting(
-        "Turns a record's key into bytes and back, on topics that carry bytes; the worker's if "
-        "null. Its own keys follow this one with a dot.",
+        "Converts record keys to and from bytes, on topics that carry bytes. Null for the "
+        "worker's converter. Its own keys begin with `key.converter.`",
         type=ConfigType.CLASS,
         default=None,
         importance=Importance.LOW,
@@ -180,8 +180,8 @@ class CommonSettings(Settings, group="Common"):
         display_name="Key converter version",
     )
     value_converter: str | None = setting(
-        "Turns a record's value into bytes and back, on topics that carry bytes; the worker's "
-        "if null. Its own keys follow this one with a dot.",
+        "Converts record values to and from bytes, on topics that carry bytes. Null for the "
+        "worker's converter. Its own keys begin with `value.converter.`",
         type=ConfigType.CLASS,
         default=None,
         importance=Importance.LOW,
@@ -197,9 +197,9 @@ class CommonSettings(Settings, group="Common"):
         display_name="Value converter version",
     )
     header_converter: str | None = setting(
-        "Turns a record's header into bytes and back, on topics that carry bytes; the "
-        f"worker's, or {DEFAULT_HEADER_CONVERTER} where keys or values have one, if null. Its "
-        "own keys follow this one with a dot.",
+        "Converts record headers to and from bytes, on topics that carry bytes. Null for the "
+        f"worker's converter, or {DEFAULT_HEADER_CONVERTER} if keys or values have one. "
+        "Its own keys begin with `header.converter.`",
         type=ConfigType.CLASS,
         default=None,
         importance=Importance.LOW,
@@ -215,8 +215,8 @@ class CommonSettings(Settings, group="Common"):
         display_name="Header converter version",
     )
     transforms: tuple[str, ...] = setting(
-        "Names for the transforms that records pass, in order; each is configured by the keys "
-        "that begin with transforms, its name, and a dot.",
+        "The names of the transforms, in the order in which they apply. Each is configured by "
+        "keys that begin with `transforms.NAME.`",
         default=(),
         validator=unique("transformation aliases"),
         importance=Importance.LOW,
@@ -226,8 +226,8 @@ class CommonSettings(Settings, group="Common"):
         order=12,
     )
     predicates: tuple[str, ...] = setting(
-        "Names for the predicates that transforms refer to; each is configured by the keys "
-        "that begin with predicates, its name, and a dot.",
+        "The names of the predicates that transforms refer to. Each is configured by keys "
+        "that begin with `predicates.NAME.`",
         default=(),
         validator=unique("predicate aliases"),
         importance=Importance.LOW,
@@ -237,8 +237,8 @@ class CommonSettings(Settings, group="Common"):
         order=13,
     )
     config_action_reload: str = setting(
-        "What happens when a referenced secret has changed: the connector is restarted with "
-        "it, or nothing.",
+        "Whether the connector restarts when a referenced secret changes: restart, or none for "
+        "no action.",
         default="restart",
         validator=ValidString("none", "restart"),
         importance=Importance.LOW,
@@ -249,7 +249,7 @@ class CommonSettings(Settings, group="Common"):
 
 
 class ErrorSettings(Settings, group="Error Handling"):
-    """What happens to records that fail, and to tasks."""
+    """Handling of failed records and failed tasks."""
 
     errors_retry_timeout: int = setting(
         "For how many milliseconds operations on an unavailable system are retried; 0 for no "
@@ -269,8 +269,8 @@ class ErrorSettings(Settings, group="Error Handling"):
         display_name="Maximum Delay Between Retries for Errors",
     )
     errors_tolerance: str = setting(
-        "none stops the task at the first record that fails; all passes such records to the "
-        "dead-letter topic and goes on.",
+        "none fails the task at the first record that fails; all sends such records to the "
+        "dead-letter topic and continues.",
         default="none",
         validator=ValidString("none", "all"),
         width=Width.SHORT,
@@ -322,8 +322,8 @@ class ErrorSettings(Settings, group="Error Handling"):
         validator=NullOr(Range(at_least=0, at_most=1)),
     )
     errors_tolerance_window_ms: int | None = setting(
-        "Over how many milliseconds, up to the start of a batch, both limits are judged; since "
-        "the task first ran if null.",
+        "The period before the start of a batch to which both limits apply, in milliseconds. "
+        "Null for all records since the task first ran.",
         type=ConfigType.LONG,
         default=None,
         validator=NullOr(Range(at_least=1)),
@@ -356,8 +356,8 @@ class ErrorSettings(Settings, group="Error Handling"):
         validator=NullOr(Range(at_least=-1)),
     )
     errors_restart_quiet_ms: int | None = setting(
-        "For how many milliseconds a task must run until its restarts are counted from the "
-        "first again. The server's setting restart_quiet if null.",
+        "How many milliseconds a task must run before its count of restarts is reset. The "
+        "server's setting restart_quiet if null.",
         type=ConfigType.LONG,
         default=None,
         validator=NullOr(Range(at_least=1)),
@@ -365,7 +365,7 @@ class ErrorSettings(Settings, group="Error Handling"):
 
 
 class BatchSettings(Settings, group="Batches"):
-    """How large batches are, and how often a task looks for one."""
+    """Batch sizes, and how often a task polls for new data."""
 
     batch_max_rows: int = setting(
         "The maximum number of rows of a batch, as far as the source knows it in advance.",
@@ -386,7 +386,7 @@ class BatchSettings(Settings, group="Batches"):
         display_name="Bytes per batch",
     )
     poll_interval_ms: int = setting(
-        "How many milliseconds an idle task waits before it looks for new data.",
+        "How many milliseconds an idle task waits before it polls for new data.",
         type=ConfigType.LONG,
         default=1000,
         validator=Range(at_least=1),
@@ -396,11 +396,11 @@ class BatchSettings(Settings, group="Batches"):
 
 
 class SourceSettings(Settings):
-    """What every source connector takes besides."""
+    """Additional keys of source connectors."""
 
     topic_creation_groups: tuple[str, ...] = setting(
-        "Names for groups of new topics; each is configured by the keys that begin with "
-        "topic.creation, its name, and a dot.",
+        "The names of groups of new topics. Each is configured by keys that begin "
+        "with `topic.creation.NAME.`",
         default=(),
         validator=unique("topic creation groups"),
         importance=Importance.LOW,
@@ -437,7 +437,7 @@ class SourceSettings(Settings):
         group="Exactly Once Support",
     )
     offsets_storage_topic: str | None = setting(
-        "Accepted for Kafka Connect's sake; positions are kept in the store.",
+        "Accepted for compatibility with Kafka Connect and ignored; offsets are in the store.",
         default=None,
         validator=NonEmptyString(),
         importance=Importance.LOW,
@@ -446,8 +446,8 @@ class SourceSettings(Settings):
         group="offsets.topic",
     )
     topic_creation_default_retention_ms: int | None = setting(
-        "For topics that the connector makes: after how many milliseconds rows are removed; -1 "
-        "for never. If null, after seven days. Later `headrace topic configure` changes it.",
+        "For topics that the connector creates: after how many milliseconds rows are removed; "
+        "-1 for never, null for seven days. Change it later with `headrace topic configure`.",
         type=ConfigType.LONG,
         default=None,
         validator=Lambda(_check_limit, "a number above 0, or -1 for no limit"),
@@ -456,8 +456,8 @@ class SourceSettings(Settings):
         order=2,
     )
     topic_creation_default_retention_bytes: int | None = setting(
-        "For topics that the connector makes: from how many bytes on the oldest rows are "
-        "removed; -1, or null, for any size.",
+        "For topics that the connector creates: the size in bytes above which the oldest rows "
+        "are removed; -1 or null for no limit.",
         type=ConfigType.LONG,
         default=None,
         validator=Lambda(_check_limit, "a number above 0, or -1 for no limit"),
@@ -467,19 +467,19 @@ class SourceSettings(Settings):
 
     @property
     def retention(self) -> TopicRetention | None:
-        """How long topics that the connector makes keep rows; None where nothing says it."""
+        """The retention of topics that the connector creates; None if not set."""
         millis = self.topic_creation_default_retention_ms
         size = self.topic_creation_default_retention_bytes
         return None if millis is None and size is None else TopicRetention.of(millis, size)
 
 
 class SinkSettings(Settings, group="Common"):
-    """What every sink connector takes besides."""
+    """Additional keys of sink connectors."""
 
     rules = (_topics_rule, _dead_letter_rule)
 
     topics: tuple[str, ...] = setting(
-        "The topics to read. Either this or topics.regex is needed.",
+        "The topics to read. Either this or topics.regex is required.",
         default=(),
         importance=Importance.HIGH,
         width=Width.LONG,
@@ -507,12 +507,12 @@ class SinkSettings(Settings, group="Common"):
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """What happens to records that fail, and to a task whose system is away.
+    """The handling of failed records, and of temporary failures.
 
     Args:
-        dead_letter_topic: Where failed records go then; None: they are skipped.
-        retry_timeout: How long temporary failures are retried; None for ever.
-        retry_given: Whether the definition says that itself.
+        dead_letter_topic: The topic for tolerated failed records; None to skip them.
+        retry_timeout: How long temporary failures are retried; None for no limit.
+        retry_given: Whether the definition sets the retry timeout.
     """
 
     tolerant: bool
@@ -541,12 +541,12 @@ class CommonConfig:
 
 
 def common_def(definition: Definition) -> ConfigDef:
-    """Return the keys that a definition of this kind may have."""
+    """Return the runtime's keys for the kind of a definition."""
     return sink_def() if definition.kind == "sink" else source_def()
 
 
 def parse_common(definition: Definition) -> CommonConfig:
-    """Read the runtime's keys. Raises ConfigErrors with everything that is wrong."""
+    """Parse the runtime's keys. Raises ConfigErrors with all errors."""
     config = common_def(definition).parse(common_props(definition))
     common, errors = CommonSettings.from_config(config), ErrorSettings.from_config(config)
     batches = BatchSettings.from_config(config)
@@ -570,7 +570,7 @@ def parse_common(definition: Definition) -> CommonConfig:
 
 
 def common_props(definition: Definition) -> dict[str, str]:
-    """Return the runtime's keys of a definition, with those that its form implies."""
+    """Return the runtime's keys of a definition, including those that its form implies."""
     plugin = definition.source or definition.sinks[0]
     props = {"connector.class": plugin.plugin, **definition.common, "name": definition.name}
     if definition.kind == "sink" and definition.topics:
@@ -604,9 +604,10 @@ def _duration(millis: int | None) -> timedelta | None:
 
 
 def _dead_letter_topic(definition: Definition, errors: ErrorSettings) -> str | None:
-    """Return the topic that is named; in our own form there is one unless it is refused.
+    """Return the configured topic, if any.
 
-    Kafka Connect's form has none unless it is named, so that its definitions do as there.
+    Our own form has a default topic, which an empty name disables. Kafka Connect's form has no
+    default, as in Kafka Connect.
     """
     if definition.strict and DEAD_LETTERS not in definition.common:
         return f"{definition.name}.dlq"
@@ -615,7 +616,7 @@ def _dead_letter_topic(definition: Definition, errors: ErrorSettings) -> str | N
 
 @cache
 def source_def() -> ConfigDef:
-    """Return the keys of everything that reads."""
+    """Return the keys of a source connector or a direct copy."""
     return _shared().merged(SourceSettings.config_def())
 
 

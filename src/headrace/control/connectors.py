@@ -1,4 +1,4 @@
-"""What can be done with connectors: each call becomes rows that workers read."""
+"""The operations on connectors; each writes rows that workers read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class TaskView:
-    """A task as it is shown: its number, how it is, and who runs it."""
+    """A task for display: its number, its status, and the worker that runs it."""
 
     number: int
     status: TaskStatus
@@ -69,14 +69,14 @@ class TaskView:
 
 @dataclass(frozen=True)
 class ConnectorView:
-    """A connector as it is shown, with its tasks."""
+    """A connector for display, with its tasks."""
 
     connector: Connector
     status: ConnectorStatus
     tasks: Sequence[TaskView]
 
     def restarting(self, tasks: Collection[int], *, itself: bool) -> ConnectorView:
-        """Return it as it is shown while some of it restarts; why it failed is kept."""
+        """Return the view with the restarting parts shown as RESTARTING; traces are kept."""
         shown = [
             replace(task, status=replace(task.status, state=TaskState.RESTARTING))
             if task.number in tasks
@@ -89,15 +89,15 @@ class ConnectorView:
 
 @dataclass(frozen=True, kw_only=True)
 class Connectors:
-    """The connectors of an installation. Any thread may use it.
+    """The connectors of an installation. Thread-safe.
 
-    Whatever names a connector raises ConnectorNotFoundError where there is none, and
-    TaskNotFoundError where the task it names is missing.
+    Methods raise ConnectorNotFoundError if the connector does not exist, and TaskNotFoundError
+    if the task does not exist.
 
     Args:
-        changed: Called after each change, so that workers look at once.
-        places: The positions that the topics of sinks have; None where none is checked.
-        workers: Gives the names of the workers that run them.
+        changed: Called after each change, so that workers check at once.
+        places: The valid positions in the topics of sinks; None to skip the check.
+        workers: Returns the names of the workers that run the connectors.
     """
 
     store: ConnectorStore
@@ -110,7 +110,7 @@ class Connectors:
 
     @cached_property
     def masks(self) -> Masks:
-        """Return what hides passwords: all that is given out has been through it."""
+        """Return the masks that hide passwords; every returned configuration is masked."""
         return Masks(self.registry)
 
     def names(self) -> list[str]:
@@ -147,7 +147,7 @@ class Connectors:
     def views(self) -> list[ConnectorView]:
         """Return all connectors with the states of their tasks, by name.
 
-        However many there are, the store is asked four times.
+        Makes four store queries, regardless of the number of connectors.
         """
         connectors, tasks = self.all(), self.store.all_tasks()
         statuses = self.task_store.statuses()
@@ -172,9 +172,9 @@ class Connectors:
         raise TaskNotFoundError(problem)
 
     def definition(self, config: Mapping[str, str]) -> Definition:
-        """Return what a configuration defines; nothing is stored, and it needs no name.
+        """Return the definition of a configuration without storing it; the name is optional.
 
-        Raises what is wrong with it.
+        Raises the errors of the configuration.
         """
         name = config.get("name") or "preview"
         _check_name(name)
@@ -185,25 +185,25 @@ class Connectors:
         return definition_of(unborn, self.registry)
 
     def _check_hidden(self, config: Mapping[str, str], stored: Connector | None) -> None:
-        """Raise ConfigError if other keys would lead what is hidden elsewhere.
+        """Raise ConfigError if a hidden value is combined with changed keys.
 
-        Guarantee 6: with another address a password, which nobody is shown, would be sent
-        there, and no change of a configuration would tell of it.
+        Guarantee 6: with a changed address the hidden password would be sent there, without a
+        recorded configuration change.
         """
         hidden = next((key for key, value in config.items() if HIDDEN in value), None)
         shown = (
             {} if stored is None else {**self.masks.shown(stored.config), "name": stored.name}
         )
         if hidden is not None and stored is not None and config != shown:
-            problem = f"{HIDDEN} stands for the stored value where all keys are as stored only."
-            fix = "Write the value, or a reference, or preview the connector as it is."
+            problem = f"{HIDDEN} is only accepted if all keys are unchanged."
+            fix = "Write the value or a reference, or preview the stored configuration."
             raise ConfigError(problem, field=hidden, fix=fix)
 
     def create(
         self, name: str, config: Mapping[str, str], by: str, target: TargetState | None = None
     ) -> Connector:
-        """Add a connector. Raises ConnectorExistsError, or what is wrong with it."""
-        _check_name(name)  # the store cannot look for all that is none
+        """Add a connector. Raises ConnectorExistsError, or the configuration's errors."""
+        _check_name(name)  # the store cannot look up every invalid name
         kind, checked = self._checked(name, config, self.store.connector(name))
         stamp = Stamp(self.clock(), by)
         initial = target or TargetState.RUNNING
@@ -214,16 +214,16 @@ class Connectors:
     def configure(
         self, name: str, config: Mapping[str, str], by: str
     ) -> tuple[Connector, bool]:
-        """Give a connector a configuration; return it, and whether it was made for that.
+        """Create or reconfigure a connector; return it, and whether it was created.
 
-        A value that is as it is shown, a password hidden, stays what it was.
+        A hidden password in ``config`` stands for the stored value.
         """
         return self._rewrite(name, lambda _: config, by)
 
     def patch(self, name: str, changes: Mapping[str, str | None], by: str) -> Connector:
-        """Change some keys of a configuration; None removes one.
+        """Change some keys of a configuration; None removes a key.
 
-        Raises ConnectorNotFoundError, or what is wrong with it then.
+        Raises ConnectorNotFoundError, or the errors of the new configuration.
         """
 
         def merged(stored: Connector | None) -> Mapping[str, str]:
@@ -238,10 +238,10 @@ class Connectors:
         rewritten: Callable[[Connector | None], Mapping[str, str]],
         by: str,
     ) -> tuple[Connector, bool]:
-        """Give a connector what is made of what it has; make it if it is not there.
+        """Set a configuration derived from the stored one; create the connector if missing.
 
-        Others may change it while that is checked, which takes its time: then it is made again,
-        of what it has by then.
+        The check takes time. If the connector is changed meanwhile, this is repeated with its
+        new configuration.
         """
         while True:
             stored = self.store.connector(name)
@@ -262,12 +262,12 @@ class Connectors:
         return self.masks.of(found)
 
     def delete(self, name: str, by: str) -> Sequence[str]:
-        """Delete a connector; return what it leaves behind, and how that is dropped."""
+        """Delete a connector; return what it leaves behind and how to remove that."""
         left = self._left_behind(name)
         self.store.delete(name, Stamp(self.clock(), by))
         self.changed()
         for each in left:
-            log.warning("connector is deleted, and leaves something", connector=name, left=each)
+            log.warning("deleted connector left resources behind", connector=name, left=each)
         return left
 
     def _left_behind(self, name: str) -> Sequence[str]:
@@ -279,17 +279,19 @@ class Connectors:
             plugin, config = configured_plugin(stored, self.registry)
             left = tuple(plugin.left_behind(config))
             return tuple(references.shown(each, stored.config) for each in left)
-        except Exception as error:  # noqa: BLE001 - it is deleted all the same
+        except Exception as error:  # noqa: BLE001 - the connector is deleted anyway
             why = references.secrets.redacted(str(error))
-            log.warning("what a connector leaves is not known", connector=name, why=why)
+            log.warning(
+                "cannot determine what a connector leaves behind", connector=name, why=why
+            )
             return ()
 
     def restart(
         self, name: str, by: str, *, tasks: bool = False, only_failed: bool = False
     ) -> ConnectorView:
-        """Restart a connector and, if asked, its tasks; return how they are then.
+        """Restart a connector and, with ``tasks``, its tasks; return their new view.
 
-        What restarts is shown as RESTARTING, as in Kafka Connect.
+        Restarting parts are shown as RESTARTING, as in Kafka Connect.
         """
         view = self.view(name)
         failed = view.status.state is ConnectorState.FAILED
@@ -319,10 +321,10 @@ class Connectors:
     ) -> tuple[ConnectorKind, dict[str, str]]:
         """Return the kind of a connector and its configuration with its name.
 
-        What is hidden in it stands for what is kept.
+        Hidden values are replaced by the stored ones.
 
         Raises:
-            ConfigErrors: With everything that is wrong with it.
+            ConfigErrors: The configuration is not valid; contains all errors.
         """
         _check_name(name)
         inner = config.get("name", name)
@@ -331,7 +333,7 @@ class Connectors:
                 f"Connector name configuration ({inner}) doesn't match connector name in the "
                 f"URL ({name})"
             )
-            raise ConfigError(problem, field="name", fix="Use one name.")
+            raise ConfigError(problem, field="name", fix="Use the same name.")
         restored = self.masks.restored(config, {} if stored is None else stored.config)
         named = {**restored, "name": name}
         self.registry.references.secrets.remember(secrets_of(named, self.registry))
@@ -340,7 +342,7 @@ class Connectors:
             raise ConfigErrors(infos.errors)
         for each in infos.warnings:
             log.warning(
-                "a key is passed over",
+                "configuration key ignored",
                 connector=name,
                 key=each.field,
                 why=each.problem,
@@ -352,9 +354,9 @@ class Connectors:
 
 def _check_name(name: str) -> None:
     if not name.isprintable() and any(unicodedata.category(each) == "Cc" for each in name):
-        # A value's own check sees it trimmed, as Kafka's does, and so not all of it.
+        # The key's own check gets a trimmed value, as in Kafka, and may miss some of them.
         problem = "The name contains control characters."
-        raise ConfigError(problem, field="name", fix="Leave them out.")
+        raise ConfigError(problem, field="name", fix="Remove them.")
 
 
 def _seen(
@@ -373,12 +375,12 @@ def _seen(
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectorFilter:
-    """Which connectors; what is empty does not matter, and of several values one will do.
+    """Selects connectors. All non-empty criteria must match, each by any of its values.
 
     Args:
-        names: Patterns of names, as file names have them: ``*``, ``?`` and ``[a-z]``.
-        task_states: How at least one of their tasks is.
-        plugins: Their plugins, by name, alias or class.
+        names: Glob patterns of names: ``*``, ``?`` and ``[a-z]``.
+        task_states: States that at least one task must have.
+        plugins: Plugins, by name, alias or class.
     """
 
     names: Collection[str] = ()
@@ -388,7 +390,7 @@ class ConnectorFilter:
     plugins: Collection[str] = ()
 
     def takes(self, view: ConnectorView, plugin: PluginInfo | None) -> bool:
-        """Return whether a connector is chosen; ``plugin`` is None if it is not installed."""
+        """Return whether a connector matches; ``plugin`` is None if it is not installed."""
         found = view.connector
         names = {found.config.get("connector.class", "")}
         if plugin is not None:
@@ -406,7 +408,7 @@ class ConnectorFilter:
 
 
 class BulkAction(StrEnum):
-    """What can be done to many connectors at once."""
+    """The operations on many connectors at once."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -424,11 +426,11 @@ _TARGETS = {
 
 @dataclass(frozen=True)
 class BulkResult:
-    """What became of one connector.
+    """The result of a bulk operation for one connector.
 
     Args:
-        view: How it was before.
-        done: Whether what was asked is done, or will be by its worker.
+        view: The connector before the operation.
+        done: Whether the operation is done, or will be by the worker.
     """
 
     view: ConnectorView
@@ -438,11 +440,11 @@ class BulkResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Bulk:
-    """One thing to do.
+    """A bulk operation.
 
     Args:
-        tasks: Whether a restart takes the tasks along.
-        only_failed: Whether a restart leaves alone what has not failed.
+        tasks: Whether a restart includes the tasks.
+        only_failed: Whether a restart skips parts that have not failed.
     """
 
     action: BulkAction
@@ -452,9 +454,9 @@ class Bulk:
     def run(
         self, connectors: Connectors, chosen: ConnectorFilter, by: str, *, dry: bool
     ) -> list[BulkResult]:
-        """Do it to each connector that a filter takes, by name; if ``dry``, only list them.
+        """Run the operation on each matching connector, by name; if ``dry``, only list them.
 
-        One that fails, as it was deleted meanwhile, does not keep the others from it.
+        If one fails, e.g. because it was deleted meanwhile, the others are still processed.
         """
         results = []
         for view in connectors.chosen(chosen):
@@ -476,7 +478,7 @@ class Bulk:
 
 
 class ConfigVersionNotFoundError(HeadraceError):
-    """The connector has had no configuration of that number."""
+    """The connector has no configuration version with that number."""
 
     code: ClassVar[str] = "connector.version_not_found"
     category: ClassVar[Category] = Category.CONFIG
@@ -484,7 +486,7 @@ class ConfigVersionNotFoundError(HeadraceError):
 
 @dataclass(frozen=True)
 class ConfigChange:
-    """A key that differs between two configurations; None where one does not have it."""
+    """A key that differs between two configurations; None where it is not set."""
 
     key: str
     before: str | None
@@ -493,7 +495,7 @@ class ConfigChange:
 
 @dataclass(frozen=True)
 class ConfigVersions:
-    """The configurations of an installation's connectors. Any thread may use it."""
+    """The configuration versions of an installation's connectors. Thread-safe."""
 
     connectors: Connectors
 
@@ -516,7 +518,7 @@ class ConfigVersions:
         raise ConfigVersionNotFoundError(problem, fix=fix, field="version")
 
     def changes(self, name: str, before: int, after: int) -> list[ConfigChange]:
-        """Return the keys that differ between two, by name; a changed password is hidden twice.
+        """Return the keys that differ between two versions, by name, with passwords hidden.
 
         Raises ConnectorNotFoundError or ConfigVersionNotFoundError.
         """
@@ -528,7 +530,7 @@ class ConfigVersions:
         ]
 
     def steps(self, name: str) -> list[tuple[ConfigVersion, list[str]]]:
-        """Return all, newest first, with the keys that each changed."""
+        """Return all versions, newest first, with the keys that each changed."""
         versions = self._stored(name)
         older: list[Mapping[str, str]] = [*(each.config for each in versions[1:]), {}]
         return [
@@ -540,10 +542,11 @@ class ConfigVersions:
         ]
 
     def restore(self, name: str, number: int, by: str) -> Connector:
-        """Give a connector a configuration that it has had, as its next version.
+        """Restore an earlier configuration of a connector, as its next version.
 
-        The one that it has changes nothing. It is checked again: plugins may have changed.
-        Raises ConnectorNotFoundError, ConfigVersionNotFoundError, or what is wrong with it.
+        Restoring the current configuration changes nothing. The configuration is checked again,
+        because plugins may have changed. Raises ConnectorNotFoundError,
+        ConfigVersionNotFoundError, or the errors of the configuration.
         """
         return self.connectors.configure(name, self._find(name, number).config, by)[0]
 

@@ -1,4 +1,4 @@
-"""What a definition copies from where to where, for a comparison of the two."""
+"""The copies that definitions describe, used to compare source and target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Copy:
-    """The definition that reads tables, and the one whose sinks write them; often the same."""
+    """The definition that reads tables and the one that writes them; the same if direct."""
 
     source: Definition
     sink: Definition
@@ -32,7 +32,7 @@ class Copy:
         return self.sink.name
 
     def plan(self, registry: Registry) -> CopyPlan:
-        """Return what it is made of, the values of references looked up."""
+        """Return the parts of the copy, with references resolved."""
         source = resolved(self.source, registry.references)
         sink = source if self.is_direct else resolved(self.sink, registry.references)
         for each in (source, sink):
@@ -54,21 +54,21 @@ class Copy:
 
     @property
     def is_direct(self) -> bool:
-        """Whether no topic is in between."""
+        """Whether there is no topic between source and sink."""
         return self.source is self.sink
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyPlan:
-    """A copy's parts, made.
+    """The parts of a copy.
 
     Args:
-        steps: The transforms before the topic, or all of a direct copy.
-        later_steps: Those of the sink, behind the topic.
-        stream: The topic that the source's records carry, where it has one stream only.
-        topic: The topic in between; None for a direct copy.
-        reads, pattern: Which topics the sink reads, if there is one in between.
-        common: The keys of the sink's definition that the runtime reads.
+        steps: The transforms before the topic, or all transforms of a direct copy.
+        later_steps: The transforms of the sink, after the topic.
+        stream: The topic of the source's records, if the source has only one stream.
+        topic: The topic between source and sink; None for a direct copy.
+        reads, pattern: The topics that the sink reads, unless the copy is direct.
+        common: The runtime keys of the sink's definition.
     """
 
     source: SourcePlan
@@ -83,7 +83,7 @@ class CopyPlan:
 
     @property
     def has_streams(self) -> bool:
-        """Whether the source names the streams of its tables itself."""
+        """Whether the source itself names the streams of its tables."""
         return self.source.has_streams
 
     def arrives(self, topic: str) -> bool:
@@ -94,9 +94,9 @@ class CopyPlan:
 
 
 def copies_of(definitions: Sequence[Definition], connector: str | None = None) -> list[Copy]:
-    """Return the copies that definitions describe, or the one of a connector.
+    """Return the copies that definitions describe, or only those of a connector.
 
-    Raises ConfigError: there is none, or none with that connector.
+    Raises ConfigError if there is none.
     """
     found = []
     for each in definitions:
@@ -110,18 +110,18 @@ def copies_of(definitions: Sequence[Definition], connector: str | None = None) -
         return chosen
     names = [each.name for each in definitions]
     if connector is not None and connector not in names:
-        problem = f"No connector is called {connector!r}."
-        raise ConfigError(problem, field="--connector", fix=f"There are: {', '.join(names)}.")
+        problem = f"There is no connector {connector!r}."
+        raise ConfigError(problem, field="--connector", fix=f"Use one of: {', '.join(names)}.")
     alone = next((d for d in definitions if connector in (None, d.name)), definitions[0])
     if alone.sinks:
         problem = (
-            f"{alone.name} only writes what it reads from topics. A topic holds records, "
-            "several of a row perhaps, and is no table that could be compared with the target."
+            f"{alone.name} reads only from topics. A topic may hold several records per row, "
+            "so it cannot be compared with the target."
         )
-        fix = "Describe the connector that feeds the topic in the same file, or a direct copy."
+        fix = "Add the connector that feeds the topic to the same file, or use a direct copy."
     else:
-        problem = f"{alone.name} only feeds a topic, which is no table that could be compared."
-        fix = "Describe the connector that writes the topic's records in the same file."
+        problem = f"{alone.name} only feeds a topic, which cannot be compared with a table."
+        fix = "Add the connector that writes the topic's records to a target to the same file."
     raise ConfigError(problem, field="connector", fix=fix)
 
 

@@ -1,4 +1,4 @@
-"""What became of the records of connectors, by task."""
+"""The record counts of connectors, by task."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 BALANCE = "read = written + filtered + rejected"
-"""Guarantee 4: it holds for each batch, and so for each sum of them."""
+"""Guarantee 4: holds for each batch, and so for any sum of batches."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What became of the records of one connector.
+    """The record counts of one connector.
 
     Args:
         tasks: The counts of each task that has ever run, by number.
-        replays: Those of its dead letters that were sent again; they were rejected before.
+        replays: The counts of replayed dead letters, which were rejected before.
     """
 
     connector: str
@@ -41,12 +41,15 @@ class Tally:
 
 @dataclass(frozen=True)
 class Tallies:
-    """The counts of an installation's connectors. Any thread may use it."""
+    """The record counts of an installation's connectors. Thread-safe."""
 
     connectors: Connectors
 
     def of(self, name: str, since: datetime | None = None) -> Tally:
-        """Return those of one connector; since a time, as far as the store keeps batches."""
+        """Return the counts of one connector.
+
+        With ``since``, of the batches since that time, as far as the store still has them.
+        """
         self.connectors.get(name)
         state = self.connectors.task_store
         found = state.all_totals(name)
@@ -55,9 +58,9 @@ class Tallies:
         return _tally(name, found)
 
     def chosen(self, chosen: ConnectorFilter) -> list[Tally]:
-        """Return those of the connectors that a filter takes, by name.
+        """Return the counts of the connectors that match a filter, by name.
 
-        However many there are, the store is asked a constant number of times.
+        The number of store queries does not depend on the number of connectors.
         """
         found: dict[str, dict[TaskId, Counts]] = {}
         for task, counts in self.connectors.task_store.all_totals().items():
@@ -66,7 +69,7 @@ class Tallies:
         return [_tally(name, found.get(name, {})) for name in names]
 
     def batches(self, name: str, number: int, limit: int) -> Sequence[Batch]:
-        """Return the newest batches of a task, newest first; none if it never ran.
+        """Return the newest batches of a task, newest first; empty if it never ran.
 
         Raises ConnectorNotFoundError.
         """

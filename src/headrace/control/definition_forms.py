@@ -1,4 +1,4 @@
-"""The forms of a definition: Kafka Connect's, RocketMQ Connect's, and our own sections."""
+"""Parses definitions: in Kafka Connect's or RocketMQ Connect's form, or in our sections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.sdk import ConfigError, ConfigErrors
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Return ``{"a": {"b": [1, True]}}`` as ``{"a.b": "1,true"}``; nulls are left out."""
+    """Return ``{"a": {"b": [1, True]}}`` as ``{"a.b": "1,true"}``, without nulls."""
     result: dict[str, str] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
@@ -28,9 +28,9 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
 
 
 def text(value: object) -> str:
-    """Return a scalar or a list as Kafka's configuration would have it.
+    """Return a scalar or a list as a string of a Kafka configuration.
 
-    That is a text with commas for a list of scalars, and JSON for one that holds maps.
+    A list of scalars is separated by commas; a list that contains maps becomes JSON.
     """
     if isinstance(value, bool):
         return str(value).lower()
@@ -46,7 +46,7 @@ def text(value: object) -> str:
 
 def _json(value: object) -> str:
     try:
-        # What only YAML has, such as dates, is a text.
+        # Types that JSON does not have, such as YAML's dates, become strings.
         return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         problem = "Unsupported number in a list: JSON has no NaN and no infinity."
@@ -55,7 +55,7 @@ def _json(value: object) -> str:
 
 
 def target_state(value: object, field: str) -> TargetState | None:
-    """Read a target state, in whatever case; None if it is not given. Raises ConfigError."""
+    """Parse a target state in any case; return None for None. Raises ConfigError."""
     if value is None:
         return None
     state = text(value).upper()
@@ -67,7 +67,7 @@ def target_state(value: object, field: str) -> TargetState | None:
 
 
 MAX_STEPS = 200
-"""How many transforms, and how many predicates, a chain may have."""
+"""The maximum number of transforms, and of predicates, of a chain."""
 _NOT_OWN = (
     "transforms.",
     "predicates.",
@@ -83,19 +83,19 @@ _NOT_OWN = (
 def from_kafka(
     document: Mapping[str, object], is_source: Callable[[Mapping[str, str]], bool]
 ) -> Definition:
-    """Read ``{"name", "config": {...}}`` or one flat map that has a name."""
+    """Parse ``{"name", "config": {...}}``, or a flat map that contains the name."""
     inner = document.get("config")
     config = flat(inner if isinstance(inner, dict) else document)
     name = str(document.get("name") or config.get("name") or "")
     config["name"] = name
     if not name:
-        fix = "Add a name: it must be unique."
+        fix = "Add a unique name."
         raise ConfigError(problem="The connector has no name.", field="name", fix=fix)
     plugin = config.get("connector.class", "")
     if not plugin:
-        fix = "Name the plugin that reads or writes."
+        fix = "Set it to the source or sink plugin."
         raise ConfigError(
-            problem="The connector names no class.", field="connector.class", fix=fix
+            problem="The connector class is not set.", field="connector.class", fix=fix
         )
     source = is_source(config)
     keys = (source_def() if source else sink_def()).keys
@@ -109,7 +109,7 @@ def from_kafka(
         for key, value in config.items()
         if key not in keys and not key.startswith(_NOT_OWN)
     }
-    own["connector.class"] = plugin  # some plugins behave as the class of that name does
+    own["connector.class"] = plugin  # some plugins behave differently for some class names
     spec = PluginSpec(plugin, own)
     topics = config.get("topic", name) if source else config.get("topics", "")
     return Definition(
@@ -124,10 +124,10 @@ def from_kafka(
 
 
 def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
-    """Read the chain that ``transforms`` names, from a flat map of texts.
+    """Parse the chain that ``transforms`` lists, from a flat map of strings.
 
     Raises:
-        ConfigErrors: A step has no type, or names a predicate that is not there.
+        ConfigErrors: A step has no type, or its predicate is not defined.
     """
     errors: list[ConfigError] = []
     steps = []
@@ -140,13 +140,13 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
         own.pop("plugin.version", None)
         place = f"transforms.{alias}"
         if not kind:
-            fix = "Name the transform."
-            errors.append(ConfigError(problem="Has no type.", field=f"{place}.type", fix=fix))
+            fix = "Set it to a transform, such as Cast."
+            errors.append(ConfigError(problem="Not set.", field=f"{place}.type", fix=fix))
         of_predicate = below(config, f"predicates.{predicate}.") if predicate else {}
         predicate_kind = of_predicate.pop("type", None)
         if predicate and (predicate not in defined or not predicate_kind):
-            problem = f"No predicate is called {predicate!r}."
-            fix = f"Add it to predicates, with predicates.{predicate}.type."
+            problem = f"The predicate {predicate!r} is not defined."
+            fix = f"Add it to predicates, and set predicates.{predicate}.type."
             errors.append(ConfigError(problem, field=f"{place}.predicate", fix=fix))
         steps.append(
             StepSpec(
@@ -168,8 +168,8 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
 def chain_names(config: Mapping[str, str], key: str) -> list[str]:
     """Return the names of a chain's ``transforms`` or ``predicates``.
 
-    Raises ConfigError for more than anybody writes: each is a step of every query, and checking
-    thousands would keep a server busy for minutes.
+    Raises ConfigError for more than ``MAX_STEPS``: each transform is a step of every query, and
+    checking thousands would keep a server busy for minutes.
     """
     found = names(config.get(key, ""))
     if len(found) > MAX_STEPS:
@@ -179,13 +179,13 @@ def chain_names(config: Mapping[str, str], key: str) -> list[str]:
 
 def too_many(count: int, field: str) -> ConfigError:
     """Return the error of a chain with too many steps."""
-    problem = f"There are {count} {field}, and a chain has at most {MAX_STEPS}."
-    fix = "Write several steps as one, with Sql or Python, or divide the connector at a topic."
+    problem = f"There are {count} {field}; at most {MAX_STEPS} are allowed."
+    fix = "Combine steps into one Sql or Python transform, or split the connector at a topic."
     return ConfigError(problem, field=field, fix=fix)
 
 
 def names(text: str) -> list[str]:
-    """Return the names in a list with commas."""
+    """Return the names in a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -194,7 +194,7 @@ _SECTIONS = {"name", "source", "sinks", "sink", "transforms", "topic", "topics"}
 
 
 class _Reader:
-    """Reads one document and gathers everything that is wrong with it."""
+    """Parses one document and collects all errors."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
@@ -204,7 +204,7 @@ class _Reader:
         self.errors.append(ConfigError(problem, field=field, fix=fix))
 
     def miss(self, key: str, fix: str) -> None:
-        """Note that a key at the top is missing, or is misspelt."""
+        """Add an error for a missing or misspelt top-level key."""
         others = [str(each) for each in self.document if each not in _SECTIONS]
         close = get_close_matches(key, others, n=1)
         self.fail(key, _MISSING, f"Rename {close[0]} to {key}." if close else fix)
@@ -212,7 +212,7 @@ class _Reader:
     def mapping(self, value: object, place: str) -> dict[str, Any]:
         if isinstance(value, dict):
             return dict(value)
-        self.fail(place, "Expected a section of keys.", "Write key: value lines below it.")
+        self.fail(place, "Expected a mapping.", "Write key: value lines below it.")
         return {}
 
     def plugin(self, value: object, place: str) -> PluginSpec:
@@ -269,10 +269,10 @@ class _Reader:
 
 
 def section_steps(value: object) -> tuple[StepSpec, ...]:
-    """Read the chain in a ``transforms:`` section.
+    """Parse the chain in a ``transforms:`` section.
 
     Raises:
-        ConfigErrors: It is not a list of steps that have a type and a name of their own.
+        ConfigErrors: The value is not a list of steps, each with a type and a unique name.
     """
     reader = _Reader({})
     steps = reader.steps(value, "transforms")
@@ -282,12 +282,12 @@ def section_steps(value: object) -> tuple[StepSpec, ...]:
 
 
 def from_sections(document: Mapping[str, Any]) -> list[Definition]:
-    """Read ``source:``, ``sinks:``, ``transforms:`` and, for a flow through one, ``topic:``.
+    """Parse ``source:``, ``sinks:``, ``transforms:`` and, optionally, ``topic:``.
 
-    Without a topic it is one direct connector. With a topic it is a source connector of
-    the given name and a sink connector for each sink, called ``<name>-sink`` (and
-    ``<name>-sink-2`` and so on). The transforms at the top run before the topic, those of
-    a sink after it.
+    Without a topic the result is one direct connector. With a topic it is a source connector
+    of the given name and a sink connector for each sink, named ``<name>-sink`` (and
+    ``<name>-sink-2`` and so on). Top-level transforms run before the topic, transforms of a
+    sink after it.
     """
     reader = _Reader(document)
     name = str(document.get("name") or "")
@@ -313,7 +313,7 @@ def from_sections(document: Mapping[str, Any]) -> list[Definition]:
         fix = (
             'Write it into the transform, as predicate: "id > 7", or as a section with a type.'
         )
-        reader.fail("predicates", "A predicate is a part of its transform.", fix)
+        reader.fail("predicates", "Predicates are defined inside their transforms.", fix)
     if reader.errors:
         raise ConfigErrors(reader.errors)
     if not topics:
@@ -341,10 +341,10 @@ def _check_sections(
     if not sinks and not topics:
         reader.miss("sinks", "Add at least one sink, or a topic: to write to.")
     if source is not None and len(topics) > 1:
-        reader.fail("topics", "A source writes to one topic.", "Leave one of them.")
+        reader.fail("topics", "A source writes to one topic.", "Keep one of them.")
     if source is not None and not topics and any(of_sinks):
-        fix = "Move them to the top, or add a topic: between the source and the sinks."
-        reader.fail("sinks", "A direct copy has one chain of transforms.", fix)
+        fix = "Move them to the top level, or add a topic: between the source and the sinks."
+        reader.fail("sinks", "Sinks without a topic cannot have transforms of their own.", fix)
 
 
 _TOPIC, _TOPICS = "connect.topicname", "connect.topicnames"
@@ -362,7 +362,7 @@ _OTHER_KEYS = {
     "max.task": "tasks.max",
     "connect-topicname": "topic",
 }
-"""What its documents call some keys beside the names in its code."""
+"""Alternative names of some keys, used in RocketMQ Connect's documentation."""
 _BACK = {ours: theirs for theirs, ours in _KEYS.items()}
 _STARTS = {"CONSUME_FROM_FIRST_OFFSET": "earliest", "CONSUME_FROM_LAST_OFFSET": "latest"}
 _ENDS = {ours: theirs for theirs, ours in _STARTS.items()}
@@ -372,31 +372,31 @@ _DIRECT = "connector.direct.enable"
 def from_rocketmq(
     sent: Mapping[str, str], is_source: Callable[[Mapping[str, str]], bool]
 ) -> dict[str, str]:
-    """Return a configuration in Kafka Connect's words, in which Headrace keeps it.
+    """Return a configuration with Kafka Connect's keys and values, as Headrace stores it.
 
-    Keys that are the same in both, a plugin's own and Kafka Connect's, stay as they are.
+    A plugin's own keys and Kafka Connect's keys stay unchanged.
 
     Raises:
-        ConfigError: It has no class, a sink has no topics, or it asks for what is not there.
-        PluginNotFoundError: The class is not there.
+        ConfigError: The class is not set, a sink has no topics, or a value is not supported.
+        PluginNotFoundError: The class does not exist.
     """
     plugin = sent.get("connector.class", "")
     if not plugin:
         problem = "Request config key: connector.class"
-        raise ConfigError(problem, field="connector.class", fix="Name the plugin.")
+        raise ConfigError(problem, field="connector.class", fix="Set it to a plugin.")
     if sent.get(_DIRECT, "").lower() == "true":
-        problem = "A copy without a topic in between cannot be made by this API."
-        fix = "Leave it out, and create a source and a sink of its topic."
+        problem = "This API does not support copies without a topic in between."
+        fix = "Remove it, and create a source and a sink connector with the same topic."
         raise ConfigError(problem, field=_DIRECT, fix=fix)
     config = {_kafka_key(key, sent): _kafka_value(key, text) for key, text in sent.items()}
     if not is_source(config) and not {"topics", "topics.regex"} & config.keys():
         problem = f"Config {_TOPICS} cannot be empty"
-        raise ConfigError(problem, field=_TOPICS, fix="Name the topics that it reads.")
+        raise ConfigError(problem, field=_TOPICS, fix="Set it to the topics to read.")
     return config
 
 
 def to_rocketmq(config: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration as RocketMQ Connect words it; its name is not among its keys."""
+    """Return a configuration with RocketMQ Connect's keys and values, without the name."""
     return {
         _rocketmq_key(key, config): _rocketmq_value(key, text)
         for key, text in config.items()
@@ -405,12 +405,12 @@ def to_rocketmq(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def in_rocketmq_words(text: str, config: Mapping[str, str]) -> str:
-    """Return a key, or a sentence about some, with RocketMQ Connect's names of keys."""
+    """Return a key, or a sentence that mentions keys, with RocketMQ Connect's key names."""
     steps = names(config.get("transforms", ""))
     shown = _BACK | {f"transforms.{step}.type": f"transforms.{step}.class" for step in steps}
     if text in shown:
         return shown[text]
-    # A word such as `topic` may be just that in a sentence.
+    # Keys without a dot, such as `topic`, may be ordinary words in a sentence.
     dotted = "|".join(re.escape(key) for key in shown if "." in key)
     return re.sub(rf"(?<![\w.])({dotted})(?![\w.]\w)", lambda found: shown[found[0]], text)
 
@@ -427,7 +427,7 @@ def _rocketmq_key(key: str, config: Mapping[str, str]) -> str:
 
 
 def _step_key(key: str, config: Mapping[str, str], had: str, has: str) -> str:
-    """Return the key of a transform's class with its other ending, and any other as it is."""
+    """Return a key with the suffix ``had`` replaced by ``has`` if it is a transform's class."""
     step = key.removeprefix("transforms.").removesuffix(f".{had}")
     is_class = key == f"transforms.{step}.{had}" and step in names(config.get("transforms", ""))
     return f"transforms.{step}.{has}" if is_class else key

@@ -25,7 +25,7 @@ from headrace.sdk import ConfigError, ConfigErrors
 
 _Read = TypeVar("_Read")
 _MAX_NODES = 100_000
-"""How many values a file's aliases may stand for."""
+"""The maximum number of values of a file after its aliases are expanded."""
 
 
 def read_definitions(
@@ -33,21 +33,21 @@ def read_definitions(
 ) -> list[Definition]:
     """Return the connectors that a file defines.
 
-    A file holds one or more documents. One with ``connector.class`` is in Kafka
+    A file contains one or more documents. A document with ``connector.class`` is in Kafka
     Connect's form, any other has the sections ``source:`` and ``sinks:``.
 
     Args:
         path: A ``.json``, ``.yaml`` or ``.yml`` file.
-        is_source: Tells of a configuration in Kafka's form whether its connector reads.
+        is_source: Returns whether a configuration in Kafka's form is a source connector's.
 
     Raises:
         ConfigError: The file cannot be read or is not JSON or YAML.
-        ConfigErrors: A document lacks what every definition needs.
+        ConfigErrors: A document lacks a required key.
     """
     definitions = read_each(read_documents(path), lambda each: _definitions(each, is_source))
     if not definitions:
         raise ConfigError(
-            problem=f"{path} defines nothing.", fix="Add a source and sinks.", field="file"
+            problem=f"{path} defines no connector.", fix="Add a source and sinks.", field="file"
         )
     return definitions
 
@@ -55,10 +55,10 @@ def read_definitions(
 def read_each(
     documents: Iterable[object], read: Callable[[object], Iterable[_Read]]
 ) -> list[_Read]:
-    """Return all that is read from documents.
+    """Return the combined results of reading each document.
 
     Raises:
-        ConfigErrors: With everything that is wrong with any of them.
+        ConfigErrors: Documents are not valid; contains the errors of all of them.
     """
     found: list[_Read] = []
     errors: list[ConfigError] = []
@@ -75,10 +75,10 @@ def read_each(
 
 
 def read_config(path: Path) -> Mapping[str, object]:
-    """Return the one mapping that a JSON or YAML file holds, as it stands there.
+    """Return the single mapping in a JSON or YAML file, unchanged.
 
     Raises:
-        ConfigError: The file cannot be read, is not JSON or YAML, or holds something else.
+        ConfigError: The file cannot be read, is not JSON or YAML, or is not one mapping.
     """
     documents = read_documents(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
@@ -91,7 +91,7 @@ def _definitions(
     document: object, is_source: Callable[[Mapping[str, str]], bool]
 ) -> list[Definition]:
     if not isinstance(document, dict):
-        problem = f"A definition is a mapping of keys, not {type(document).__name__}."
+        problem = f"A definition must be a mapping of keys, got {type(document).__name__}."
         raise ConfigError(problem, fix="Begin with name: and source:.")
     inner = document.get("config")
     if "connector.class" in document or (isinstance(inner, dict) and "source" not in document):
@@ -100,7 +100,7 @@ def _definitions(
 
 
 def read_documents(path: Path) -> Sequence[object]:
-    """Return the documents of a JSON or YAML file; a list stands for what it holds.
+    """Return the documents of a JSON or YAML file; lists are flattened.
 
     Raises:
         ConfigError: The file cannot be read, or is not JSON or YAML.
@@ -117,12 +117,12 @@ def read_documents(path: Path) -> Sequence[object]:
 
 
 def documents_of(text: str, path: Path) -> Sequence[object]:
-    """Return the documents of a text that stands in a file. Raises as ``read_documents``."""
+    """Return the documents of the text of a file. Raises as ``read_documents``."""
     try:
         documents: list[Any] = [json.loads(text)] if _is_json(text, path) else _yaml(text, path)
     except RecursionError:
         problem = f"{path} nests too deeply."
-        raise ConfigError(problem, field="file", fix="Nest less deeply.") from None
+        raise ConfigError(problem, field="file", fix="Reduce the nesting.") from None
     return [
         item
         for document in documents
@@ -137,7 +137,7 @@ def _is_json(text: str, path: Path) -> bool:
     except ValueError as error:
         if path.suffix == ".json":
             problem = f"{path} is not JSON: {error}."
-            raise ConfigError(problem, field="file", fix="Correct it at that place.") from error
+            raise ConfigError(problem, field="file", fix="Fix the syntax there.") from error
         return False
     return True
 
@@ -150,24 +150,22 @@ def _yaml(text: str, path: Path) -> list[Any]:
         mark = error.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = f"{path} is not YAML: {error.problem}{where}."
-        raise ConfigError(problem, field="file", fix="Correct it at that place.") from error
-    except ValueError as error:  # a date that there is not
-        problem = f"{path} has a value that is none: {error}."
-        raise ConfigError(
-            problem, field="file", fix="Look at its dates and numbers."
-        ) from error
+        raise ConfigError(problem, field="file", fix="Fix the syntax there.") from error
+    except ValueError as error:  # e.g. a date that does not exist
+        problem = f"{path} contains an invalid value: {error}."
+        raise ConfigError(problem, field="file", fix="Check its dates and numbers.") from error
 
 
 def _check_size(text: str, path: Path) -> None:
-    """Raise ConfigError for a text whose aliases stand for more than anybody writes.
+    """Raise ConfigError for a text whose aliases expand to too many values.
 
-    A few lines can stand for billions of values ("billion laughs"), so they are counted before
-    any is made.
+    A few lines can expand to billions of values ("billion laughs"), so they are counted before
+    they are created.
     """
     if "&" not in text or "*" not in text:
         return
     sizes: dict[str, int] = {}
-    stack: list[tuple[str | None, int]] = [(None, 0)]  # what is open: its anchor and its size
+    stack: list[tuple[str | None, int]] = [(None, 0)]  # open collections: anchor and size
     for event in YAML(typ="safe", pure=True).parse(text):
         size = 1
         if isinstance(event, AliasEvent):
@@ -183,18 +181,18 @@ def _check_size(text: str, path: Path) -> None:
         anchor, before = stack[-1]
         stack[-1] = (anchor, before + size)
         if stack[-1][1] > _MAX_NODES:
-            problem = f"{path} stands for more than {_MAX_NODES} values with its aliases."
-            fix = "Write what is repeated less often."
+            problem = f"{path} has more than {_MAX_NODES} values after expanding aliases."
+            fix = "Use aliases less often."
             raise ConfigError(problem, field="file", fix=fix)
 
 
 def check_names(definitions: Sequence[Definition]) -> None:
-    """Raise ConfigErrors when two connectors that are to run together share a name."""
+    """Raise ConfigErrors if two connectors have the same name."""
     names = [definition.name for definition in definitions]
     repeated = sorted({name for name in names if names.count(name) > 1})
     errors = [
         ConfigError(
-            problem=f"Two connectors are called {name!r}.", field="name", fix="Rename one."
+            problem=f"Two connectors are named {name!r}.", field="name", fix="Rename one."
         )
         for name in repeated
     ]
@@ -203,17 +201,17 @@ def check_names(definitions: Sequence[Definition]) -> None:
 
 
 _AROUND = {"name", "config", "initial_state", "state", "tasks", "type"}
-"""What may stand around a configuration: all that a server tells of a connector too."""
+"""The keys allowed beside ``config``: all that a server returns for a connector."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A connector as a server is to have it.
+    """The wanted state of a connector on a server.
 
     Args:
-        config: Its configuration, as texts, with the name.
-        state: What it is to be: RUNNING, PAUSED or STOPPED; None where that is left alone.
-        initial_state: What it is to be when it is made.
+        config: The configuration as strings, with the name.
+        state: The target state: RUNNING, PAUSED or STOPPED; None to leave it unchanged.
+        initial_state: The target state when the connector is created.
     """
 
     name: str
@@ -225,18 +223,18 @@ class Served:
 def served(documents: Iterable[object], registry: Registry) -> list[Served]:
     """Return the connectors that documents describe, in any form.
 
-    They are in Kafka Connect's form, flat or with ``config`` and perhaps ``state``; or what its
-    REST API gives for ``/connectors?expand=info``; or have sections with a topic between.
+    The forms are: Kafka Connect's, flat or with ``config`` and optionally ``state``; the
+    response of its REST API for ``/connectors?expand=info``; sections with a topic in between.
 
     Raises:
-        ConfigErrors: With everything that is wrong with them.
+        ConfigErrors: Documents are not valid; contains all errors.
     """
     return read_each(documents, lambda each: _served(each, registry))
 
 
 def _served(document: object, registry: Registry) -> list[Served]:
     if not isinstance(document, dict):
-        problem = f"A connector is a mapping of keys, not {type(document).__name__}."
+        problem = f"A connector must be a mapping of keys, got {type(document).__name__}."
         raise ConfigError(problem, fix="Begin with name: and connector.class:.")
     if document and all(isinstance(e, dict) and "info" in e for e in document.values()):
         return [_enclosed(each["info"]) for each in document.values()]
@@ -251,7 +249,7 @@ def _name(document: Mapping[str, object]) -> str:
     name = str(document.get("name") or "")
     if not name:
         problem = "The connector has no name."
-        raise ConfigError(problem, field="name", fix="Add a name: it must be unique.")
+        raise ConfigError(problem, field="name", fix="Add a unique name.")
     return name
 
 
@@ -259,14 +257,14 @@ def _enclosed(document: Mapping[str, object]) -> Served:
     unknown = sorted(document.keys() - _AROUND)
     if unknown:
         problem = f"Unknown key beside config: {', '.join(unknown)}."
-        fix = "Move keys of the configuration below config."
+        fix = "Move configuration keys below config."
         raise ConfigError(problem, field=unknown[0], fix=fix)
     inner = document["config"]
     assert isinstance(inner, dict)
     name = _name({"name": document.get("name") or inner.get("name")})
     if inner.get("name", name) != name:
-        problem = f"The configuration's name is {inner['name']!r}, the connector's {name!r}."
-        raise ConfigError(problem, field="config.name", fix="Leave it out.")
+        problem = f"The name {inner['name']!r} is not that of the connector, {name!r}."
+        raise ConfigError(problem, field="config.name", fix="Remove it.")
     return Served(
         name=name,
         config={**flat(inner), "name": name},
@@ -277,16 +275,16 @@ def _enclosed(document: Mapping[str, object]) -> Served:
 
 def _flattened(definition: Definition, registry: Registry) -> Served:
     if definition.source is not None and definition.sinks:
-        # Kafka's form, which a server takes, has no connector that is both.
+        # A server takes Kafka's form, in which a connector is either a source or a sink.
         problem = (
-            f"{definition.name} has no topic, which connectors of a server need between "
+            f"{definition.name} has no topic. Connectors on a server need a topic between "
             f"source and sinks."
         )
         raise ConfigError(problem, field="topic", fix="Add a topic: between source and sinks.")
     reads = definition.source is not None
     spec = definition.source or definition.sinks[0]
     topics = {"topic" if reads else "topics": ",".join(definition.topics)}
-    # Kafka's form has no dead letters unless it names their topic.
+    # In Kafka's form dead letters need an explicit topic name.
     tolerates = definition.common.get("errors.tolerance") == "all"
     config = {
         "name": definition.name,
@@ -301,7 +299,7 @@ def _flattened(definition: Definition, registry: Registry) -> Served:
 
 
 def _class(spec: PluginSpec, registry: Registry, *, reads: bool) -> str:
-    """Return a class that says whether it reads, which a short name may leave open."""
+    """Return the class of a plugin if its short name is both a source and a sink."""
     try:
         registry.connector_kind(spec.plugin)
     except (ConfigError, PluginNotFoundError):
@@ -309,7 +307,7 @@ def _class(spec: PluginSpec, registry: Registry, *, reads: bool) -> str:
         if spec.plugin in registry.names(kind):
             plugin = registry.source(spec.plugin) if reads else registry.sink(spec.plugin)
             return f"{plugin.__module__}.{plugin.__qualname__}"
-    return spec.plugin  # the server may have what is not installed here
+    return spec.plugin  # the plugin may be installed only on the server
 
 
 def _chain(steps: Iterable[StepSpec]) -> dict[str, str]:

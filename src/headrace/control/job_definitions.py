@@ -1,4 +1,4 @@
-"""The document of a job: a copy in sections, with when and over what it runs."""
+"""Parses the document of a job: a copy in sections, its schedule and its alerts."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ _LENGTHS = {
     Unit.WEEK: timedelta(weeks=1),
 }
 _TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
-"""By these a name is shown as another one."""
+"""Bidirectional control characters, which make a name look like another one."""
 _ANY_START = "1970-01-01T00:00:00"
-"""Of a document that is only checked: what is stored says where it starts."""
+"""The start for a document that is only checked; a stored document always has a start."""
 _YEARS = range(1900, 3000)
-_MOST = 366 * 24 * 3600  # seconds; a delay or a retry that is longer is a mistake
+_MOST = 366 * 24 * 3600  # seconds; a longer delay or retry is a mistake
 
 
 def _interval(name: str, value: object) -> Interval:
     found = _INTERVAL.fullmatch(str(value).strip().lower())
     unit = found and _SHORT.get(found[2], found[2])
     if found is None or unit not in {each.value for each in Unit}:
-        fix = f"Write a number and a unit of {', '.join(each.value for each in Unit)}."
+        fix = f"Write a number and one of: {', '.join(each.value for each in Unit)}."
         raise invalid(name, value, "Must be an interval, such as 15 minutes", fix=fix)
     return Interval(int(found[1]), Unit(unit))
 
@@ -93,11 +93,11 @@ def _time(name: str, value: object) -> datetime:
     try:
         time = datetime.fromisoformat(str(value))
     except ValueError as error:
-        fix = "Write a time of day in the schedule's zone, such as 2026-01-31T00:00:00."
+        fix = "Write a local time in the schedule's zone, such as 2026-01-31T00:00:00."
         raise invalid(name, value, "Must be a time", fix=fix) from error
     if time.microsecond:
         raise invalid(name, value, "Must be a whole second")
-    if time.year not in _YEARS:  # there are windows and zones around those that are the limits
+    if time.year not in _YEARS:  # windows and zones overflow near datetime's limits
         raise invalid(name, value, f"Must be in the years {_YEARS[0]} to {_YEARS[-1]}")
     return time
 
@@ -118,76 +118,77 @@ class ScheduleSettings(Settings, group="Schedule"):
 
     every: str | None = setting(
         "The length of a window, such as 1 hour, 15 minutes or 1 month: a number of seconds, "
-        "minutes, hours, days, weeks, months or years. Days and what is longer are of the "
+        "minutes, hours, days, weeks, months or years. Days and longer units follow the "
         "calendar in the zone.",
         default=None,
         validator=_if_set(_interval, "An interval, such as 1 hour"),
     )
     cron: str | None = setting(
-        "A cron expression of five fields, or of six with seconds first: a window lies between "
-        "two of its times.",
+        "A cron expression with five fields, or six with seconds first. Each window lasts from "
+        "one of its times to the next.",
         default=None,
     )
-    once: bool = setting("One window, from start to end.", default=False)
+    once: bool = setting("Whether there is only one window, from start to end.", default=False)
     after: str | None = setting(
-        "The name of another job: each of its windows that succeeds is run here too.",
+        "The name of another job. After each of its windows succeeds, this job runs for the "
+        "same window.",
         default=None,
         validator=NullOr(NonEmptyString()),
     )
     start: str | None = setting(
-        "Where the first window begins, as a time of day in the zone. By default at midnight "
-        "of the day on which it is made; its first window is then the one of that moment.",
+        "The start of the first window, as a local time in the zone. The default is midnight "
+        "of the day on which the job is created.",
         default=None,
         validator=_TIME,
     )
     end: str | None = setting(
-        "Where the last window ends. Null for no end.", default=None, validator=_TIME
+        "The end of the last window. Null for no end.", default=None, validator=_TIME
     )
     zone: str = setting("The time zone, such as Europe/Zurich.", default="UTC")
     delay: str = setting(
-        "How long a window waits for late data once it is past.",
+        "How long to wait for late data after the end of a window.",
         default="0",
         validator=_DURATION,
     )
     catchup: CatchUp = setting(
-        "Which windows are run that became due while no server was there, or before the job "
+        "Which windows to run that became due while no server was running, or before the job "
         "was started: all of them, the latest, or none.",
         default=CatchUp.ALL,
     )
     overlap: Overlap = setting(
-        "What becomes of a window that is due while an earlier one runs: it waits (queue), is "
-        "passed over (skip), or runs beside it (parallel).",
+        "What to do with a window that becomes due while an earlier one runs: wait (queue), "
+        "skip it (skip), or run it at the same time (parallel).",
         default=Overlap.QUEUE,
     )
     parallel: int = setting(
-        "How many windows run side by side at most, with overlap parallel.",
+        "The maximum number of windows that run at the same time if overlap is parallel.",
         default=2,
         validator=Range(1, 100),
     )
     depends_on_past: bool = setting(
-        "Whether a window waits until all windows before it have succeeded.", default=False
+        "Whether a window waits until all earlier windows have succeeded.", default=False
     )
     engine: str | None = setting(
-        "The outside scheduler that wakes the job when windows are due, by its name in the "
-        "setting `schedule_engines`. Null for Headrace itself.",
+        "The external scheduler that wakes the job when windows are due, by its name in the "
+        "setting `schedule_engines`. Null for Headrace's own scheduler.",
         default=None,
         validator=NullOr(NonEmptyString()),
     )
 
 
 class RunSettings(Settings, group="Runs"):
-    """What is done when a run fails."""
+    """Retries and timeout of runs."""
 
     retries: int = setting(
-        "How often a run that has failed is tried again.", default=2, validator=Range(0, 100)
+        "How often a failed run is retried.", default=2, validator=Range(0, 100)
     )
     retry_delay: str = setting(
-        "The wait before the first retry; it doubles from one to the next.",
+        "The wait before the first retry; it doubles with each further retry.",
         default="1 minute",
         validator=_DURATION,
     )
     timeout: str | None = setting(
-        "How long an attempt may take. Null for as long as it likes.",
+        "How long an attempt may take. Null for no limit.",
         default=None,
         validator=_DURATION,
     )
@@ -202,62 +203,64 @@ _FACTOR = Lambda(_factor, "more than 1")
 
 
 class AlertSettings(Settings, group="Alerts"):
-    """About what a job alerts people, and by which channels."""
+    """Which alerts a job sends, and by which channels."""
 
     channels: tuple[str, ...] | None = setting(
-        "The names of the channels, of those that the server's setting `alerts` has. Null for "
-        "all of them, empty for none.",
+        "The names of channels from the server's setting `alerts`. Null for all of them, empty "
+        "for none.",
         default=None,
         type=ConfigType.LIST,
     )
     failed: bool = setting(
-        "Whether a run that has failed alerts, once it is not tried again; one that is tried "
-        "for ever, as in real time, or has not got on for five minutes, once an hour.",
+        "Whether a failed run alerts after its last retry. A run that is retried without a "
+        "limit, as in real time, or that has made no progress for five minutes, alerts once an "
+        "hour.",
         default=True,
     )
     late: str | None = setting(
-        "How long after its window was due a run of the schedule may not have succeeded; then "
-        "it alerts, once. Null for as long as it likes.",
+        "How long after its window was due a run of the schedule must have succeeded; if not, "
+        "it alerts once. Null for no limit.",
         default=None,
         validator=_DURATION,
     )
     empty: bool = setting("Whether a run that finds no records alerts.", default=False)
     balance: bool = setting(
-        "Whether a run alerts of whose records some are unaccounted for: those that were read "
-        "are not as many as were written, filtered and rejected.",
+        "Whether a run alerts if records are unaccounted for: the number of records read is "
+        "not the sum of those written, filtered and rejected.",
         default=True,
     )
     duration_factor: float | None = setting(
-        "A run alerts that takes more than so many times the usual time, or less than that "
-        "part of it: the median of the last 20 runs that succeeded over a window of about that "
-        "length, once there are 5. Null for any time.",
+        "A run alerts if it takes more than this factor times the usual duration, or less than "
+        "the usual duration divided by it. Usual is the median of the last 20 successful runs "
+        "over windows of about the same length, if there are at least 5. Null for no limit.",
         default=None,
         validator=_FACTOR,
     )
     rows_factor: float | None = setting(
-        "The same for the records that a run reads; where the usual number is 0 none is "
-        "unusual. Null for any number.",
+        "The same for the number of records that a run reads. If the usual number is 0, no "
+        "number is unusual. Null for no limit.",
         default=None,
         validator=_FACTOR,
     )
 
 
 class JobSettings(RunSettings, group="Job"):
-    """The keys of a job beside its copy and its schedule."""
+    """The keys of a job besides its copy, schedule and alerts."""
 
     mode: Mode = setting(
-        "offline reads windows, each once, by a schedule or by hand. realtime follows the "
-        "source until the job is suspended, without a schedule; a job that was offline goes on "
-        "behind the last window that its schedule has made.",
+        "offline reads each window once, by a schedule or on request. realtime follows the "
+        "source until the job is suspended, without a schedule; a job that was offline before "
+        "continues after the last window of its schedule.",
         default=Mode.OFFLINE,
     )
     boundaries: BoundaryKind = setting(
-        "What the bounds of its windows are: times, positions of the source (offset), values "
-        "of a column, or versions (snapshot). Windows of a schedule are of times.",
+        "The kind of the window bounds: time, offset (positions of the source), value (of a "
+        "column) or snapshot (versions). Windows of a schedule have bounds of kind time.",
         default=BoundaryKind.TIME,
     )
     approvers: tuple[str, ...] = setting(
-        "Who may approve it; it does not run before. Empty where nobody is asked.",
+        "The users who may approve the job, which does not run before. Empty if no approval is "
+        "needed.",
         default=(),
         type=ConfigType.LIST,
     )
@@ -267,11 +270,11 @@ _KEYS = {*JobSettings.config_def().keys}
 _COPY = ("name", "source", "sinks", "transforms", "predicates")
 _ALIKE = 0.75
 _SECTIONS = ("schedule", "alerts")
-"""What has keys of its own below it."""
+"""The keys that contain sections."""
 
 
 def read_job(document: Mapping[str, Any]) -> JobSpec:
-    """Return what a job's document says. Raises ConfigErrors with all that is wrong."""
+    """Parse a job's document. Raises ConfigErrors with all errors."""
     errors: list[ConfigError] = []
     copy = {k: v for k, v in document.items() if k not in {*_KEYS, *_SECTIONS}}
     own = flat({k: v for k, v in document.items() if k in _KEYS})
@@ -312,7 +315,7 @@ def read_job(document: Mapping[str, Any]) -> JobSpec:
 
 
 def _misspelt(copy: dict[str, Any]) -> Iterator[ConfigError]:
-    """Take keys from a copy that look like a job's own, and yield an error for each."""
+    """Remove keys from a copy that look like misspelt job keys, and yield an error for each."""
     known = [*_KEYS, *_SECTIONS]
     others = {*CommonSettings.config_def().keys, *ErrorSettings.config_def().keys, *_COPY}
     for name in [each for each in copy if each not in others]:
@@ -338,25 +341,25 @@ def _copy(document: Mapping[str, Any]) -> Definition:
     first = definitions[0]
     if len(definitions) > 1 or first.source is None or not first.sinks:
         raise ConfigError(
-            problem="A job copies from one source straight into its sinks.",
-            fix="Give it a source: and sinks:, and no topic: between.",
+            problem="A job must copy from one source directly to its sinks.",
+            fix="Set source: and sinks:, and remove topic:.",
             field="topic" if first.topics else "source",
         )
-    if _TURNING.search(first.name):  # connectors may have them, as in Kafka Connect
+    if _TURNING.search(first.name):  # allowed for connectors, as in Kafka Connect
         raise ConfigError(
-            problem="The name has signs that turn the direction of text.",
-            fix="Leave out U+202A to U+202E and U+2066 to U+2069.",
+            problem="The name contains bidirectional control characters.",
+            fix="Remove U+202A to U+202E and U+2066 to U+2069.",
             field="name",
         )
     return first
 
 
 def _section(kind: type[_Section], name: str, section: object) -> _Section:
-    """Return the settings of a section. Raises ConfigErrors with the full names of its keys."""
+    """Parse the settings of a section. Raises ConfigErrors with the full names of its keys."""
     keys = kind.config_def()
     if not isinstance(section, dict):
-        fix = f"Write some of these below it: {', '.join(keys.keys)}."
-        raise ConfigError(problem="Expected a section of keys.", fix=fix, field=name)
+        fix = f"Use some of these keys below it: {', '.join(keys.keys)}."
+        raise ConfigError(problem="Expected a mapping.", fix=fix, field=name)
     props = flat(section)
     if unknown := list(unknown_keys(keys, props, name)):
         raise ConfigErrors(unknown)
@@ -380,8 +383,8 @@ def _rhythm(timing: ScheduleSettings) -> Rhythm:
     given = [timing.every, timing.cron, timing.once or None]
     if sum(each is not None for each in given) != 1:
         raise ConfigError(
-            problem="A schedule has one of every, cron, once and after.",
-            fix="Write one of them, such as every: 1 hour.",
+            problem="A schedule must have exactly one of every, cron, once and after.",
+            fix="Set one of them, such as every: 1 hour.",
             field="schedule",
         )
     if timing.every is not None:
@@ -391,32 +394,30 @@ def _rhythm(timing: ScheduleSettings) -> Rhythm:
 
 def _unfit(timing: ScheduleSettings, kind: BoundaryKind) -> Iterator[ConfigError]:
     if timing.after is not None and (timing.every or timing.cron or timing.once):
-        fix = "Leave out every, cron and once."
-        yield ConfigError("It has the windows of another job.", fix=fix, field="schedule.after")
+        fix = "Remove every, cron and once."
+        yield ConfigError("It uses another job's windows.", fix=fix, field="schedule.after")
     if timing.after is not None and timing.engine is not None:
-        problem = "The success of another job makes its runs, so that nothing has to wake it."
-        yield ConfigError(problem, fix="Leave out engine.", field="schedule.engine")
+        problem = "Runs of another job trigger this job, so it needs no external scheduler."
+        yield ConfigError(problem, fix="Remove engine.", field="schedule.engine")
     if timing.after is None and kind is not BoundaryKind.TIME:
         yield ConfigError(
-            problem=f"The windows of a schedule are of times, not of kind {kind}.",
-            fix="Set boundaries to time, or leave the schedule out and give bounds by hand.",
+            problem=f"Windows of a schedule have bounds of kind time, not {kind}.",
+            fix="Set boundaries to time, or remove the schedule and trigger runs with bounds.",
             field="boundaries",
         )
     if timing.once and not timing.start:
         fix = "Set the start of the window."
-        problem = "A window that comes once has no start."
+        problem = "The window of schedule.once has no start."
         yield ConfigError(problem, fix=fix, field="schedule.start")
 
 
 def _unfit_for_realtime(settings: JobSettings, schedule: object) -> Iterator[ConfigError]:
     if schedule is not None:
-        problem = "A job in real time has no windows, and so no schedule."
-        yield ConfigError(
-            problem, fix="Leave it out, or set mode to offline.", field="schedule"
-        )
+        problem = "A job in real time has no windows, so it cannot have a schedule."
+        yield ConfigError(problem, fix="Remove it, or set mode to offline.", field="schedule")
     if settings.timeout is not None:
-        problem = "A job in real time has no end, and so no timeout."
-        yield ConfigError(problem, fix="Leave it out, or set mode to offline.", field="timeout")
+        problem = "A job in real time has no end, so it cannot have a timeout."
+        yield ConfigError(problem, fix="Remove it, or set mode to offline.", field="timeout")
 
 
 def _policy(settings: JobSettings, timing: ScheduleSettings) -> RunPolicy:
@@ -434,8 +435,8 @@ def _policy(settings: JobSettings, timing: ScheduleSettings) -> RunPolicy:
 def _timeout(text: str) -> timedelta:
     key = "timeout"
     if not (found := _duration(key, text)):
-        fix = "Write how long an attempt may take, or leave it out."
-        raise invalid(key, text, "No attempt ends in no time", fix=fix)
+        fix = "Set how long an attempt may take, or remove it."
+        raise invalid(key, text, "Must be more than 0", fix=fix)
     return found
 
 
@@ -452,9 +453,9 @@ def _alert_policy(settings: AlertSettings) -> AlertPolicy:
 
 
 def with_start(document: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-    """Return a document in JSON's types whose schedule says where it starts.
+    """Return a document in JSON types, with the start of its schedule set.
 
-    That is written down once. What only YAML has, such as dates, becomes text.
+    Types that JSON does not have, such as YAML's dates, become strings.
     """
     document = json.loads(json.dumps(dict(document), default=str))
     section = document.get("schedule")
@@ -470,10 +471,10 @@ def with_start(document: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
 def check_job(
     document: Mapping[str, Any], registry: Registry, since: datetime | None = None
 ) -> JobSpec:
-    """Return what a document says, once all of it is checked.
+    """Parse and check a document completely.
 
-    ``since`` is from when on it is read in real time, if it is. Raises ConfigErrors: with
-    everything that is wrong.
+    ``since`` is the time from which a job in real time reads. Raises ConfigErrors with all
+    errors.
     """
     spec, found = check_copy(document, registry)
     if spec.mode is Mode.OFFLINE:
@@ -488,24 +489,24 @@ def check_job(
 def check_copy(
     document: Mapping[str, Any], registry: Registry
 ) -> tuple[JobSpec, list[HeadraceError]]:
-    """Return what a document says, and what is wrong with its copy, whatever its bounds are."""
+    """Parse a document; return the spec and the errors of its copy, without its bounds."""
     spec = read_job(document)
     found = check_definition(spec.definition, registry).errors
     return spec, [*found, *plain_secrets(spec.definition, registry)]
 
 
 def plain_secrets(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
-    """Yield an error for each secret that is written out.
+    """Yield an error for each secret in plain text.
 
-    Guarantee 6: a job's document is shown as it was given, to whoever is to approve it.
+    Guarantee 6: approvers see a job's document unmasked.
     """
     for key, text, field in key_values(definition, registry):
         if registry.references.is_only(text):
             continue
         if key.type is ConfigType.PASSWORD or secrets_in(text):
             yield ConfigError(
-                problem="A job holds no secret, as whoever approves it reads all of it.",
-                fix="Write a reference, such as ${env:SHOP_PASSWORD}.",
+                problem="A job must not contain secrets, because its approvers can read them.",
+                fix="Use a reference, such as ${env:SHOP_PASSWORD}.",
                 field=field,
             )
 
@@ -518,7 +519,7 @@ def _unbounded(spec: JobSpec, registry: Registry) -> Iterable[HeadraceError]:
         kinds = ", ".join(sorted(plugin.boundary_kinds)) or "none"
         yield ConfigError(
             problem=f"{source.plugin} cannot be read between bounds of kind {spec.kind}.",
-            fix=f"Its kinds are: {kinds}.",
+            fix=f"Use one of: {kinds}.",
             field="boundaries",
         )
         return
@@ -534,11 +535,11 @@ _SAMPLES: Mapping[BoundaryKind, tuple[str | None, str]] = {
     BoundaryKind.VALUE: ("1", "2"),
     BoundaryKind.SNAPSHOT: ("1", "2"),
 }
-"""Bounds of each kind, by which a copy is asked whether it can be read between such."""
+"""Sample bounds of each kind, to check whether a copy can be read between such bounds."""
 
 
 def bounded(definition: Definition, boundaries: Boundaries, registry: Registry) -> Definition:
-    """Return a copy of what lies in boundaries only. Raises ConfigErrors."""
+    """Return a definition that copies only the rows within the bounds. Raises ConfigErrors."""
     source = definition.source
     assert source is not None
     require_plain(boundaries, registry)
@@ -550,9 +551,9 @@ def bounded(definition: Definition, boundaries: Boundaries, registry: Registry) 
 
 
 def followed(definition: Definition, boundaries: Boundaries, registry: Registry) -> Definition:
-    """Return a copy that reads what lies behind a lower bound, and goes on with what comes.
+    """Return a definition that reads rows after the lower bound, and then new rows.
 
-    Without a lower bound it is the copy as it is. Raises ConfigErrors.
+    Without a lower bound the source is unchanged. Raises ConfigErrors.
     """
     source, sinks = definition.source, _filled_sinks(definition, boundaries, registry)
     assert source is not None
@@ -579,7 +580,7 @@ def _filled(
     boundaries: Boundaries,
     registry: Registry,
 ) -> PluginSpec:
-    """Return a plugin with boundaries in its configuration. Raises ConfigErrors."""
+    """Return a plugin with the bounds in its configuration. Raises ConfigErrors."""
     values, _ = registry.references.values(spec.config)
     try:
         filled = fill(plugin.config_def().parse(values), boundaries)
@@ -587,7 +588,7 @@ def _filled(
         raise errors_at(several.errors, spec.place) from several
     except ConfigError as error:
         raise errors_at([error], spec.place) from error
-    # What is a reference stays one: only what the bounds have changed is put in.
+    # References stay unresolved: only the values that the bounds have changed are replaced.
     changed = {key: value for key, value in filled.items() if values.get(key) != value}
     kept = {key: text for key, text in spec.config.items() if key in filled}
     return replace(spec, config={**kept, **changed})

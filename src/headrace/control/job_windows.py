@@ -1,4 +1,4 @@
-"""Which windows of a job may be run: apart from each other, in order, and again."""
+"""Checks which windows of a job may run: without overlaps, in order, or again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.store import JobStore
 
 _COMPARED = 100_000
-"""With how many runs a window by hand is compared."""
+"""With how many runs a manually triggered window is compared."""
 _EARLIEST, _LATEST = (
     time.replace(tzinfo=UTC)
     for time in (datetime.min, datetime.max)  # noqa: DTZ901 - with a zone
@@ -30,16 +30,16 @@ _EARLIEST, _LATEST = (
 
 @dataclass(frozen=True)
 class JobWindows:
-    """What the source and the sinks of jobs let be run, beside what was."""
+    """Which windows the source and sinks of a job allow, given its earlier runs."""
 
     store: JobStore
     registry: Registry
 
     def check_apart(self, job: Job, spec: JobSpec, window: Boundaries) -> None:
-        """Raise ConfigError for a window that others have a part of, where that counts."""
+        """Raise ConfigError if a window overlaps another and a sink does not allow that."""
         sink = self.overlapping(spec)
         if sink is None or window.kind is BoundaryKind.OFFSET:
-            return  # which of two places comes first, only a source knows
+            return  # only a source knows the order of offsets
         if window.kind is BoundaryKind.TIME:
             found = self._shared_time(job, spec, window)
         else:
@@ -48,29 +48,29 @@ class JobWindows:
             found = next((_titled(each) for each in others), None)
         if found is not None:
             raise ConfigError(
-                problem=f"{found} a part of the window, and {sink.plugin} may hold the rows of "
-                "that part twice, or not at all.",
-                fix="Give bounds that no run has a part of, or write by upsert.",
+                problem=f"{found} this window: {sink.plugin} could then have the rows of the "
+                "overlap twice, or not at all.",
+                fix="Choose bounds that overlap no run, or write with upserts.",
                 field="lower",
             )
 
     def _shared_time(self, job: Job, spec: JobSpec, window: Boundaries) -> str | None:
-        """Return what has a part of a window of times, or will have; None if nothing."""
+        """Return what overlaps a time window, now or later, as text; None if nothing does."""
         lower, upper = window.times
         lower = lower or _EARLIEST
         assert upper is not None
         if job.cursor is not None and spec.schedule is not None and upper > job.cursor:
-            # What the schedule has not come to yet: its windows, or nothing that cuts them.
+            # Beyond the schedule's cursor only the schedule's own windows are allowed.
             windows = spec.schedule.windows_in(lower, upper)
             ahead = [(max(each.lower, job.cursor), each.upper) for each in windows]
             if ahead != [(lower, upper)]:
                 coming = windows[-1]
-                return f"The schedule's window of {coming.lower} to {coming.upper} will have"
+                return f"The schedule's window {coming.lower} to {coming.upper} will overlap"
         others = self.store.windows(job.name, lower, upper)
         return _titled(others[0]) if others else None
 
     def left_of(self, job: str, windows: Sequence[TimeWindow]) -> list[TimeWindow]:
-        """Return those of windows that no run has a part of; both are in their order."""
+        """Return the windows that overlap no run, in the order given (ascending)."""
         spans = self.store.windows(job, windows[0].lower, windows[-1].upper)
         times = (span.times for span in spans)
         left = deque(sorted((lower or _EARLIEST, upper or _LATEST) for lower, upper in times))
@@ -83,26 +83,26 @@ class JobWindows:
         return found
 
     def check_order(self, spec: JobSpec, window: Boundaries) -> None:
-        """Raise ConfigError for a window behind which another was read, where order counts."""
+        """Raise ConfigError if order matters and a later window already has a run."""
         upper = window.times[1] if window.kind is BoundaryKind.TIME else None
         if upper is None or not is_ordered(spec.definition, self.registry):
             return
         end = self.store.windows_end(spec.definition.name)
         if end is not None and end > upper:
             raise ConfigError(
-                problem=f"The source gives changes, and windows up to {end} were read or are "
-                f"to be: what rows were before {upper} would come after what they are now.",
-                fix="Let each window be read once and in order; what is missing in a target "
-                "finds and repairs: headrace verify --repair.",
+                problem=f"The source returns changes, and windows up to {end} already have "
+                f"runs: old values of rows, from before {upper}, would overwrite newer ones.",
+                fix="Read each window once and in order. To find and repair rows that are "
+                "missing in a target: headrace verify --repair.",
                 field="upper",
             )
 
     def appending(self, spec: JobSpec) -> PluginSpec | None:
-        """Return a sink that would hold rows twice that are written twice; None if all may."""
+        """Return a sink that duplicates rows if a window is written twice; None if none."""
         return self._sink_without(spec, lambda plugin, config: plugin.repeatable(config))
 
     def overlapping(self, spec: JobSpec) -> PluginSpec | None:
-        """Return a sink whose windows must share no part; None if all may."""
+        """Return a sink whose windows must not overlap; None if all allow overlaps."""
         return self._sink_without(spec, lambda plugin, config: plugin.takes_overlaps(config))
 
     def _sink_without(
@@ -117,11 +117,11 @@ class JobWindows:
 
 
 def _titled(window: Boundaries) -> str:
-    return f"A run of {window.lower} to {window.upper} has"
+    return f"The run of {window.lower} to {window.upper} overlaps"
 
 
 def is_ordered(definition: Definition, registry: Registry) -> bool:
-    """Return whether the windows of a copy have to be read in their order."""
+    """Return whether the windows of a copy must be read in order."""
     source = definition.source
     assert source is not None
     plugin = registry.source(source.plugin)
@@ -130,9 +130,9 @@ def is_ordered(definition: Definition, registry: Registry) -> bool:
 
 
 def share_rows(one: Boundaries, other: Boundaries) -> bool:
-    """Return whether something may lie in both of two windows of one kind.
+    """Return whether two windows of the same kind may share rows.
 
-    Values are compared as numbers if all of them are, and else as texts.
+    Bounds are compared as numbers if all are numbers, else as strings.
     """
     texts = [one.lower, one.upper, other.lower, other.upper]
     ranks: list[Any] = list(texts)
@@ -144,14 +144,15 @@ def share_rows(one: Boundaries, other: Boundaries) -> bool:
 
 
 def require_plain(boundaries: Boundaries, registry: Registry) -> None:
-    """Raise ConfigError for a bound that a configuration would have another value for.
+    """Raise ConfigError if a bound contains a reference, which would be resolved.
 
-    Guarantee 6: who gives bounds may not write configurations, and so read secrets.
+    Guarantee 6: users who may set bounds may not write configurations, and so must not be able
+    to read secrets.
     """
     for name, bound in (("lower", boundaries.lower), ("upper", boundaries.upper)):
         if bound is not None and registry.references.has_any(bound):
             raise ConfigError(
-                problem=f"A bound holds no reference, as {bound} does.",
+                problem=f"A bound must not contain a reference, got {bound}.",
                 fix="Write the value itself.",
                 field=name,
             )

@@ -1,4 +1,4 @@
-"""What can be done with jobs: each call becomes rows that the scheduler and workers read."""
+"""The operations on jobs; each writes rows that the scheduler and workers read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MAY_FIRE = {JobState.APPROVED, *SCHEDULED}
 
 
 class NotApproverError(HeadraceError):
-    """Only the approvers of a job may approve or reject it, or say who its approvers are."""
+    """Only the approvers of a job may approve or reject it, or change its approvers."""
 
     code: ClassVar[str] = "job.not_approver"
     category: ClassVar[Category] = Category.CONFIG
@@ -63,14 +63,14 @@ class BackfillNotFoundError(HeadraceError):
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """A job as it is shown.
+    """A job for display.
 
     Args:
-        spec: What its document says; None where this version cannot read it.
-        approvers: Who may approve it.
-        runs: How many runs it has in each state.
-        fires: When its next windows are due; none while its schedule makes no runs.
-        registration: What the outside scheduler has of it that is to wake it, if there is one.
+        spec: The parsed document; None if this version cannot parse it.
+        approvers: The users who may approve the job.
+        runs: The number of runs in each state.
+        fires: When the next windows are due; empty while the schedule creates no runs.
+        registration: The job's registration with its external scheduler, if it has one.
     """
 
     job: Job
@@ -84,12 +84,12 @@ class JobView:
 
 @dataclass(frozen=True, kw_only=True)
 class Backfill:
-    """How far a backfill is.
+    """The progress of a backfill.
 
     Args:
-        id: What it is called.
-        runs: How many of its runs are in each state.
-        paused: Whether those that wait do not begin until it is resumed.
+        id: The id of the backfill.
+        runs: The number of its runs in each state.
+        paused: Whether waiting runs do not begin until the backfill is resumed.
     """
 
     id: str
@@ -109,17 +109,17 @@ class Backfill:
 
 @dataclass(frozen=True, kw_only=True)
 class Jobs:
-    """The jobs of an installation. Any thread may use it.
+    """The jobs of an installation. Thread-safe.
 
-    Whatever names a job raises JobNotFoundError where there is none, and RunNotFoundError
-    where its run is missing; JobChangedError where somebody else was faster.
+    Methods raise JobNotFoundError if the job does not exist, RunNotFoundError if its run does
+    not exist, and JobChangedError after a concurrent change.
 
     Args:
-        changed: Called after each change, so that the scheduler and workers look at once.
-        approvers: Who may approve any job; empty where a job's own list decides alone.
+        changed: Called after each change, so that the scheduler and workers check at once.
+        approvers: The users who may approve any job, in addition to the job's own approvers.
         channels: The channels by which jobs may alert.
-        check_engine: Raises ConfigError for a job that its outside scheduler cannot wake.
-        registrations: What outside schedulers have of jobs.
+        check_engine: Raises ConfigError for a job that its external scheduler cannot wake.
+        registrations: The registrations of jobs with external schedulers.
     """
 
     store: JobStore
@@ -133,7 +133,7 @@ class Jobs:
 
     @property
     def windows(self) -> JobWindows:
-        """What windows may be run."""
+        """The checks of which windows may run."""
         return JobWindows(self.store, self.registry)
 
     def views(self) -> list[JobView]:
@@ -160,14 +160,14 @@ class Jobs:
         )
 
     def fires(self, name: str, amount: int) -> list[datetime]:
-        """Return when the next windows of a job's schedule are due, whatever its state."""
+        """Return when the next windows of a job's schedule are due, in any state of the job."""
         return self._fires(read_job(self.store.job(name).document), amount)
 
     def _fires(self, spec: JobSpec, amount: int) -> list[datetime]:
         return spec.schedule.next_fires(self.clock(), amount) if spec.schedule else []
 
     def run(self, name: str, number: int) -> Run:
-        """Return a run of a job. Raises RunNotFoundError for another job's too."""
+        """Return a run of a job. Raises RunNotFoundError, also for a run of another job."""
         self.store.job(name)
         run = self.store.run(number)
         if run.job != name:
@@ -185,14 +185,14 @@ class Jobs:
         before: int | None = None,
         limit: int = 100,
     ) -> Sequence[Run]:
-        """Return a job's runs, newest first, those before a number."""
+        """Return a job's runs, newest first; with ``before``, only runs with lower numbers."""
         self.store.job(name)
         return self.store.runs(
             name, states=states, backfill=backfill, before=before, limit=limit
         )
 
     def create(self, document: Mapping[str, Any], by: str) -> Job:
-        """Add a job as a draft. Raises JobExistsError, or what is wrong with it."""
+        """Add a job as a draft. Raises JobExistsError, or the errors of the document."""
         now = self.clock()
         written = with_start(document, now)
         spec = self._checked(written)
@@ -214,11 +214,11 @@ class Jobs:
     def edit(
         self, name: str, document: Mapping[str, Any], by: str, approver: str | None = None
     ) -> Job:
-        """Give a job another document; the same one changes nothing.
+        """Replace a job's document; an identical document changes nothing.
 
-        Its windows go on where they stood. Where somebody is to be asked, it is submitted again
-        unless it never was, and none of its runs begins before the approval. Only who is asked
-        says who else is (``approver``).
+        The windows continue where they were. If the job has approvers, it is submitted again
+        unless it was never submitted, and no run begins before the approval. Only an approver
+        (``approver``) may change the approvers.
         """
         seen, now = self.store.job(name), self.clock()
         section, stored = document.get("schedule"), seen.document.get("schedule")
@@ -228,8 +228,8 @@ class Jobs:
         since = self._passed(seen, before)
         spec = self._checked(written, since)
         if spec.definition.name != name:
-            problem = f"The document is of {spec.definition.name}, not of {name}."
-            raise ConfigError(problem, field="name", fix="Use one name.")
+            problem = f"The document's name is {spec.definition.name}, but the job is {name}."
+            raise ConfigError(problem, field="name", fix="Use the same name.")
         if written == seen.document:
             return seen
         if seen.state is not JobState.DRAFT and before is not None:
@@ -258,10 +258,10 @@ class Jobs:
         return self._change(seen, wanted, by, EventKind.JOB_EDITED, after=spec.after)
 
     def _passed(self, seen: Job, before: JobSpec | None) -> datetime | None:
-        """Return from where on a job is read in real time; None for the very beginning.
+        """Return the time from which real time reads a job's source; None for the beginning.
 
-        That is where its windows have been made up to, or where real time has begun before,
-        if no window has been read since: its run goes on then.
+        That is the end of the windows that have runs. If the newest run is itself in real time,
+        it is that run's start, so that the run continues.
         """
         newest = next(iter(self.store.runs(seen.name, limit=1)), None)
         if newest is not None and newest.is_live:
@@ -276,34 +276,37 @@ class Jobs:
         return seen.cursor
 
     def _check_known(self, name: str, spec: JobSpec, since: datetime | None) -> None:
-        """Raise ConfigError where nobody knows what real time would have to leave out."""
+        """Raise ConfigError if it is unknown which rows real time would have to skip."""
         newest = next(iter(self.store.runs(name, limit=1)), None)
         if since is not None or newest is None or newest.is_live:
             return
         if (appending := self.windows.appending(spec)) is not None:
             raise ConfigError(
-                problem="No schedule says up to where the job has read, so real time would "
-                f"begin anew, and {appending.plugin} would hold rows twice.",
-                fix="Write by upsert, or make another job in real time.",
+                problem="Without a schedule the end of the data read so far is unknown: real "
+                f"time would begin at the start, and {appending.plugin} would duplicate rows.",
+                fix="Write with upserts, or create another job in real time.",
                 field="mode",
             )
 
     def _check_behind(self, spec: JobSpec) -> None:
-        """Raise ConfigError for windows that real time has delivered, where that counts."""
+        """Raise ConfigError if windows contain rows that real time has already delivered.
+
+        Only if a sink would duplicate them.
+        """
         schedule, now = spec.schedule, self.clock()
         is_ahead = schedule is not None and schedule.local(schedule.start) >= now
         if is_ahead or (schedule is None and spec.after is None):
             return
         if (appending := self.windows.appending(spec)) is not None:
             raise ConfigError(
-                problem="Rows of the first windows were delivered in real time, and "
-                f"{appending.plugin} would hold them twice.",
-                fix="Let the schedule start in the future, or write by upsert.",
+                problem="Rows of the first windows were already delivered in real time, and "
+                f"{appending.plugin} would duplicate them.",
+                fix="Set a start in the future, or write with upserts.",
                 field="schedule.start",
             )
 
     def _reached(self, seen: Job, before: JobSpec | None, spec: JobSpec) -> datetime | None:
-        """Return up to where a job's schedule has made runs; None where it has made none."""
+        """Return the time up to which a job's schedule has created runs; None if none."""
         if not self.store.runs(seen.name, limit=1):
             return None
         if seen.cursor is not None:
@@ -311,8 +314,8 @@ class Jobs:
         old, new = None if before is None else before.schedule, spec.schedule
         is_longer = old is not None and new is not None and new.start == old.start
         if is_longer and old is not None and old.end is not None:
-            return old.local(old.end)  # it has come to its end there
-        # Another schedule is new, but for what its windows would write twice.
+            return old.local(old.end)  # the old schedule has reached its end
+        # A different schedule begins anew, except where its windows would be written twice.
         return (
             None
             if self.windows.overlapping(spec) is None
@@ -325,7 +328,7 @@ class Jobs:
         return spec
 
     def submit(self, name: str, by: str) -> Job:
-        """Ask for a draft's approval; one that asks nobody is approved at once."""
+        """Submit a draft for approval; a job without approvers is approved at once."""
         seen = self._in(name, *_NOT_SUBMITTED)
         asks = self._approvers(read_job(seen.document))
         state = JobState.SUBMITTED if asks else JobState.APPROVED
@@ -333,23 +336,23 @@ class Jobs:
         return self._change(seen, wanted, by, EventKind.JOB_SUBMITTED)
 
     def approve(self, name: str, by: str, approver: str, version: int | None = None) -> Job:
-        """Approve a job that was submitted. Raises NotApproverError for who may not.
+        """Approve a submitted job. Raises NotApproverError.
 
         Args:
             name: The job.
-            by: Who does it, for the record.
-            approver: Their name alone.
-            version: The version that they have read; None for whichever there is.
+            by: The user and origin, for the event.
+            approver: The user name alone.
+            version: The version that the approver has read; None for the current one.
         """
         seen = self._to_approve(name, approver)
         if version not in {None, seen.version}:
-            problem, fix = f"Job {name} has version {seen.version} by now.", "Look at it again."
+            problem, fix = f"Job {name} is now at version {seen.version}.", "Review it again."
             raise JobChangedError(problem, field="version", fix=fix)
         approved = replace(seen, state=JobState.APPROVED)
         return self._change(seen, approved, by, EventKind.JOB_APPROVED)
 
     def reject(self, name: str, by: str, approver: str, why: str) -> Job:
-        """Send a job back to who has submitted it. Raises NotApproverError for who may not."""
+        """Reject a submitted job. Raises NotApproverError."""
         seen = self._to_approve(name, approver)
         rejected = replace(seen, state=JobState.REJECTED, why=why)
         return self._change(seen, rejected, by, EventKind.JOB_REJECTED, detail={"why": why})
@@ -359,30 +362,30 @@ class Jobs:
         named = self._approvers(_spec_of(job))
         if approver not in named:
             problem = f"{approver} may not approve or reject job {name}."
-            fix = f"Ask one of: {', '.join(named)}." if named else "Nobody has to approve it."
+            fix = f"Ask one of: {', '.join(named)}." if named else "It needs no approval."
             raise NotApproverError(problem, field="approvers", fix=fix)
         return self._in(name, JobState.SUBMITTED)
 
     def _check_approvers(self, before: JobSpec, spec: JobSpec, editor: str | None) -> None:
-        """Raise NotApproverError where an edit takes the approval from those who have it."""
+        """Raise NotApproverError if someone who is not an approver changes the approvers."""
         named = before.approvers
         same = set(named) == set(spec.approvers)
         if not named or same or editor in {*named, *self.approvers}:
             return
         raise NotApproverError(
-            problem=f"Only who approves job {before.definition.name} says who else does.",
-            fix=f"Leave the approvers as they are, or ask one of: {', '.join(named)}.",
+            problem=f"Only approvers of job {before.definition.name} may change its approvers.",
+            fix=f"Keep the approvers unchanged, or ask one of: {', '.join(named)}.",
             field="approvers",
         )
 
     def suspend(self, name: str, by: str) -> Job:
-        """Start no more runs of a job; what is running is finished."""
+        """Start no more runs of a job; running ones finish."""
         seen = self._in(name, *_MAY_FIRE)
         suspended = replace(seen, state=JobState.SUSPENDED)
         return self._change(seen, suspended, by, EventKind.JOB_SUSPENDED)
 
     def resume(self, name: str, by: str) -> Job:
-        """Let a job go on: windows that were due meanwhile are run as ``catchup`` says."""
+        """Resume a job; ``catchup`` decides which windows that were due meanwhile run."""
         seen = self._in(name, JobState.SUSPENDED, JobState.FAILED)
         resumed = replace(seen, state=JobState.APPROVED, why=None)
         if seen.state is JobState.FAILED and seen.cursor is not None:
@@ -390,12 +393,12 @@ class Jobs:
         return self._change(seen, resumed, by, EventKind.JOB_RESUMED)
 
     def delete(self, name: str, by: str) -> Sequence[str]:
-        """Delete a job; return what its runs in real time leave, and how that is dropped."""
+        """Delete a job; return what its real-time runs leave behind and how to remove that."""
         left = self._left_behind(name)
         self.store.delete(name, Stamp(self.clock(), by))
         self.changed()
         for each in left:
-            log.warning("job is deleted, and leaves something", job=name, left=each)
+            log.warning("deleted job left resources behind", job=name, left=each)
         return left
 
     def _left_behind(self, name: str) -> list[str]:
@@ -411,9 +414,9 @@ class Jobs:
                 left += [
                     references.shown(each, source.config) for each in plugin.left_behind(config)
                 ]
-            except Exception as error:  # noqa: BLE001 - it is deleted all the same
+            except Exception as error:  # noqa: BLE001 - the job is deleted anyway
                 why = references.secrets.redacted(str(error))
-                log.warning("what a job leaves is not known", job=name, why=why)
+                log.warning("cannot determine what a job leaves behind", job=name, why=why)
         return left
 
     def trigger(
@@ -424,16 +427,16 @@ class Jobs:
         upper: str | None = None,
         trigger: Trigger = Trigger.MANUAL,
     ) -> Run:
-        """Run a window now: between bounds, or the newest that is past by the schedule.
+        """Run a window now: between the bounds, or by default the schedule's newest past one.
 
-        A window that has a run keeps it: the run is returned as it is.
+        If the window already has a run, that run is returned unchanged.
 
         Args:
             name: The job.
-            by: Who asks.
-            lower: Where the window begins.
-            upper: Where it ends; a time must be past.
-            trigger: What is kept as the reason of a run that is made.
+            by: The user.
+            lower: The start of the window.
+            upper: The end of the window; a time must be in the past.
+            trigger: The trigger to store with a new run.
         """
         job, now = self._in(name, *RUNNABLE), self.clock()
         spec = _offline(read_job(job.document))
@@ -443,12 +446,13 @@ class Jobs:
             boundaries = Boundaries(spec.kind, lower, upper)
             require_plain(boundaries, self.registry)
         if boundaries.upper is None and boundaries.kind is not BoundaryKind.OFFSET:
-            problem = "The window has no end, and what comes yet would never be read."
-            raise ConfigError(problem, field="upper", fix="Give an upper bound.")
+            problem = "The window has no end, so rows that arrive later would never be read."
+            raise ConfigError(problem, field="upper", fix="Set an upper bound.")
         if boundaries.kind is BoundaryKind.TIME and (boundaries.times[1] or now) > now:
-            # Guarantee 5: its own run would be held for made, and what comes yet never read.
-            problem = f"The window up to {boundaries.upper} is not past."
-            raise ConfigError(problem, field="upper", fix="Give a time that is past.")
+            # Guarantee 5: the window would count as run, and rows that arrive later would
+            # never be read.
+            problem = f"The end of the window is in the future: {boundaries.upper}."
+            raise ConfigError(problem, field="upper", fix="Set a time in the past.")
         if self.store.run_of(name, boundaries) is None:
             self.windows.check_apart(job, spec, boundaries)
             self.windows.check_order(spec, boundaries)
@@ -466,8 +470,8 @@ class Jobs:
         window = None if schedule is None else schedule.newest_past(now)
         if window is None:
             raise ConfigError(
-                problem="The job has no window that is past.",
-                fix="Give a lower and an upper bound.",
+                problem="No window of the job is past yet.",
+                fix="Set a lower and an upper bound.",
                 field="boundaries",
             )
         return Boundaries.between(window.lower, window.upper)
@@ -481,22 +485,22 @@ class Jobs:
         *,
         chunk: int = 1,
     ) -> Backfill:
-        """Run all past windows of a range that have no run yet, so many of them together.
+        """Run all past windows of a range that have no run yet.
 
-        Those that the schedule makes runs of yet are left to it. Where there is no window left,
-        the backfill has no runs, and is not kept.
+        Windows that the schedule will still run are left to it. If no window is left, the
+        backfill has no runs and is not stored.
 
         Args:
             name: The job.
-            lower: Where the range begins, aware.
-            upper: Where it ends. Windows that it cuts are run whole.
-            by: Who asks.
-            chunk: How many windows that follow each other are read as one.
+            lower: The start of the range, aware.
+            upper: The end of the range. Windows that overlap it run as a whole.
+            by: The user.
+            chunk: How many consecutive windows one run reads.
         """
         job, now = self._in(name, *RUNNABLE), self.clock()
         spec = _offline(read_job(job.document))
         if spec.schedule is None:
-            problem = f"Job {name} has no schedule, and so no windows."
+            problem = f"Job {name} has no windows, because it has no schedule."
             raise ConfigError(problem, field="schedule", fix="Trigger it with bounds instead.")
         if upper <= lower:
             problem, fix = "The range is empty.", "Set an upper bound after the lower one."
@@ -528,30 +532,30 @@ class Jobs:
         return Backfill(id=id_, job=name, runs=self.store.counts(name, id_))
 
     def backfill_of(self, name: str, backfill: str) -> Backfill:
-        """Return how far a backfill is. Raises BackfillNotFoundError."""
+        """Return the progress of a backfill. Raises BackfillNotFoundError."""
         self.store.job(name)
         runs = self.store.counts(name, backfill)
         if not runs:
             problem = f"Job {name} has no backfill {backfill}."
-            fix = f"Its runs name theirs: headrace job runs {name}."
+            fix = f"List its runs, which show their backfills: headrace job runs {name}."
             raise BackfillNotFoundError(problem, field="backfill", fix=fix)
         paused = self.store.backfills.is_paused(name, backfill)
         return Backfill(id=backfill, job=name, runs=runs, paused=paused)
 
     def stop_backfill(self, name: str, backfill: str, by: str) -> Backfill:
-        """Stop what has not ended of a backfill. Raises BackfillNotFoundError."""
+        """Stop the runs of a backfill that have not ended. Raises BackfillNotFoundError."""
         return self._for_backfill(name, backfill, by, self.store.backfills.stop)
 
     def pause_backfill(self, name: str, backfill: str, by: str) -> Backfill:
-        """Begin no more runs of a backfill; those that run are finished.
+        """Begin no more runs of a backfill; running ones finish.
 
-        Its windows stay its own. Raises BackfillNotFoundError, and JobChangedError for one
-        that is paused or has ended.
+        The backfill keeps its windows. Raises BackfillNotFoundError, or JobChangedError if the
+        backfill is paused or has ended.
         """
         return self._for_backfill(name, backfill, by, self.store.backfills.pause)
 
     def resume_backfill(self, name: str, backfill: str, by: str) -> Backfill:
-        """Let a backfill that is paused go on. Raises as ``pause_backfill`` does."""
+        """Resume a paused backfill. Raises BackfillNotFoundError or JobChangedError."""
         return self._for_backfill(name, backfill, by, self.store.backfills.resume)
 
     def _for_backfill(
@@ -563,14 +567,14 @@ class Jobs:
         return self.backfill_of(name, backfill)
 
     def stop_run(self, name: str, number: int, by: str) -> Run:
-        """Stop a run: what it has written stays, and a retry goes on from there."""
+        """Stop a run. Its written data stays, and a retry continues from there."""
         self.run(name, number)
         found = self.store.ask_to_stop(number, Stamp(self.clock(), by))
         self.changed()
         return found
 
     def retry(self, name: str, number: int, by: str) -> Run:
-        """Let a run that has failed, or was stopped, go on where it stood."""
+        """Continue a failed or stopped run where it was."""
         run = self.run(name, number)
         if run.state is RunState.SUCCEEDED:
             problem = f"Run {number} has succeeded."
@@ -579,18 +583,18 @@ class Jobs:
         return self._again(number, by, from_beginning=False)
 
     def rerun(self, name: str, number: int, by: str) -> Run:
-        """Read a run's window again from the beginning, and write it anew.
+        """Read and write a run's window again from the beginning.
 
-        Raises ConfigError where a sink would hold its rows twice then.
+        Raises ConfigError if a sink would duplicate rows.
         """
         run, spec = self.run(name, number), _offline(read_job(self.store.job(name).document))
         self.windows.check_order(spec, run.boundaries)
         appending = self.windows.appending(spec)
         if appending is not None:
             raise ConfigError(
-                problem=f"{appending.plugin} appends, and would hold the window's rows twice.",
-                fix="Write it by upsert, or let it replace the window's rows, by "
-                "replace.window.column or replace.window, where it has that key.",
+                problem=f"{appending.plugin} appends, and would duplicate the window's rows.",
+                fix="Write with upserts, or set replace.window.column or replace.window if the "
+                "sink has it, so that the window's rows are replaced.",
                 field=appending.field("connector"),
             )
         return self._again(number, by, from_beginning=True)
@@ -605,7 +609,7 @@ class Jobs:
         job = self.store.job(name)
         if job.state not in states:
             problem = f"Job {name} is {job.state}."
-            fix = f"That is done with one that is {' or '.join(sorted(states))}."
+            fix = f"The job must be {' or '.join(sorted(states))}."
             raise JobChangedError(problem, field="state", fix=fix)
         return job
 
@@ -629,15 +633,15 @@ class Jobs:
 
 
 def _offline(spec: JobSpec) -> JobSpec:
-    """Return what an offline job's document says. Raises StateError for one in real time."""
+    """Return the spec. Raises StateError if the job is in real time."""
     if spec.mode is Mode.REALTIME:
-        problem = f"Job {spec.definition.name} is in real time and has no windows to run."
-        raise StateError(problem, field="mode", fix="Edit it: set mode to offline.")
+        problem = f"Job {spec.definition.name} runs in real time and has no windows."
+        raise StateError(problem, field="mode", fix="Set mode to offline.")
     return spec
 
 
 def _spec_of(job: Job) -> JobSpec | None:
-    """Return what a job's document says; None where another version has written it."""
+    """Return the parsed document of a job; None if this version cannot parse it."""
     try:
         return read_job(job.document)
     except ConfigErrors:
@@ -645,10 +649,10 @@ def _spec_of(job: Job) -> JobSpec | None:
 
 
 def _at_start(job: Job, spec: JobSpec, now: datetime, since: datetime | None = None) -> Job:
-    """Return a job that stands at the first window of its schedule, or at a time.
+    """Return a job with its cursor at the first window of its schedule, or at ``since``.
 
-    The window that the time is in begins there, however the schedule cuts: what lies before it
-    has been read (Guarantee 5).
+    The window that contains ``since`` is shortened to begin there, because earlier rows have
+    been read (Guarantee 5).
     """
     schedule = spec.schedule
     if schedule is None:

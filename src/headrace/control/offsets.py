@@ -1,4 +1,4 @@
-"""Offsets: seen, changed while nothing runs, and what a change does to the data."""
+"""Views and changes the offsets of stopped connectors, with the effect on their data."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class OffsetEffect(StrEnum):
-    """What becomes of the records between two offsets of a partition.
+    """The effect of an offset change on the records between the old and the new offset.
 
-    What is read again belongs to new batches, so that only a target that overwrites what it
-    has by a key is the same afterwards (Guarantee 2 is about one batch, run twice).
+    Records that are read again are in new batches, so only an upsert target ends up with the
+    same data (Guarantee 2 covers retries of one batch only).
     """
 
     REPEATED = "repeated"
@@ -41,17 +41,17 @@ class OffsetEffect(StrEnum):
 
 
 _WORDS = {
-    OffsetEffect.REPEATED: "is read again, and doubled where the target adds what it gets",
-    OffsetEffect.SKIPPED: "is left out, and never arrives",
-    OffsetEffect.UNKNOWN: "may be read again or left out; only the source knows",
+    OffsetEffect.REPEATED: "are read again, and duplicated if the target appends",
+    OffsetEffect.SKIPPED: "are skipped and never delivered",
+    OffsetEffect.UNKNOWN: "may be read again or skipped; only the source can tell",
 }
 
 
 @dataclass(frozen=True)
 class OffsetChange:
-    """A partition whose offset changes; None stands for the beginning.
+    """An offset change of a partition; None stands for the beginning.
 
-    ``is_back`` says that it goes back for certain, whatever its offsets look like.
+    ``is_back`` means that the offset certainly moves back, even if the values do not show it.
     """
 
     partition: Json
@@ -79,8 +79,8 @@ class OffsetChange:
         partition = _place(self.partition)
         between = f"{places[0]} and {places[1]}"
         if len(self._differing) > 1:
-            between = "the offset that it had and the one that it has now"
-        return f"Between {between} of {partition}, what there is {_WORDS[self.effect]}."
+            between = "the old and the new offset"
+        return f"The records between {between} of {partition} {_WORDS[self.effect]}."
 
     @property
     def _differing(self) -> list[tuple[object, object]]:
@@ -93,10 +93,10 @@ class OffsetChange:
 
 @dataclass(frozen=True)
 class OffsetUpdate:
-    """A change of a connector's offsets that was made.
+    """A change of a connector's offsets in the past.
 
     Args:
-        id: The number of its event.
+        id: The id of its event.
         action: ``alter``, ``reset``, ``rewind``, ``undo`` or ``give-up``.
     """
 
@@ -139,10 +139,10 @@ Json: TypeAlias = "Mapping[str, Any]"
 
 @dataclass(frozen=True)
 class Offset:
-    """Where a connector stands in one partition of what it reads.
+    """The offset of a connector in one partition of its input.
 
     Args:
-        partition: The partition, in the source's own words; a topic's as Kafka Connect has it.
+        partition: The partition in the source's format; for a topic in Kafka Connect's format.
         offset: The offset; None stands for the beginning.
     """
 
@@ -151,14 +151,14 @@ class Offset:
 
 
 def shown_offsets(connector: Connector, position: Position) -> Iterator[Offset]:
-    """Yield where a task stands, partition by partition."""
+    """Yield the offsets of a task's position, one per partition, in the public format."""
     own = {"topic": f"{connector.name}.capture"}
     for partition, offset in position.items():
         if partition == own:
-            continue  # how far its chain has read what it captured
+            continue  # internal: how far the chain has read the capture's topic
         if connector.kind is ConnectorKind.SINK and "version" in offset:
-            # Kafka's offset is the next to be read, ours the last version that was; one that
-            # was read in part is the next still.
+            # Kafka's offset is the next to read, ours is the last version that was read. A
+            # version that was read only in part is still the next.
             whole = "index" not in offset
             yield Offset(
                 {_TOPIC: partition["topic"], _PARTITION: 0},
@@ -169,7 +169,7 @@ def shown_offsets(connector: Connector, position: Position) -> Iterator[Offset]:
 
 
 def own_offset(connector: Connector, requested: Offset) -> tuple[Json, Json | None]:
-    """Return a partition and its offset in our own words."""
+    """Return a partition and its offset in the internal format."""
     if connector.kind is not ConnectorKind.SINK:
         return requested.partition, requested.offset
     if not {_TOPIC, _PARTITION} <= requested.partition.keys():
@@ -181,7 +181,7 @@ def own_offset(connector: Connector, requested: Offset) -> tuple[Json, Json | No
         raise ConfigError(problem, field="partition", fix=fix)
     topic, number = requested.partition[_TOPIC], requested.partition[_PARTITION]
     if not isinstance(topic, str) or str(number) != "0":
-        problem = f"{topic!r} has no partition {number!r}: every topic has one, of number 0."
+        problem = f"{topic!r} has no partition {number!r}: every topic has only partition 0."
         raise ConfigError(problem, field="partition", fix=f"Set {_PARTITION} to 0.")
     partition = {"topic": topic}
     if requested.offset is None:
@@ -208,7 +208,7 @@ def own_offset(connector: Connector, requested: Offset) -> tuple[Json, Json | No
 
 
 def task_of(name: str, positions: Mapping[TaskId, Position], partition: Json) -> TaskId:
-    """Return the task that stands in a partition; the first for one that none has begun."""
+    """Return the task that has an offset in a partition; if none has, the first task."""
     for task, position in sorted(positions.items()):
         if position.offset(partition) is not None:
             return task
@@ -218,11 +218,11 @@ def task_of(name: str, positions: Mapping[TaskId, Position], partition: Json) ->
 def stood_at(
     to: datetime, task: TaskId, stands: Position, state: Store, changes: Sequence[Place]
 ) -> Position:
-    """Return where a task stood at a time, or earlier where that is not known as exactly.
+    """Return the position of a task at a time, or an earlier one if that is not known exactly.
 
-    Where the clock was put back the first of the times that are alike counts. ``changes`` says
-    when people have altered where it stands since it was made, oldest first. Raises ConfigError
-    where nothing is known that is as old.
+    If the clock was set back, the first of several equal times counts. ``changes`` are the
+    manual changes of the position since the connector was created, oldest first. Raises
+    ConfigError if no position that old is known.
     """
     places: list[Place] = []
     is_newest = True
@@ -246,7 +246,7 @@ def stood_at(
     raise ConfigError(
         problem=f"The position of the connector is unknown at {to.isoformat()}{only}.",
         field="to",
-        fix="Use that time or a later one, or alter or reset the offsets."
+        fix="Use that or a later time, or alter or reset the offsets."
         if since
         else "Alter or reset the offsets.",
     )
@@ -258,11 +258,11 @@ _PAGE = 1000
 
 @dataclass(frozen=True)
 class Offsets:
-    """The offsets of an installation's connectors. Any thread may use it.
+    """The offsets of an installation's connectors. Thread-safe.
 
-    What changes them raises StateError unless the connector is stopped and has no unfinished
-    batch, and what its connector refuses. Each change is an event with who made it and when;
-    the last one can be undone.
+    Methods that change offsets raise StateError unless the connector is stopped and has no
+    unfinished batch, and raise the plugin's error if it rejects the offsets. Each change is an
+    event with its user and time; the last change can be undone.
     """
 
     connectors: Connectors
@@ -271,9 +271,9 @@ class Offsets:
         return _all_shown(self.connectors.get(name), self._positions(name))
 
     def alter(self, name: str, offsets: Sequence[Offset], by: str) -> list[OffsetChange]:
-        """Make a stopped connector go on from elsewhere; the other partitions stay.
+        """Set offsets of a stopped connector; other partitions stay unchanged.
 
-        Raises ConfigError if nothing is given, or it is not what the connector takes.
+        Raises ConfigError if ``offsets`` is empty, or the connector rejects an offset.
         """
         found = self._stopped(name)
         if not offsets:
@@ -285,11 +285,11 @@ class Offsets:
         def altered(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
             changed: dict[TaskId, Position] = {}
             for partition, offset in owned:
-                # Tasks that had the partition once still have what they came to.
+                # Tasks that were assigned the partition earlier still have an offset in it.
                 for task, position in {**positions, **changed}.items():
                     if position.offset(partition) is not None:
                         changed[task] = position.without(partition)
-                # Also where nothing changes: an undo of this is to see what has moved since.
+                # Even if nothing changes: undo must notice data that has moved since.
                 task = task_of(name, positions, partition)
                 position = changed.get(task, positions.get(task, Position()))
                 changed[task] = (
@@ -304,11 +304,11 @@ class Offsets:
         return self._move(found, lambda them: dict.fromkeys(them, Position()), by, "reset")
 
     def rewind(self, name: str, to: datetime, by: str) -> list[OffsetChange]:
-        """Make a stopped connector go on with what came at a time, or later.
+        """Make a stopped connector continue with records that arrived at or after a time.
 
-        Topics know when their versions came, and some sources when their rows did. Others go
-        on from where they stood then. Raises ConfigError if that is not known any more, and
-        for a time that is to come.
+        Topics know when their versions arrived, and some sources when their rows did. Other
+        sources continue from their position at that time. Raises ConfigError if that position
+        is not known any more, or if the time is in the future.
         """
         found = self._stopped(name)
         if to > self.connectors.clock():
@@ -327,18 +327,18 @@ class Offsets:
                 for task, each in positions.items()
             }
 
-        # What people have altered since may lie behind where it stood then.
+        # A manual change since then may have moved the position behind the one at that time.
         is_back = not any(event.at > to for event in moves)
         return self._move(found, rewound, by, "rewind", is_back=is_back)
 
     def undo(self, name: str, by: str, *, force: bool = False) -> list[OffsetChange]:
-        """Make a stopped connector stand where it did before the last change of its offsets.
+        """Restore the offsets of a stopped connector from before their last change.
 
-        An undo is such a change itself, so that undoing it does the change once more.
+        An undo is itself a change, so undoing it repeats the original change.
 
         Raises:
-            StateError: There is no such change, or data has moved since it was made, unless
-                that does not matter; the error says what would be doubled or lost.
+            StateError: There is no change, or data has moved since and ``force`` is not set;
+                the error describes which records would be duplicated or lost.
         """
         found = self._stopped(name)
 
@@ -363,7 +363,7 @@ class Offsets:
             problem = (
                 f"Connector {name} has moved data since its offsets were changed. {meaning}"
             )
-            raise StateError(problem, fix="Force it if that is what you want.")
+            raise StateError(problem, fix="Use force to undo it anyway.")
         return before
 
     def history(self, name: str) -> list[OffsetUpdate]:
@@ -376,10 +376,10 @@ class Offsets:
         return found
 
     def _positions(self, name: str) -> dict[TaskId, Position]:
-        """Return where the tasks stand that read what the connector reads."""
+        """Return the positions of the tasks that read the connector's input."""
         positions = self.connectors.task_store.positions(name)
-        # How far the chain behind a capture has read stays: what the capture reads again is
-        # appended again.
+        # The position of the chain behind a capture stays unchanged: records that the capture
+        # reads again are appended to its topic again.
         behind = {"topic": f"{name}.capture"}
         return {
             task: each
@@ -404,7 +404,7 @@ class Offsets:
         *,
         is_back: bool = False,
     ) -> list[OffsetChange]:
-        """Change where a connector stands; again, if somebody else has changed it meanwhile."""
+        """Change the positions of a connector; retry if they were changed concurrently."""
         while True:
             before = self._positions(found.name)
             positions = moved(before)
@@ -426,7 +426,7 @@ class Offsets:
         to: datetime,
         changes: Sequence[Place],
     ) -> Position:
-        """Return where a task goes that stands at a position; a sink never goes forward."""
+        """Return the position to rewind a task to; a sink never moves forward."""
         if found.kind is ConnectorKind.SINK:
             places = self.connectors.places
             assert places is not None
@@ -454,7 +454,7 @@ class Offsets:
         while page := self.connectors.store.events(after, _PAGE, name, (_MADE, _EVENT)):
             for event in page:
                 if event.kind == _MADE:
-                    found.clear()  # they were those of another of that name
+                    found.clear()  # they belong to an earlier connector of the same name
                 elif event.kind == _EVENT:
                     found.append(event)
             after = page[-1].id
@@ -462,14 +462,14 @@ class Offsets:
 
 
 def _moves(event: Event) -> bool:
-    """Return whether a change moved a task: one may give up a batch and stay where it is."""
+    """Return whether a change moved a position; giving up a batch may leave it unchanged."""
     return event.detail.get("action") != _GIVE_UP or _places(event, "before") != _places(
         event, "after"
     )
 
 
 def require_stopped(found: Connector) -> None:
-    """Raise StateError unless a connector is stopped, in the words of Kafka Connect."""
+    """Raise StateError, with Kafka Connect's message, unless a connector is stopped."""
     stopped = found.status.state is ConnectorState.STOPPED
     if found.target is TargetState.STOPPED and stopped:
         return

@@ -1,4 +1,4 @@
-"""Plans the tasks of a definition: which plugin objects do what, on which topics."""
+"""Plans the tasks of a definition: their plugins, topics and transforms."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class SourcePlan:
 
     @property
     def row_keys(self) -> Mapping[str, str] | None:
-        """Return digests of the values, other than the defaults, that decide its rows.
+        """Return digests of the non-default values of the keys that decide the source's rows.
 
-        None where the connector names no such keys.
+        None if the connector declares no such keys.
         """
         if not self.connector.row_keys:
             return None
@@ -74,7 +74,7 @@ class SourcePlan:
 
     @property
     def has_streams(self) -> bool:
-        """Whether it names the streams of its tables itself; else they have its connector's."""
+        """Whether the source itself names its streams; else the connector's topic is used."""
         gear = self.connector.task_class(self.parsed)
         return issubclass(gear, StreamFrameSource | StreamSplitSource)
 
@@ -85,7 +85,7 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """A sink of one task, and what it does when the schema of its records changes."""
+    """A sink of one task, with its schema evolution policy."""
 
     connector: type[SinkConnector]
     config: Mapping[str, str]
@@ -103,17 +103,17 @@ class StepPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPlan:
-    """All that is needed to run a task.
+    """Everything needed to run a task.
 
     Args:
-        source: The plugin it reads; None reads ``from_topic``.
-        sinks: The plugins it writes; empty writes ``to_topic``.
-        stream: The topic that its records carry.
-        to_topic: The topic it writes, if any.
-        evolution: What is done in ``to_topic`` when the schema of the records changes.
-        chain: Names its transforms and converters, as a digest of how they are configured.
-        identity: Its connector's in the store, if that may be removed while the task runs.
-        memory: Under which name schemas are remembered; None for that of its connector.
+        source: The source plugin; None to read ``from_topic``.
+        sinks: The sink plugins; empty to write ``to_topic``.
+        stream: The topic of the task's records.
+        to_topic: The topic to write, if any.
+        evolution: The schema evolution policy of ``to_topic``.
+        chain: A digest of the configuration of the transforms and converters.
+        identity: The connector's uid in the store, if it may be removed while the task runs.
+        memory: The name under which schemas are stored; None for the connector's name.
     """
 
     id: TaskId
@@ -132,31 +132,31 @@ class TaskPlan:
 
     @property
     def is_capture(self) -> bool:
-        """Return whether it polls what cannot be read again."""
+        """Return whether the task polls a source that cannot be read again."""
         return self.source is not None and self.source.is_capture
 
     @property
     def policies(self) -> list[EvolutionPolicy]:
-        """Return what each target does when the schema of the records changes."""
+        """Return the schema evolution policy of each target."""
         return [sink.evolution for sink in self.sinks] or [self.evolution]
 
     @property
     def source_keys(self) -> Mapping[str, str] | None:
-        """Return what decides its source's rows; None where that is not known."""
+        """Return digests of the keys that decide the source's rows; None if not known."""
         return None if self.source is None else self.source.row_keys
 
     @property
     def routes(self) -> bool:
-        """Return whether its records may go to other topics than ``to_topic``."""
+        """Return whether records may go to other topics than ``to_topic``."""
         return self.to_topic is not None and any(s.transform.routes for s in self.steps)
 
     def behind_capture(self, number: int) -> tuple[TaskPlan, TaskPlan]:
-        """Divide a task whose source can be read only once: a capture, and the rest.
+        """Split a task whose source can be read only once into a capture and its chain.
 
-        The capture feeds a topic of its own, and a second task, of the given ``number``, runs
-        the chain from there. Where nothing changes the records on the
-        way, that topic does with changes of schemas what all the targets do, as it has one
-        schema for all its rows, which would hide some changes from them.
+        The capture feeds a topic of its own, and a second task with the given ``number`` runs
+        the chain from there. Without transforms the topic gets the schema evolution policy that
+        the targets agree on: the topic has one schema for all its rows, so it would hide some
+        schema changes from them.
         """
         between = f"{self.id.connector}.capture"
         policy = EvolutionPolicy() if self.steps else EvolutionPolicy.agreed(self.policies)
@@ -165,29 +165,29 @@ class TaskPlan:
         )
         chain = TaskId(self.id.connector, number)
         if self.id.number >= number:
-            # The chain keeps its number, and with it its place, when captures are added.
+            # The chain keeps its number, and so its position, when captures are added.
             capture = replace(capture, id=TaskId(self.id.connector, self.id.number + 1))
         return capture, replace(self, id=chain, source=None, from_topic=between)
 
 
 def replay_plan(plan: TaskPlan) -> TaskPlan:
-    """Return the task that sends a connector's dead letters through its chain again.
+    """Return the task that replays a connector's dead letters through its chain.
 
-    Its number keeps its positions and its marks apart from those of the other tasks.
+    Its reserved number keeps its positions and marks apart from those of other tasks.
     """
     return replace(plan, id=TaskId(plan.id.connector, REPLAYS), source=None, from_topic=None)
 
 
 @dataclass
 class OpenPlan:
-    """Plans the tasks of a checked definition, again and again; one thread uses it.
+    """Plans the tasks of a checked definition repeatedly. Used by one thread.
 
-    Each plan looks up the values of the definition's references again. Its source's connector
-    is started by the first plan, and again where its own values have changed; it lives until
-    ``close``: it may ask its context for a new plan when it notices a new table, say.
+    Each plan resolves the definition's references again. The first plan starts the source
+    connector; a later plan restarts it if its resolved configuration has changed. It runs until
+    ``close``, and may request a new plan from its context, e.g. when it finds a new table.
 
     Args:
-        topics_matching: Gives the existing topics that match a regular expression.
+        topics_matching: Returns the existing topics that match a regular expression.
     """
 
     definition: Definition
@@ -199,9 +199,9 @@ class OpenPlan:
     _resolved: Definition | None = None
 
     def plans(self, readers: Mapping[str, int] | None = None) -> list[TaskPlan]:
-        """Return the tasks as they are to be now.
+        """Return the tasks to run now.
 
-        ``readers`` has the numbers of a sink's tasks that have read a topic before, by topic.
+        ``readers`` maps topics to the numbers of the sink tasks that have read them before.
         """
         definition = self._resolved = resolved(self.definition, self.registry.references)
         check_access(definition, self.registry)
@@ -225,7 +225,7 @@ class OpenPlan:
         ]
 
     def topics(self) -> Sequence[str]:
-        """Return the topics that a sink is to read now."""
+        """Return the topics that a sink should read now."""
         definition = self._resolved or resolved(self.definition, self.registry.references)
         if definition.topics:
             return definition.topics
@@ -251,7 +251,7 @@ class OpenPlan:
                 common=common,
                 steps=plan_steps(definition.steps, registry),
                 evolution=evolution_of(definition, spec),
-                # A direct copy has no bytes in between.
+                # A direct copy has no topic in between, so nothing to convert to bytes.
                 converters=() if definition.sinks else plan_converters(definition, registry),
                 chain=_chain_of(self.definition),
             )
@@ -287,16 +287,16 @@ def plan_tasks(
 def _numbered(topics: Iterable[str], readers: Mapping[str, int]) -> list[tuple[int, str]]:
     """Return the topics with the numbers of the tasks that read them.
 
-    A topic stays with the task that has read it, however the list of topics has changed, as
-    its place and the marks in the targets are that task's (Guarantee 2); a new one gets a
-    number that no task has had.
+    A topic stays with the task that has read it, even if the list of topics changes, because
+    its position and the marks in the targets belong to that task (Guarantee 2). A new topic
+    gets a number that no task has had.
     """
     free = (number for number in count() if number not in readers.values())
     return sorted((readers[t] if t in readers else next(free), t) for t in topics)
 
 
 def _chain_of(definition: Definition) -> str:
-    """Return a digest of the chain as it is configured, its references unresolved."""
+    """Return a digest of the chain's configuration, with references unresolved."""
     steps = [asdict(step) | {"place": ""} for step in definition.steps]
     keys = {key: value for key, value in definition.common.items() if ".converter" in key}
     return _digest([steps, keys])[:16]
@@ -308,7 +308,7 @@ def _digest(value: object) -> str:
 
 
 def plan_sinks(definition: Definition, registry: Registry) -> list[SinkPlan]:
-    """Return the sinks of a checked definition whose references are resolved."""
+    """Return the sinks of a checked definition with resolved references."""
     return [
         SinkPlan(
             registry.sink(spec.plugin),
@@ -344,7 +344,7 @@ def _step(step: StepSpec, registry: Registry) -> StepPlan:
 
 
 Engine = Callable[[Sequence[StepPlan], Sequence[object]], list[dict[str, Any]]]
-"""Runs a chain over records, and gives for each what each step made of it."""
+"""Runs a chain over records, and returns the result of each step for each record."""
 
 
 def try_transforms(
@@ -353,17 +353,17 @@ def try_transforms(
     """Run a chain over sample records, without a connector.
 
     Args:
-        request: ``{"config": {...}, "records": [...]}``. The config holds ``transforms`` as
-            a connector's does, in Kafka Connect's form or as a list of sections; its other
-            keys do not matter, so that a connector's whole config will do.
-        registry: Where the plugins are.
-        engine: What runs it.
+        request: ``{"config": {...}, "records": [...]}``. The config contains ``transforms`` as
+            a connector's config does, in Kafka Connect's form or as a list of sections; other
+            keys are ignored, so a complete connector config works too.
+        registry: The plugin registry.
+        engine: Runs the chain.
 
     Returns:
         ``{"results": [...]}``, one for each record, see `headrace.dataplane.trial`.
 
     Raises:
-        ConfigErrors: The request or the chain is not valid; all that is wrong at once.
+        ConfigErrors: The request or the chain is not valid; contains all errors.
     """
     config, records = _request(request)
     chain = resolved(Definition("chain", steps=_steps(config)), registry.references)
@@ -393,8 +393,8 @@ def _steps(config: Mapping[str, Any]) -> tuple[StepSpec, ...]:
     inner = config.get("config")
     keys = inner if isinstance(inner, dict) and "transforms" not in config else config
     if not keys.get("transforms"):
-        fix = "Name them, as in transforms=a and transforms.a.type=Cast."
-        raise ConfigErrors([ConfigError("Has no steps.", field="transforms", fix=fix)])
+        fix = "Name the transforms, as in transforms=a and transforms.a.type=Cast."
+        raise ConfigErrors([ConfigError("No transforms are set.", field="transforms", fix=fix)])
     if isinstance(keys["transforms"], list) and not all(
         isinstance(name, str) and f"transforms.{name}.type" in flat(keys)
         for name in keys["transforms"]

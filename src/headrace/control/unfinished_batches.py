@@ -1,4 +1,4 @@
-"""Batches that were begun and cannot run any more: the way out of them."""
+"""Gives up unfinished batches that cannot run any more."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class TargetView:
     """A target of a task.
 
     Args:
-        name: The class of its sink.
-        why: Why that is not known, or which part it holds, if so.
+        name: The class of the sink.
+        why: Why ``holds`` is UNKNOWN, or which part the target holds.
     """
 
     name: str
@@ -40,14 +40,14 @@ class TargetView:
 
 
 class BatchTargets(Protocol):
-    """Asks the targets of tasks. Any thread may use it."""
+    """Asks the targets of tasks whether they hold a batch. Thread-safe."""
 
     def ask(
         self, connector: Connector, batch: Batch, topics: Sequence[str]
     ) -> Sequence[TargetView]:
         """Return whether each target of a batch's task holds the batch; never raises.
 
-        The connector has its passwords; the topics and streams are those that the batch's
+        ``connector`` has its passwords. ``topics`` are the topics and streams that the batch's
         records may have.
         """
 
@@ -57,8 +57,9 @@ class GivenUp:
     """A batch that was given up, or would be.
 
     Args:
-        skipped: Whether its records are left out, and not read again.
-        done: Whether it was done.
+        skipped: Whether the batch's records are skipped instead of read again.
+        done: False for a dry run.
+        meaning: The effect on the batch's records, in words.
     """
 
     batch: Batch
@@ -70,7 +71,7 @@ class GivenUp:
 
 @dataclass(frozen=True)
 class UnfinishedBatches:
-    """The unfinished batches of an installation's connectors. Any thread may use it."""
+    """The unfinished batches of an installation's connectors. Thread-safe."""
 
     connectors: Connectors
     targets: BatchTargets
@@ -85,14 +86,14 @@ class UnfinishedBatches:
         force: bool = False,
         dry_run: bool = False,
     ) -> GivenUp:
-        """Forget the unfinished batch of a stopped connector, whose records cannot be read.
+        """Give up the unfinished batch of a stopped connector, e.g. if it cannot be read again.
 
-        The task then plans a new batch from where this one began or, to ``skip`` its records,
-        from where it ended. Its id stays used. With ``dry_run`` nothing is done.
+        The task then plans a new batch from the start of this one or, with ``skip``, from its
+        end. The batch id is not reused. ``dry_run`` changes nothing.
 
         Raises:
-            StateError: It is not stopped, that is not its unfinished batch or, unless forced,
-                a target holds the batch or cannot be asked.
+            StateError: The connector is not stopped, the id is not that of the unfinished
+                batch or, unless forced, a target holds the batch or cannot be asked.
         """
         found = self.connectors.get(task.connector)
         require_stopped(found)
@@ -117,45 +118,45 @@ class UnfinishedBatches:
         newest = self.connectors.task_store.batches(task, 1)
         if not newest or newest[0].id != batch_id or newest[0].state is BatchState.FINISHED:
             problem = f"Batch {batch_id} is not an unfinished batch of task {task}."
-            fix = f"See headrace connector batches {task.connector} --task {task.number}."
+            fix = f"Run: headrace connector batches {task.connector} --task {task.number}."
             raise StateError(problem, field="batch", fix=fix)
         return newest[0]
 
 
 def require_not_held(batch: Batch, targets: Sequence[TargetView]) -> None:
-    """Raise StateError if a target holds a batch, or a part of it, or cannot be asked."""
+    """Raise StateError if a target holds a batch or part of it, or cannot be asked."""
     held = [each.name for each in targets if each.holds is Holding.YES]
     parts = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.PART]
     start = "Start the connector" if batch.task.run is None else "Retry the run"
     fix = (
-        f"{start}: it finishes the batch. If it cannot, force it: the records "
-        "then come twice there, unless you skip them."
+        f"{start} to finish the batch. If that is not possible, force it: the records are "
+        "then duplicated in the target, unless you skip them."
     )
     if held:
         problem = f"{' and '.join(held)} holds batch {batch.id} of task {batch.task}."
         rest = [each.name for each in targets if each.holds is not Holding.YES]
         if rest:
-            problem += f" {' and '.join(rest)} may not."
+            problem += f" {' and '.join(rest)} may not hold it."
         raise StateError(problem, field="batch", fix=fix)
     if parts:
-        problem = f"A part of batch {batch.id} of task {batch.task} is held. {' '.join(parts)}"
-        fix += " What is not held is lost then."
+        problem = f"Batch {batch.id} of task {batch.task} is partly written. {' '.join(parts)}"
+        fix += " The records that are not written yet are then lost."
         raise StateError(problem, field="batch", fix=fix)
     unknown = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.UNKNOWN]
     if unknown:
         problem = f"Cannot determine whether batch {batch.id} was written. {' '.join(unknown)}"
-        fix = "Make the target reachable, or force it: the records may then come twice."
+        fix = "Make the target reachable, or force it: the records may then be duplicated."
         raise StateError(problem, field="batch", fix=fix)
 
 
 def meaning_of(start: str, end: str, *, skip: bool) -> str:
-    """Return what becomes of the records between two places."""
-    between = f"What lies between {start} and {end}"
+    """Return the effect on the records between two offsets, in words."""
+    between = f"The records between {start} and {end}"
     if skip:
-        return f"{between} is left out: it is lost where no target has it."
+        return f"{between} are skipped: a target that does not have them yet never gets them."
     return (
-        f"{between} is read again in a new batch, as far as it is there: it comes twice "
-        "where a target has part of it."
+        f"{between} are read again in a new batch, if they still exist: a target that has "
+        "some of them gets duplicates."
     )
 
 
@@ -165,7 +166,7 @@ def _places(found: Connector, position: Position) -> str:
 
 
 def places_text(places: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
-    """Return partitions and their offsets in words."""
+    """Return partitions and their offsets as text."""
     texts = [
         ", ".join(f"{key} {value}" for key, value in {**partition, **offset}.items())
         for partition, offset in places

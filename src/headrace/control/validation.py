@@ -1,6 +1,6 @@
-"""Checks a definition and says everything that is wrong with it at once.
+"""Checks a definition and reports all errors at once.
 
-It plans the converters that a definition names, and puts values in place of references.
+Also plans the converters of a definition, and resolves its references.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def below(config: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the keys that begin with a prefix, without it."""
+    """Return the keys that begin with a prefix, with the prefix removed."""
     return {
         key.removeprefix(prefix): value
         for key, value in config.items()
@@ -57,7 +57,7 @@ def below(config: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _key_at(place: str, key: str | None) -> str:
-    """Return the full name of a key of a part, or of the whole part."""
+    """Return the full name of a key of a part, or the name of the part if ``key`` is None."""
     return ".".join(part for part in (place, key) if part)
 
 
@@ -76,25 +76,25 @@ def unknown_keys(
     prefixes: Sequence[str] = (),
     at_top: Container[str] = (),
 ) -> Iterator[ConfigError]:
-    """Yield an error for each key that is not defined and begins with no prefix.
+    """Yield an error for each key that is not defined and has none of the prefixes.
 
-    Keys ``at_top`` are those that the definition has outside of the place.
+    ``at_top`` contains the keys that are valid at the top level, outside of ``place``.
     """
     for name, close in keys.unknown(config, prefixes=prefixes):
         known = ", ".join(keys.keys) or "none"
         fix = f"Did you mean {close}?" if close else f"Known keys: {known}."
         if name in at_top:
-            fix = f"It is of the whole connector: write {name} at the top, not below {place}."
+            fix = f"Move {name} to the top level: it is a key of the connector, not of {place}."
         yield ConfigError("Unknown key.", field=_key_at(place, name), fix=fix)
 
 
 CONVERTER_PREFIXES = tuple(f"{part}.converter." for part in RecordPart)
-"""What the keys of converters begin with."""
+"""The prefixes of converter keys."""
 
 
 @dataclass(frozen=True)
 class ConverterPlan:
-    """A configured converter for one part."""
+    """A configured converter for one part of a record."""
 
     part: RecordPart
     plugin: type[Converter]
@@ -102,9 +102,10 @@ class ConverterPlan:
 
 
 def plan_converters(definition: Definition, registry: Registry) -> tuple[ConverterPlan, ...]:
-    """Return the converters that the definition sets; raise what is wrong with them.
+    """Return the converters of a definition; raise their errors.
 
-    Where a key or a value is converted headers are as well, if need be by the default.
+    If keys or values are converted, headers are too, by default with
+    ``DEFAULT_HEADER_CONVERTER``.
     """
     plans: list[ConverterPlan] = []
     for part in RecordPart:
@@ -117,9 +118,9 @@ def plan_converters(definition: Definition, registry: Registry) -> tuple[Convert
         if part not in plugin.parts:
             parts = " and ".join(sorted(plugin.parts))
             raise ConfigError(
-                problem=f"{name} does not convert a {part}.",
+                problem=f"{name} cannot convert a {part}, only {parts}.",
                 field=f"{part}.converter",
-                fix=f"It is for: {parts}. Choose another.",
+                fix="Choose another converter.",
             )
         try:
             config = plugin.config_def().parse(_converter_props(definition, part))
@@ -130,7 +131,7 @@ def plan_converters(definition: Definition, registry: Registry) -> tuple[Convert
 
 
 def unknown_converter_keys(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
-    """Yield the keys that no converter knows; all of its converters must be good."""
+    """Yield errors for unknown converter keys; raises if a converter is not valid."""
     for plan in plan_converters(definition, registry):
         keys, props = plan.plugin.config_def(), _converter_props(definition, plan.part)
         yield from unknown_keys(keys, props, f"{plan.part}.converter")
@@ -144,13 +145,13 @@ def _converter_props(definition: Definition, part: RecordPart) -> dict[str, str]
 
 
 def resolved(definition: Definition, references: References) -> Definition:
-    """Return a definition with the values that its plugins are to have.
+    """Return a definition with its references resolved.
 
-    Called where a definition is checked and where its tasks are planned, and nowhere else:
-    what is stored and shown keeps its references.
+    Called only to check a definition and to plan its tasks: stored and displayed definitions
+    keep their references.
 
     Raises:
-        ConfigErrors: With every reference that has no value.
+        ConfigErrors: References have no value; contains all of them.
     """
     found, errors = resolvable(definition, references)
     if errors:
@@ -161,7 +162,7 @@ def resolved(definition: Definition, references: References) -> Definition:
 def resolvable(
     definition: Definition, references: References
 ) -> tuple[Definition, list[ConfigError]]:
-    """Return the same, and what is wrong; keys that are wrong are as they were."""
+    """Return the same, and the errors; keys with errors stay unresolved."""
     errors: list[ConfigError] = []
 
     def put(config: Mapping[str, str], name: Callable[[str], str] = str) -> dict[str, str]:
@@ -205,11 +206,11 @@ def resolvable(
 
 _Plugin = TypeVar("_Plugin", bound=Connector)
 _TEMPLATE = re.compile(r"\$\{(?:(?!\$\{)[^}])*\}|\$\d+|\\(?=.)")
-"""What stands for something else in a template of names."""
+"""Matches placeholders, group references and escapes in name templates."""
 
 
 class KeyValue(NamedTuple):
-    """A key of a plugin that is set."""
+    """A plugin key that is set."""
 
     key: ConfigKey
     text: str
@@ -217,10 +218,10 @@ class KeyValue(NamedTuple):
 
 
 def check_access(definition: Definition, registry: Registry) -> None:
-    """Raise ConfigErrors if a definition names paths, code or drivers that it may not use.
+    """Raise ConfigErrors if a definition uses paths, code or drivers that are not allowed.
 
-    Called with values in place of references, where a definition is checked and each time its
-    tasks are planned: links on the disk, and the settings, may have changed in between.
+    Called with resolved references, when a definition is checked and each time its tasks are
+    planned, because symbolic links and settings may change in between.
     """
     if errors := list(_not_allowed(definition, registry)):
         raise ConfigErrors(errors)
@@ -245,12 +246,12 @@ def _not_allowed(definition: Definition, registry: Registry) -> Iterator[ConfigE
 
 
 def _wrong_topics(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
-    """Yield an error for each name, of a topic that it uses, that no topic may have."""
+    """Yield an error for each invalid topic name."""
     named = [(topic, _topics_key(definition)) for topic in definition.topics]
-    with suppress(HeadraceError):  # what is wrong with the keys themselves is told elsewhere
+    with suppress(HeadraceError):  # errors of the keys themselves are reported elsewhere
         dead_letters = parse_common(definition).errors.dead_letter_topic
         named += [] if dead_letters is None else [(dead_letters, DEAD_LETTERS)]
-    if not definition.sinks:  # else a step names what a sink writes, such as a table
+    if not definition.sinks:  # otherwise a step sets names of the sink, such as tables
         named += [
             (_TEMPLATE.sub("x", name), field)
             for key, text, field in key_values(definition, registry)
@@ -267,10 +268,10 @@ def _topics_key(definition: Definition) -> str:
 
 
 def _references_in_names(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
-    """Yield an error for each topic's name that holds a reference, where others may see it.
+    """Yield an error for each topic name that contains a reference.
 
-    Guarantee 6: a topic's name stands in folders, marks, offsets, labels of metrics and
-    events, each of which would show the value.
+    Guarantee 6: topic names appear in folders, marks, offsets, metric labels and events, each
+    of which would reveal the value.
     """
     references: References = registry.references
     named = [(topic, _topics_key(definition)) for topic in definition.topics]
@@ -281,18 +282,20 @@ def _references_in_names(definition: Definition, registry: Registry) -> Iterator
         if key.means is Meaning.TOPIC
     ]
     for field in dict.fromkeys(field for text, field in named if references.has_any(text)):
-        problem = "The name of a topic is shown in many places, and a reference's value is not."
-        yield ConfigError(problem, field=field, fix="Write the name out.")
+        problem = (
+            "A topic name must not contain a reference, because topic names are not secret."
+        )
+        yield ConfigError(problem, field=field, fix="Write the name itself.")
 
 
 def _names(text: str) -> list[str]:
-    """Return the templates of names in a value: one, or those of rules ``pattern -> name``."""
+    """Return the name templates in a value, which may be ``pattern -> name`` rules."""
     rules = re.split(r"[;\n]", text) if "->" in text else [text]
     return [rule.rpartition("->")[2].strip() for rule in rules if rule.strip()]
 
 
 def key_values(definition: Definition, registry: Registry) -> Iterator[KeyValue]:
-    """Yield the keys of a definition's plugins that are set, each with its text and field."""
+    """Yield the keys that are set of a definition's plugins, each with its text and field."""
     source = definition.source
     for spec in ([] if source is None else [source], definition.sinks):
         for each in spec:
@@ -320,7 +323,7 @@ def _of(
     try:
         definition: ConfigDef = find(name).config_def()  # type: ignore[attr-defined]  # all plugins have it
     except HeadraceError:
-        return []  # told as an error of its name
+        return []  # reported as an error of the plugin name
     return [
         KeyValue(key, text, field(key.name))
         for key in definition.keys.values()
@@ -330,16 +333,16 @@ def _of(
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a check found."""
+    """The results of a check."""
 
     errors: tuple[HeadraceError, ...]
     warnings: tuple[HeadraceError, ...]
 
 
 def check_definition(definition: Definition, registry: Registry) -> Findings:
-    """Return all errors and warnings, each with its field and what to do about it.
+    """Return all errors and warnings, each with its field and a fix.
 
-    The values of references are checked too, and not shown.
+    Resolved references are checked too, without revealing their values.
     """
     in_names = _references_in_names(definition, registry) if registry.references.serving else ()
     named = list(in_names)
@@ -355,7 +358,7 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
     for step in definition.steps:
         check.step(step)
     check.meanings()
-    # What a plugin makes of the text of a reference says nothing.
+    # A plugin's error about the text of an unresolved reference is meaningless.
     fields = {error.field for error in unresolved}
     errors = [*unresolved, *(each for each in check.errors if each.field not in fields)]
     secrets = registry.references.secrets
@@ -366,7 +369,7 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
 
 
 def check_steps(steps: Iterable[StepSpec], registry: Registry) -> Findings:
-    """Return all errors and warnings of a chain that stands by itself."""
+    """Return all errors and warnings of a chain without a connector."""
     chain = tuple(steps)
     check = _Check(Definition("chain", steps=chain), registry)
     for step in chain:
@@ -400,7 +403,7 @@ class _Check:
     def connector(
         self, spec: PluginSpec, find: Callable[..., type[_Plugin]]
     ) -> tuple[PluginSpec, type[_Plugin], Config] | None:
-        """Check a plugin; return it if its keys are valid and it may be asked for more."""
+        """Check a plugin; return it if it is valid and may be used for further checks."""
         place = spec.field("connector") if spec.place else "connector.class"
         try:
             plugin = find(spec.plugin, field=place)
@@ -408,11 +411,11 @@ class _Check:
             self.errors.append(error)
             return None
         keys, props = plugin.config_def(), plugin_keys(spec.config)
-        # What it makes in other systems may be called as the connector is.
+        # A plugin may derive names in other systems from the connector's name.
         config = self._parse(keys, {"name": self._definition.name, **props}, spec.place)
         self._unknown(keys, props, spec.place, prefixes=("connector.class", "topic"))
         before = len(self.errors)
-        # What may not be used is not looked at, nor run.
+        # Do not run plugin code on paths, code or drivers that are not allowed.
         may_run = not any(_not_allowed(self._definition, self._registry))
         if config is not None and may_run:
             self._asked(partial(plugin.check, config), spec.place, place)
@@ -427,11 +430,11 @@ class _Check:
         source: tuple[PluginSpec, type[SourceConnector], Config],
         sinks: Sequence[tuple[PluginSpec, type[SinkConnector], Config]],
     ) -> None:
-        """Check what sinks make of the tables of a source."""
+        """Check whether the sinks support the tables of a source."""
         _, reader, of_source = source
 
         def asked(sink: type[SinkConnector], config: Config) -> Iterable[ConfigError]:
-            with suppress(HeadraceError):  # who is away says so when it is examined, or run
+            with suppress(HeadraceError):  # other checks report an unavailable system
                 yield from sink.check_tables(config, lambda: reader.table_rows(of_source) or ())
 
         for spec, sink, config in sinks:
@@ -439,7 +442,7 @@ class _Check:
             self._asked(partial(asked, sink, config), spec.place, place)
 
     def _asked(self, ask: Callable[[], Iterable[ConfigError]], place: str, field: str) -> None:
-        """Add the errors that a plugin finds, if it answers in time."""
+        """Add the errors that a plugin returns, or a timeout error."""
         limit = self._registry.check_timeout
         try:
             if wrong := within(limit, "headrace-check", lambda: [*ask()]):
@@ -448,7 +451,7 @@ class _Check:
             self.errors.append(PluginTimeoutError(limit, field=field))
 
     def meanings(self) -> None:
-        """Check what ``Meaning`` tells of, of keys of which nothing is wrong yet."""
+        """Check keys by their ``Meaning``, except keys that already have errors."""
         fields = {error.field for error in self.errors}
         found = [
             *_not_allowed(self._definition, self._registry),
@@ -484,7 +487,10 @@ class _Check:
             self.errors.append(ConfigError(problem, field=f"{step.place}.negate", fix=fix))
 
     def _check_named(self, transform: type[Transform], config: Config, step: StepSpec) -> None:
-        """Check what a step names, where it may: else the errors would tell what is there."""
+        """Run a transform's own check, unless its paths, code or drivers are not allowed.
+
+        Otherwise the errors would reveal what exists.
+        """
         if any(_not_allowed(Definition("step", steps=(step,)), self._registry)):
             return
         self._asked(partial(transform.check, config), step.place, f"{step.place}.type")
@@ -497,7 +503,7 @@ class _Check:
             return None
         references = self._registry.references
         passwords = [each.value for each in config.values() if isinstance(each, Password)]
-        # A reference that leads nowhere stands for itself, and its error has to name it.
+        # An unresolved reference must stay visible, because its error names it.
         references.secrets.remember(p for p in passwords if not references.is_only(p))
         return config
 

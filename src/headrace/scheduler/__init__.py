@@ -1,7 +1,7 @@
-"""When: the tick that makes runs of windows that are due, and outside schedulers that wake us.
+"""Schedules jobs: a tick creates runs of due windows, or external schedulers wake jobs.
 
-Any number of servers may tick over one store: a window gets one run, whoever is first.
-Never: how a run is executed, or a thread that no one else starts.
+Any number of servers may tick on one store: each window gets only one run. Out of scope:
+executing runs, and starting threads.
 """
 
 from headrace.scheduler.airflow import Airflow
@@ -19,7 +19,7 @@ ENGINES: dict[str, type[ScheduleEngine]] = {
     "airflow": Airflow,
     "dolphinscheduler": DolphinScheduler,
 }
-"""The classes of outside schedulers by their types in the settings."""
+"""The classes of external schedulers, by their type in the settings."""
 
 __all__ = [
     "ENGINES",

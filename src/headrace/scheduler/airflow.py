@@ -1,4 +1,4 @@
-"""Airflow 3 as the scheduler: a generated DAG for each job, and Airflow's REST API."""
+"""Airflow 3 as an external scheduler: a generated DAG per job, and Airflow's REST API."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _MARK = '"""Made by Headrace, which replaces and deletes this file: do not edit 
 
 
 class AirflowSettings(EngineSettings):
-    """What there is to know of an Airflow."""
+    """Settings of Airflow."""
 
     username: str = setting("A user that may edit DAGs and connections.")
     password: Password = setting("The user's password.")
     dags_folder: str = setting(
-        "The folder of Airflow's DAGs, as this server sees it. It may be shared, or copied to "
-        "Airflow's machines by any means; it holds no secret.",
+        "Airflow's DAG folder, as a path on this server. The folder may be shared with "
+        "Airflow's machines or copied to them; its files contain no secrets.",
         key="dags_folder",
     )
 
@@ -51,8 +51,8 @@ class AirflowSettings(EngineSettings):
 class Airflow(HttpEngine):
     """A DAG wakes a job at the end of each of its windows, and waits for the run's end.
 
-    What there is of a job: the file of its DAG, with no secret in it; a connection, which has
-    the address and the token; and what Airflow keeps of a DAG.
+    Each job has a DAG file without secrets, a connection with the address and the token, and
+    Airflow's own data about the DAG.
     """
 
     settings: AirflowSettings
@@ -80,22 +80,22 @@ class Airflow(HttpEngine):
     def update(self, wake: WakeUp) -> None:
         self.register(wake)
         paused = {"is_paused": not wake.active}
-        # One that is not there yet begins as its file says.
+        # A DAG that does not exist yet gets this state from its file.
         self._send("PATCH", f"/dags/{self._id(wake.job)}", accepted=_GONE, json=paused)
 
     @override
     def unregister(self, job: str) -> None:
         id_ = self._id(job)
-        # First, or Airflow reads it again.
+        # Delete the file first, or Airflow reads it again.
         if self._is_mine(file := self._file(job)):
             file.unlink(missing_ok=True)
         self._send("DELETE", f"/dags/{id_}", accepted=_GONE)
         self._send("DELETE", f"/connections/{id_}", accepted=_GONE)
 
     def _id(self, job: str) -> str:
-        """Return what the DAG and the connection of a job are called."""
+        """Return the id of the DAG and the connection of a job."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", job)
-        # One that looks as if it had a digest gets one too, and so is no other's.
+        # A name that looks as if it had a digest gets one too, so that ids are unique.
         if name != job or len(name) > _LONGEST_NAME or _WITH_DIGEST.search(name):
             digest = hashlib.sha256(job.encode()).hexdigest()[:8]
             name = f"{name[:_LONGEST_NAME]}-{digest}"
@@ -105,7 +105,7 @@ class Airflow(HttpEngine):
         return Path(self.settings.dags_folder) / f"{self._id(job)}.py"
 
     def _is_mine(self, file: Path) -> bool:
-        """Return whether we may write a file: there is none, or we have made it."""
+        """Return whether we may write a file: it does not exist, or we have created it."""
         try:
             return file.read_text(encoding="utf-8").startswith(_MARK)
         except FileNotFoundError:
@@ -117,13 +117,13 @@ class Airflow(HttpEngine):
         text, file = dag_file(self._id(wake.job), wake), self._file(wake.job)
         if not self._is_mine(file):
             problem = f"{file} was not made by Headrace."
-            raise EngineRefusedError(problem, fix="Move it away, or set another prefix.")
+            raise EngineRefusedError(problem, fix="Move the file, or set another prefix.")
         new = file.with_name(f".{file.name}.{os.getpid()}.new")
         try:
             if file.exists() and file.read_text(encoding="utf-8") == text:
                 return
             new.write_text(text, encoding="utf-8")
-            new.replace(file)  # Airflow sees the one or the other
+            new.replace(file)  # atomic: Airflow reads the old or the new file
         except OSError as error:
             raise _unusable(file, error) from None
 
@@ -138,7 +138,7 @@ class Airflow(HttpEngine):
         }
         place = f"/connections/{id_}"
         answer = self._send("PATCH", place, accepted=_GONE, json=body)
-        if answer.status_code in _GONE:  # another server may make it just now
+        if answer.status_code in _GONE:  # another server may create it at the same time
             conflict = {HTTPStatus.CONFLICT}
             self._send("POST", "/connections", accepted=conflict, json=body)
 
@@ -147,7 +147,7 @@ class Airflow(HttpEngine):
         if answer.is_success and not json_of(answer).get("is_stale"):
             return
         if not wake.active:
-            return  # it begins paused
+            return  # the DAG is created paused
         file = self._file(wake.job).name
         found = self._send("GET", "/importErrors", params={"filename_pattern": file})
         for each in json_of(found).get("import_errors", ()):
@@ -155,7 +155,7 @@ class Airflow(HttpEngine):
             problem = f"Airflow cannot read {file}: {last}"
             raise EngineRefusedError(problem, fix="See Airflow's list of import errors.")
         problem = f"Airflow has not read {file} yet."
-        fix = "It looks for new files every [dag_processor] refresh_interval seconds."
+        fix = "Wait: Airflow checks for files every [dag_processor] refresh_interval seconds."
         raise RegistrationPendingError(problem, fix=fix)
 
     def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
@@ -178,8 +178,8 @@ class Airflow(HttpEngine):
         answer = json_of(self._http.send("POST", "/auth/token", json=user))
         token = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str):
-            problem = f"{self.settings.url}/auth/token gave no token."
-            raise EngineRefusedError(problem, fix="Correct url: it is that of Airflow 3.")
+            problem = f"{self.settings.url}/auth/token returned no token."
+            raise EngineRefusedError(problem, fix="Set url to the address of Airflow 3.")
         self._token = token
         return token
 
@@ -188,16 +188,16 @@ def _unusable(file: Path, error: Exception) -> ConfigError:
     why = error.strerror if isinstance(error, OSError) else type(error).__name__
     return ConfigError(
         problem=f"{file} cannot be read or written: {why}.",
-        fix="Correct dags_folder: Airflow's folder of DAGs, which this server may write to.",
+        fix="Set dags_folder to Airflow's DAG folder, and let this server write to it.",
         field="dags_folder",
     )
 
 
 def _timing(schedule: Schedule) -> dict[str, Any]:
-    """Return when a DAG runs, as its file takes it. Raises ConfigError.
+    """Return when a DAG runs, in the format of its file. Raises ConfigError.
 
-    A window is asked for by the time at which the DAG runs, so that it only has to run once
-    after the end of each.
+    The callback requests a window by the time at which the DAG runs, so the DAG only has to run
+    once after the end of each window.
     """
     if isinstance(schedule.rhythm, Once):
         assert schedule.end is not None

@@ -1,4 +1,4 @@
-"""What an outside scheduler may ask for: the runs of one job's windows that are due."""
+"""Callbacks of external schedulers: each requests the run of a due window of a job."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from headrace.scheduler.tick import Scheduler
 
 PREFIX = "hrc_"
-"""What the token of a callback begins with, so that scanners for secrets find it."""
+"""The prefix of callback tokens, so that secret scanners find them."""
 _RACES = 10
-"""How often two that wake the same job at once are told apart."""
+"""How often a callback retries after a concurrent change of the job."""
 _FAR = timedelta(days=366)
-"""An engine whose clock is further ahead is not waited for."""
+"""The error for a time further in the future does not say when to ask again."""
 
 
 class CallbackTokenError(HeadraceError):
@@ -37,19 +37,19 @@ class CallbackTokenError(HeadraceError):
 
 
 class NotAWindowError(ConfigError):
-    """The bounds are not those of a window of the job's schedule."""
+    """The bounds do not match a window of the job's schedule."""
 
     code: ClassVar[str] = "callback.not_a_window"
 
 
 class WindowNotDueError(RetriableError):
-    """The window is not past, or late data is waited for."""
+    """The window is not past yet, or still waits for late data."""
 
     code: ClassVar[str] = "callback.not_due"
 
 
 class Caller(NamedTuple):
-    """Whom a token was made for: an engine, to wake one job."""
+    """The content of a token: the job and the engine that may wake it."""
 
     job: str
     uid: str
@@ -58,13 +58,13 @@ class Caller(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """Wakes jobs when outside schedulers ask for it. Any thread may use it.
+    """Wakes jobs on request of external schedulers. Thread-safe.
 
-    A token is signed and says for which job it is, so that strangers are refused without a look
-    at the store. It is of use for as long as that very job is there and names that engine.
+    A token is signed and names its job, so that invalid tokens are rejected without a store
+    query. It is valid as long as the same job exists and uses the same engine.
 
     Args:
-        secret: What tokens are signed with.
+        secret: The key that signs tokens.
     """
 
     jobs: Jobs
@@ -72,13 +72,13 @@ class Callbacks:
     secret: bytes
 
     def token(self, job: Job) -> str:
-        """Return the token with which a job's engine wakes it; always the same one."""
+        """Return the token with which a job's engine wakes the job; always the same."""
         caller = Caller(job.name, job.uid, job.engine or "")
         said = json.dumps(caller, ensure_ascii=False).encode()
         return f"{PREFIX}{_text(said)}.{_text(self._signature(said))}"
 
     def caller(self, token: str) -> Caller | None:
-        """Return whom a token was made for; None if we have not made it."""
+        """Return the content of a token; None if the token is not valid."""
         said, _, signature = token.removeprefix(PREFIX).partition(".")
         try:
             payload, shown = _bytes(said), _bytes(signature)
@@ -92,32 +92,32 @@ class Callbacks:
         return hmac.digest(self.secret, said, "sha256")
 
     def wake(self, name: str, token: str, asked: OfflineJobRequest, by: str) -> Run:
-        """Make runs of all windows of a job that are due; return that of the one asked for.
+        """Create runs of all due windows of a job; return the run of the requested window.
 
-        A window has one run however often it is asked for (Guarantee 5), and those of which an
-        engine has lost the callbacks are made with the next one.
+        A window has one run however often it is requested (Guarantee 5). Windows whose
+        callbacks were lost get their runs with the next callback.
 
         Args:
             name: The job.
-            token: What the engine has shown.
-            asked: Which window it asks for.
-            by: Who asks, for the record.
+            token: The token of the request.
+            asked: The requested window.
+            by: The caller, for the event.
 
         Raises:
-            CallbackTokenError: The token is not of this job, or not any more.
-            NotAWindowError: The bounds are not those of a window.
-            WindowNotDueError: The window is not due yet; ``after`` says when it is.
+            CallbackTokenError: The token is not, or no longer, valid for this job.
+            NotAWindowError: The bounds do not match a window.
+            WindowNotDueError: The window is not due yet; ``after`` is the time until then.
             JobChangedError: The job may not run now.
         """
         job = self._admitted(name, token)
         spec = read_job(job.document)
         for field, said in (("job", asked.job), ("stream", asked.stream)):
             if said not in {None, name}:
-                problem = f"The token is for job {name}, and not for {field} {said}."
-                raise NotAWindowError(problem, field=field, fix="Leave it out.")
+                problem = f"The token is for job {name}, not for {field} {said}."
+                raise NotAWindowError(problem, field=field, fix="Remove it.")
         if spec.schedule is None or asked.kind not in {None, spec.kind}:
-            problem = f"The windows of job {name} are of kind {spec.kind}, by its schedule."
-            raise NotAWindowError(problem, field="kind", fix="Leave it out.")
+            problem = f"Only windows of a schedule, of kind {spec.kind}, may be requested."
+            raise NotAWindowError(problem, field="kind", fix="Remove it.")
         window = _window(spec.schedule, asked, self.jobs.clock())
         self._fire(job, by)
         bounds = Boundaries.between(window.lower, window.upper)
@@ -134,11 +134,11 @@ class Callbacks:
         except JobNotFoundError:
             job = None
         if caller is None or job is None or caller != (name, job.uid, job.engine):
-            problem = "The token is not, or not any more, one to wake this job."
-            fix = "Headrace gives the engine another one as it registers the job."
+            problem = "The token is not, or no longer, valid for this job."
+            fix = "Headrace sends the engine a new token when it registers the job."
             raise CallbackTokenError(problem, fix=fix)
         if job.state not in RUNNABLE:
-            problem, fix = f"Job {name} is {job.state}.", "It is woken once it may run."
+            problem, fix = f"Job {name} is {job.state}.", "Retry when the job may run."
             raise JobChangedError(problem, field="state", fix=fix)
         return job
 
@@ -146,7 +146,7 @@ class Callbacks:
         for _ in range(_RACES):
             try:
                 self.scheduler.fire(job, Trigger.CALLBACK, by)
-            except JobChangedError:  # by another callback, or a worker that has begun a run
+            except JobChangedError:  # another callback, or a worker that has started a run
                 job = self.jobs.store.job(job.name)
                 if job.state not in RUNNABLE:
                     return
@@ -155,7 +155,7 @@ class Callbacks:
 
 
 def _window(schedule: Schedule, asked: OfflineJobRequest, now: datetime) -> TimeWindow:
-    """Return the window that is asked for. Raises what ``Callbacks.wake`` does."""
+    """Return the requested window. Raises NotAWindowError or WindowNotDueError."""
     if asked.lower is None:
         window = _newest(schedule, asked.upper, now)
     else:
@@ -167,7 +167,7 @@ def _window(schedule: Schedule, asked: OfflineJobRequest, now: datetime) -> Time
             asked_for = f"{asked.lower} to {asked.upper}"
             raise NotAWindowError(
                 problem=f"{asked_for} is not a window of the schedule.{near}",
-                fix="Give the bounds of one, or the upper one alone.",
+                fix="Use the bounds of a window, or only the upper bound.",
                 field="lower",
             )
         window = found
@@ -188,7 +188,7 @@ def _newest(schedule: Schedule, upper: str | None, now: datetime) -> TimeWindow:
         if by > now + _FAR:
             problem = f"No window up to {by.isoformat()} is past yet."
             raise WindowNotDueError(problem, fix="Ask again later.", field="upper")
-        # It counts from a window's end, and not from when it is due.
+        # ``by`` refers to the end of a window, not to the time at which the window is due.
         window = schedule.newest_past(by + schedule.delay)
     if window is None:
         first = next(schedule.windows(), None)

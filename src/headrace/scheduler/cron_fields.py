@@ -1,4 +1,4 @@
-"""Schedules as cron expressions, for schedulers that know nothing else."""
+"""Converts schedules to cron expressions, for schedulers that support only those."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _IN_ALL_MONTHS = 28
 _MONTHS = 12
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _WEEKDAYS = re.compile(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?")
-"""A part of the field of weekdays: one, a range, or all, and each how many-th."""
+"""A part of the weekday field: one day, a range or all days, with an optional step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronFields:
-    """A cron expression, field by field, as Unix has them.
+    """The fields of a Unix cron expression.
 
     Args:
-        zone: In which its times of day are.
+        zone: The time zone of the expression.
     """
 
     second: str = "0"
@@ -35,15 +35,15 @@ class CronFields:
 
     @property
     def unix(self) -> str:
-        """Return it in five fields, or in six with seconds last, as croniter reads them."""
+        """Return the expression with five fields, or six with seconds last, as for croniter."""
         fields = [self.minute, self.hour, self.day, self.month, self.weekday]
         return " ".join(fields if self.second == "0" else [*fields, self.second])
 
     @property
     def quartz(self) -> str | None:
-        """Return it in Quartz' seven fields; None for what they cannot say.
+        """Return the expression with Quartz's seven fields; None if Quartz cannot express it.
 
-        Quartz counts weekdays from 1, and takes either those or days of the month.
+        Quartz counts weekdays from 1, and accepts either weekdays or days of the month.
         """
         day, weekday = self.day, "?"
         if self.weekday not in {"*", "?"}:
@@ -55,9 +55,9 @@ class CronFields:
 
 
 def cron_of(schedule: Schedule) -> CronFields | None:
-    """Return when a schedule's windows end as a cron expression; None where there is none.
+    """Return the ends of a schedule's windows as a cron expression; None if not possible.
 
-    Where a window is of fixed length it is in UTC, as clocks that change would shift it.
+    For windows of fixed length the expression is in UTC, since daylight saving would shift it.
     """
     match schedule.rhythm:
         case Cron(expression):
@@ -127,7 +127,7 @@ def _of_calendar(schedule: Schedule, amount: int, unit: Unit) -> CronFields | No
 
 
 def _weekdays(field: str) -> str | None:
-    """Return a field of weekdays as names of each of them; None for what is none."""
+    """Return a weekday field as a list of weekday names; None if it is not valid."""
     found: set[int] = set()
     for part in field.upper().split(","):
         parts = _WEEKDAYS.fullmatch(part)

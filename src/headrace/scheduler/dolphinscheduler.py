@@ -1,4 +1,4 @@
-"""DolphinScheduler as the scheduler: a workflow with one HTTP task for each job."""
+"""DolphinScheduler as an external scheduler: a workflow with one HTTP task per job."""
 
 from __future__ import annotations
 
@@ -30,33 +30,34 @@ if TYPE_CHECKING:
 _TIME = "%Y-%m-%d %H:%M:%S"
 _NO_END = timedelta(days=36525)
 _ANSWER_MS = 60_000
-"""How long its task waits for a part of the answer; a server that waits sends one each 5 s."""
+"""The task's timeout for a part of the response; a waiting server sends one every 5 s."""
 _WAIT_SECONDS = 86400
 _RETRIES = 5
-"""How often its task asks again, a minute after the other, when it had no answer, or another
-than that the run has succeeded: it cannot tell these apart."""
+"""How often the task retries, one minute apart, without a response or if the run has not
+succeeded: it cannot distinguish the two."""
 
 
 class Definitions(StrEnum):
-    """What DolphinScheduler calls a workflow in its API."""
+    """The name for a workflow in DolphinScheduler's API."""
 
     WORKFLOW = "workflow"
     PROCESS = "process"
 
 
 class DolphinSettings(EngineSettings):
-    """What there is to know of a DolphinScheduler."""
+    """Settings of DolphinScheduler."""
 
-    token: Password = setting("A token of a user, as its Security page makes it.")
+    token: Password = setting("The token of a user, from DolphinScheduler's Security page.")
     project: str = setting(
-        "The project, which is made if there is none, and never deleted.", default="headrace"
+        "The project, which is created if it does not exist, and never deleted.",
+        default="headrace",
     )
     tenant: str = setting("The tenant that runs the task.", default="default")
     worker_group: str = setting(
-        "The group of workers that runs it.", default="default", key="worker_group"
+        "The worker group that runs the task.", default="default", key="worker_group"
     )
     definitions: Definitions = setting(
-        "What its API calls a workflow: `workflow` from 3.3 on, `process` in 3.1 and 3.2.",
+        "The name for a workflow in the API: `workflow` from 3.3 on, `process` in 3.1 and 3.2.",
         default=Definitions.WORKFLOW,
     )
 
@@ -64,8 +65,8 @@ class DolphinSettings(EngineSettings):
 class DolphinScheduler(HttpEngine):
     """A scheduled workflow wakes a job at the end of each of its windows.
 
-    Its one task sends a request, in whose header the token stands, and waits for the answer,
-    which comes with the end of the run.
+    Its only task sends a request with the token in a header, and waits for the response, which
+    is sent when the run ends.
     """
 
     settings: DolphinSettings
@@ -137,7 +138,7 @@ class DolphinScheduler(HttpEngine):
         return f"Wakes job {wake.job} of Headrace. Version {wake.version}, {state}."
 
     def _place(self) -> str:
-        """Return the path of the project, which is made if there is none."""
+        """Return the path of the project; create the project if it does not exist."""
         if self._project is None:
             projects = self._send("GET", "/projects/created-and-authed") or []
             named = {each["name"]: each["code"] for each in projects}
@@ -152,19 +153,19 @@ class DolphinScheduler(HttpEngine):
         return place if code is None else f"{place}/{code}"
 
     def _code(self, job: str) -> int | None:
-        """Return the code of a job's workflow; None if there is none of its very name."""
+        """Return the code of a job's workflow; None if no workflow has exactly its name."""
         found = self._send("GET", f"{self._definition()}/simple-list") or []
         named = (int(each["code"]) for each in found if each["name"] == self._name(job))
         return next(named, None)
 
     def _schedules(self, code: int) -> list[int]:
-        """Return the ids of a workflow's schedules; there is one at most."""
+        """Return the ids of a workflow's schedules; there is at most one."""
         query = {f"{self._word}Code": code, "pageNo": 1, "pageSize": 10}
         page = self._send("GET", f"{self._place()}/schedules", params=query)
         return [int(each["id"]) for each in page["totalList"]]
 
     def _define(self, wake: WakeUp) -> int:
-        """Make or replace a job's workflow, and let it be run; return its code."""
+        """Create or replace a job's workflow, and set it online; return its code."""
         code = self._code(wake.job)
         if code is None:
             task = self._send(
@@ -175,7 +176,7 @@ class DolphinScheduler(HttpEngine):
             )
             code = int(made["code"])
         else:
-            self._release(code, online=False)  # only then it may be changed
+            self._release(code, online=False)  # only offline workflows may be changed
             [task] = self._send("GET", self._definition(code))["taskDefinitionList"]
             body = self._workflow(wake, int(task["code"]), int(task["version"]))
             self._send("PUT", self._definition(code), data=body)
@@ -183,7 +184,7 @@ class DolphinScheduler(HttpEngine):
         return code
 
     def _release(self, code: int, *, online: bool) -> None:
-        """Let a workflow be run, or be changed: then its schedule is offline too."""
+        """Set a workflow online, or offline to change it; offline includes its schedule."""
         state = "ONLINE" if online else "OFFLINE"
         data = {"name": "", "releaseState": state}
         self._send("POST", f"{self._definition(code)}/release", data=data)
@@ -243,7 +244,7 @@ class DolphinScheduler(HttpEngine):
             "taskExecuteType": "BATCH",
             "workerGroup": self.settings.worker_group,
             "environmentCode": -1,
-            # It counts minutes: a window is asked for when it is due, and not at its end.
+            # In minutes: the request is sent when the window is due, not at the window's end.
             "delayTime": math.ceil(wake.schedule.delay / timedelta(minutes=1)),
             "failRetryTimes": _RETRIES,
             "failRetryInterval": 1,
@@ -253,7 +254,7 @@ class DolphinScheduler(HttpEngine):
         }
 
     def _send(self, method: str, path: str, **request: Any) -> Any:
-        """Return the data of an answer, each of which says by a code of its own how it went."""
+        """Return the data of a response. Raises EngineRefusedError if its code is not 0."""
         headers = {"token": self.settings.token.value}
         answer = json_of(self._http.send(method, path, headers=headers, **request))
         if not isinstance(answer, dict) or "code" not in answer:
@@ -261,16 +262,16 @@ class DolphinScheduler(HttpEngine):
             fix = "Correct url, such as http://dolphinscheduler:12345/dolphinscheduler."
             raise EngineRefusedError(problem, fix=fix)
         if answer["code"] != 0:
-            problem = f"{method} {path} was refused: {answer.get('msg')} ({answer['code']})."
+            problem = f"{method} {path} was rejected: {answer.get('msg')} ({answer['code']})."
             raise EngineRefusedError(problem, fix="See the log of DolphinScheduler.")
         return answer.get("data")
 
 
 def _timing(schedule: Schedule) -> Mapping[str, str]:
-    """Return a schedule as DolphinScheduler takes it. Raises ConfigError.
+    """Return a schedule in DolphinScheduler's format. Raises ConfigError.
 
-    A window is asked for without its bounds, so that the workflow only has to run once after
-    the end of each.
+    The callback requests a window without bounds, so the workflow only has to run once after
+    the end of each window.
     """
     start, zone = schedule.local(schedule.start), schedule.zone
     end = schedule.local(schedule.end) if schedule.end is not None else start + _NO_END
@@ -283,11 +284,11 @@ def _timing(schedule: Schedule) -> Mapping[str, str]:
     if crontab is None:
         raise ConfigError(
             problem="DolphinScheduler cannot run a workflow at the ends of these windows.",
-            fix="Use a cron expression with days of the month or of the week and not both, or "
+            fix="Use a cron expression with days of the month or of the week, but not both, or "
             "an interval that divides a minute, an hour, a day or a year.",
             field="schedule.every",
         )
-    if schedule.end is not None:  # the last window is woken by the first time that is not in it
+    if schedule.end is not None:  # the first time after the last window wakes it
         ticks = schedule.rhythm.ticks(start, schedule.local(schedule.end))
         end = next(ticks, end + timedelta(seconds=1))
     return {

@@ -1,4 +1,4 @@
-"""Requests to the REST APIs of outside schedulers."""
+"""Requests to the REST APIs of external schedulers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.scheduler.engines import (
 from headrace.sdk.hosts import is_own
 
 _SHOWN = 500
-"""How much of an answer is told."""
+"""The maximum number of characters of a response in an error."""
 _BUSY = {
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.BAD_GATEWAY,
@@ -31,11 +31,11 @@ _BUSY = {
 
 @dataclass
 class EngineHttp:
-    """Open connections to one scheduler.
+    """An HTTP client for one scheduler.
 
     Args:
-        url: Its address; paths are added to it.
-        seconds: How long it may take to answer.
+        url: The base URL; paths are appended to it.
+        seconds: The timeout of a request.
     """
 
     url: str
@@ -51,28 +51,28 @@ class EngineHttp:
         headers: Mapping[str, str] | None = None,
         **request: Any,
     ) -> httpx2.Response:
-        """Return an answer: a success, or one of a status that is accepted.
+        """Return the response if it is a success or has an accepted status.
 
-        Raises EngineUnavailableError where there is none, and EngineRefusedError for any other.
-        Neither says what was sent.
+        Raises EngineUnavailableError if there is no response or the server is busy, and
+        EngineRefusedError for any other status. The errors do not contain the request's data.
         """
         client = self._client = self._client or self._open()
         try:
             answer = client.request(method, path, headers=dict(headers or {}), **request)
         except httpx2.TransportError as error:
-            # Not the error's text: one about the protocol shows headers, and so secrets.
+            # Without the error's text: protocol errors contain headers, and so secrets.
             problem = f"{self.url} does not answer ({type(error).__name__})."
             raise EngineUnavailableError(problem, fix="Start it, or correct url.") from None
         if answer.status_code in _BUSY:
             problem = f"{self.url} is busy (HTTP {answer.status_code})."
-            raise EngineUnavailableError(problem, fix="It is tried again.")
+            raise EngineUnavailableError(problem, fix="Wait: the request is retried.")
         if not answer.is_success and answer.status_code not in accepted:
-            problem = f"{method} {path} was answered by {answer.status_code}{_detail(answer)}."
+            problem = f"{method} {path} returned HTTP {answer.status_code}{_detail(answer)}."
             raise EngineRefusedError(problem, fix=f"See the log of {self.url}.")
         return answer
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -83,13 +83,13 @@ class EngineHttp:
             base_url=self.url.rstrip("/"),
             timeout=self.seconds,
             verify=ssl.create_default_context(),
-            # A proxy of the environment is not the way to this machine itself.
+            # Do not use a proxy from the environment for this machine itself.
             trust_env=not is_own(host),
         )
 
 
 class HttpEngine(ScheduleEngine):
-    """An outside scheduler with a REST API."""
+    """An external scheduler with a REST API."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -101,17 +101,20 @@ class HttpEngine(ScheduleEngine):
 
 
 def json_of(answer: httpx2.Response) -> Any:
-    """Return the JSON value of an answer. Raises EngineRefusedError where it is none."""
+    """Return the JSON value of a response. Raises EngineRefusedError if it is not JSON."""
     try:
         return answer.json()
     except ValueError:
-        problem = f"{answer.request.url.copy_with(query=None)} did not answer with JSON."
-        fix = "Correct url: it is that of a REST API."
+        problem = f"{answer.request.url.copy_with(query=None)} did not return JSON."
+        fix = "Set url to the address of the REST API."
         raise EngineRefusedError(problem, fix=fix) from None
 
 
 def _detail(answer: httpx2.Response) -> str:
-    """Return what is wrong in the server's words: a list shows what was sent, as FastAPI's."""
+    """Return the server's error text, unless it is a list, which may contain request data.
+
+    FastAPI returns such lists.
+    """
     try:
         said = answer.json()
     except ValueError:

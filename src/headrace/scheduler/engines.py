@@ -1,4 +1,4 @@
-"""Outside schedulers: what each has to do, and what keeps them equal to the store."""
+"""External schedulers: their interface, and the registrar that syncs them with the store."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ log = structlog.get_logger(__name__)
 
 
 class EngineUnavailableError(RetriableError):
-    """The outside scheduler does not answer."""
+    """The external scheduler does not answer."""
 
     code: ClassVar[str] = "engine.unavailable"
     category: ClassVar[Category] = Category.ENVIRONMENT
 
 
 class EngineRefusedError(HeadraceError):
-    """The outside scheduler refuses what it is asked for."""
+    """The external scheduler rejects the request."""
 
     code: ClassVar[str] = "engine.refused"
     category: ClassVar[Category] = Category.ENVIRONMENT
 
 
 class RegistrationPendingError(RetriableError):
-    """The outside scheduler has what it needs, and has not taken it in yet."""
+    """The external scheduler has not processed the registration yet."""
 
     code: ClassVar[str] = "engine.pending"
     category: ClassVar[Category] = Category.ENVIRONMENT
@@ -67,26 +67,26 @@ def _prefix(name: str, value: object) -> None:
 
 URL = Lambda(_url, "An address that begins with http:// or https://")
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}")
-"""It becomes a part of the names of files."""
+"""The prefix becomes part of file names."""
 
 
 class EngineSettings(Settings):
-    """What every outside scheduler is told."""
+    """Settings of all external schedulers."""
 
-    url: str = setting("The address of its REST API.", validator=URL)
+    url: str = setting("The address of the scheduler's REST API.", validator=URL)
     callback_url: str = setting(
-        "The address under which it reaches this server, such as http://headrace:8083.",
+        "The address at which the scheduler reaches this server, such as http://headrace:8083.",
         key="callback_url",
         validator=URL,
     )
     prefix: str = setting(
-        "What the names begin with of all that is made there; each server that uses the same "
-        "scheduler needs one of its own.",
+        "The prefix of all names that are created in the scheduler. Each server that uses the "
+        "same scheduler needs its own prefix.",
         default="headrace",
         validator=Lambda(_prefix, "ASCII letters, digits, dots, dashes and underscores"),
     )
     timeout: int = setting(
-        "How many seconds it may take to answer.",
+        "The timeout of a request to the scheduler, in seconds.",
         default=10,
         key="timeout_seconds",
         validator=Range(1, 600),
@@ -95,15 +95,15 @@ class EngineSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class WakeUp:
-    """A job as an outside scheduler is to know it.
+    """A job to register with an external scheduler.
 
     Args:
-        job: Its name.
-        schedule: When its windows are past.
-        active: Whether it is to be woken; a job that may not run is registered and paused.
-        version: Another one for each change of the job.
-        path: Of the request that wakes it, below ``callback_url``.
-        token: What that request shows, as a bearer token. It is of use for this job alone.
+        job: The name of the job.
+        schedule: The schedule, which determines when windows are past.
+        active: Whether to wake the job; a job that may not run is registered but paused.
+        version: Changes with each change of the job.
+        path: The path of the request that wakes the job, below ``callback_url``.
+        token: The bearer token of that request, valid only for this job.
     """
 
     job: str
@@ -115,12 +115,11 @@ class WakeUp:
 
 
 class ScheduleEngine(Configured, ABC):
-    """An outside scheduler, which wakes jobs by callbacks.
+    """An external scheduler, which wakes jobs by callbacks.
 
-    One thread calls it. Each call may be repeated, by this or by another server, and does
-    nothing that was done already. It raises EngineUnavailableError where the scheduler does not
-    answer, EngineRefusedError where it will not, and RegistrationPendingError where its own
-    part is done and the scheduler's is not.
+    One thread calls it. All calls are idempotent, also across servers. They raise
+    EngineUnavailableError if the scheduler does not answer, EngineRefusedError if it rejects
+    the request, and RegistrationPendingError if it has not processed the registration yet.
     """
 
     settings: EngineSettings
@@ -131,29 +130,29 @@ class ScheduleEngine(Configured, ABC):
     @classmethod
     @abstractmethod
     def check(cls, schedule: Schedule) -> None:
-        """Raise ConfigError for a schedule that cannot be said there."""
+        """Raise ConfigError for a schedule that the scheduler cannot express."""
 
     def start(self) -> None:
-        """Get ready. Called once, before all others, and again until it does not raise."""
+        """Prepare. Called before all other calls, and again until it does not raise."""
 
     @abstractmethod
     def register(self, wake: WakeUp) -> None:
-        """See to it that a job is there. One that somebody has paused there stays paused."""
+        """Ensure that a job is registered. A job that was paused there stays paused."""
 
     @abstractmethod
     def update(self, wake: WakeUp) -> None:
-        """See to it that a job is there as it is now, and is woken or paused as it says."""
+        """Ensure that a job is registered in its current version, and active or paused."""
 
     @abstractmethod
     def unregister(self, job: str) -> None:
-        """See to it that nothing of a job is left there."""
+        """Ensure that nothing of a job is left in the scheduler."""
 
     def stop(self) -> None:
-        """Let go of connections. What is registered stays."""
+        """Close connections. Registrations stay."""
 
 
 class MissingEngine(ScheduleEngine):
-    """Stands for one that jobs name and the settings do not: everything fails, and says why."""
+    """Placeholder for an engine that is not in the settings: every operation raises."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -165,7 +164,7 @@ class MissingEngine(ScheduleEngine):
     @override
     def register(self, wake: WakeUp) -> None:
         problem = f"The settings of this server have no schedule engine {self._name}."
-        fix = f"Add schedule_engines.{self._name}, or let another engine wake the job."
+        fix = f"Add schedule_engines.{self._name}, or set another engine for the job."
         raise ConfigError(problem, fix=fix, field="schedule_engines")
 
     @override
@@ -175,19 +174,19 @@ class MissingEngine(ScheduleEngine):
     @override
     def unregister(self, job: str) -> None:
         problem = (
-            f"Schedule engine {self._name} still has job {job}, and is not in the settings."
+            f"Schedule engine {self._name} still has job {job}, but is not in the settings."
         )
-        fix = f"Add schedule_engines.{self._name} again, so that it is removed there."
+        fix = f"Add schedule_engines.{self._name} again, so that the job is removed there."
         raise ConfigError(problem, fix=fix, field="schedule_engines")
 
 
 @dataclass
 class _Attempts:
-    """What a job's registration has come to since this server was started.
+    """The attempts to register a job since this server started.
 
     Args:
-        of: As what the job was last tried.
-        seen: What was found to be so.
+        of: The uid, version and state of the job at the last attempt.
+        seen: The registration that was confirmed.
     """
 
     failures: int = 0
@@ -196,7 +195,7 @@ class _Attempts:
     seen: Registration | None = None
 
     def due(self, of: object, now: float) -> bool:
-        """Return whether to try; at once, where the job is another by now."""
+        """Return whether an attempt is due; a changed job is due at once."""
         if of != self.of:
             self.of, self.failures, self.next = of, 0, 0.0
         return self.next <= now
@@ -204,18 +203,18 @@ class _Attempts:
 
 @dataclass(kw_only=True)
 class Registrar:
-    """Keeps one engine equal to the store: what jobs name it, and how they are.
+    """Syncs the jobs of one engine from the store.
 
-    What is to be registered is written down before the engine hears of it, and forgotten after
-    nothing is left there, so that a crash, a lost answer, or an engine that was away while a
-    job was deleted leave nothing behind. All is looked at anew when a server starts.
+    A registration is stored before the engine is called, and deleted after the job was removed
+    from the engine. So nothing is left behind after a crash, a lost response, or if the engine
+    was unavailable when a job was deleted. Everything is checked again when a server starts.
 
     Args:
-        name: The engine's in the settings.
-        token: Gives the token with which a job is woken.
-        take_on: Called with an approved job that is registered.
-        redact: Takes secrets out of an error.
-        interval: The longest wait between two looks.
+        name: The name of the engine in the settings.
+        token: Returns the callback token of a job.
+        take_on: Called with an approved job once it is registered.
+        redact: Removes secrets from an error.
+        interval: The longest wait between two checks.
     """
 
     name: str
@@ -234,9 +233,9 @@ class Registrar:
     _stopping: bool = False
 
     def run(self) -> None:
-        """Look again and again until ``stop`` is called; blocks."""
+        """Sync repeatedly until ``stop`` is called; blocks."""
         errors = RepeatedErrors(
-            "jobs cannot be registered now",
+            "cannot register jobs",
             "jobs are registered again",
             about={"engine": self.name},
         )
@@ -248,18 +247,18 @@ class Registrar:
         self.engine.stop()
 
     def wake(self) -> None:
-        """Look soon. Any thread may call it."""
+        """Sync soon. Thread-safe."""
         self._woken.set()
 
     def stop(self) -> None:
-        """End ``run``. Any thread may call it."""
+        """End ``run``. Thread-safe."""
         self._stopping = True
         self._woken.set()
 
     def look(self) -> None:
-        """Make the engine equal to the store, as far as it can be now.
+        """Sync the engine with the store, as far as possible.
 
-        Raises the last of the errors, which are all kept with the registrations.
+        Raises the last error; all errors are stored with their registrations.
         """
         jobs = {job.name: job for job in self.store.jobs(self.name)}
         known = {row.job: row for row in self.store.of_engine(self.name)}
@@ -283,11 +282,11 @@ class Registrar:
                     self.engine.start()
                     self._started = True
                 do()
-            except Exception as error:  # noqa: BLE001 - what is wrong with one job is not with all
+            except Exception as error:  # noqa: BLE001 - an error of one job must not affect others
                 last = self.redact(error)
                 self._failed(name, jobs.get(name), last)
                 if isinstance(error, EngineUnavailableError):
-                    break  # the others would wait for it as long
+                    break  # the other jobs would time out too
             else:
                 attempts.failures = 0
         for name in self._attempts.keys() - jobs.keys() - known.keys():
@@ -296,7 +295,7 @@ class Registrar:
             raise last
 
     def _is_open(self, job: Job, row: Registration | None) -> bool:
-        """Return whether something is left to do for a job."""
+        """Return whether a job needs a registration or an update."""
         if row is None:
             return job.state in RUNNABLE
         seen = self._attempts.setdefault(job.name, _Attempts()).seen
@@ -321,14 +320,12 @@ class Registrar:
     def _wake_up(self, job: Job, *, active: bool) -> WakeUp:
         try:
             schedule = read_job(job.document).schedule
-        except ConfigErrors as errors:  # it was written by another version
-            problem = f"The job cannot be read: {errors.problem}"
+        except ConfigErrors as errors:  # written by another version
+            problem = f"The job's document cannot be parsed: {errors.problem}"
             raise EngineRefusedError(problem) from None
         if schedule is None:
             problem = "The job has no schedule of its own."
-            raise ConfigError(
-                problem, fix="Leave out schedule.engine.", field="schedule.engine"
-            )
+            raise ConfigError(problem, fix="Remove schedule.engine.", field="schedule.engine")
         return WakeUp(
             job=job.name,
             schedule=schedule,
@@ -339,7 +336,7 @@ class Registrar:
         )
 
     def _unregister(self, row: Registration) -> None:
-        if row.registered or row.active:  # so that it is told that it is to go
+        if row.registered or row.active:  # show that the removal is pending
             self.store.put(replace(row, registered=False, active=False, changed=self.clock()))
         self.engine.unregister(row.job)
         self.store.forget(row)

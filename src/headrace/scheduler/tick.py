@@ -1,4 +1,4 @@
-"""Makes runs of the windows that are due."""
+"""Creates runs of due windows."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _JOBS = 200
-"""How many jobs a tick looks at, so that it is short; those that are left come next."""
+"""The maximum number of jobs per tick, to keep it short; the next tick handles the rest."""
 _WINDOWS = 1000
-"""How many windows of a job a tick makes runs of."""
+"""The maximum number of windows of a job for which a tick creates runs."""
 _LATE = timedelta(minutes=1)
-"""A window that is due for longer was missed."""
+"""A window that has been due for longer counts as missed."""
 _BY = "scheduler"
 
 
 @dataclass(kw_only=True)
 class Scheduler:
-    """Ticks, and makes runs of windows that are due (Guarantee 5).
+    """Creates runs of due windows, at each tick (Guarantee 5).
 
     Args:
-        made: Called after a tick that made runs, so that workers look at once.
+        made: Called after a tick that created runs, so that workers check at once.
         interval: The longest wait between two ticks.
-        alerts: Gives what people are told of a job that has failed, and of why.
+        alerts: Builds the alerts for a job that has failed, given the reason.
     """
 
     store: JobStore
@@ -65,7 +65,7 @@ class Scheduler:
 
     def run(self) -> None:
         """Tick until ``stop`` is called; blocks."""
-        errors = RepeatedErrors("schedules cannot be looked at now", "schedules work again")
+        errors = RepeatedErrors("cannot check schedules", "schedules are checked again")
         while not self._stopping:
             with errors.logged():
                 if self.tick():
@@ -74,23 +74,24 @@ class Scheduler:
             self._woken.clear()
 
     def wake(self) -> None:
-        """Tick soon. Any thread may call it."""
+        """Tick soon. Thread-safe."""
         self._woken.set()
 
     def stop(self) -> None:
-        """End ``run``. Any thread may call it."""
+        """End ``run``. Thread-safe."""
         self._stopping = True
         self._woken.set()
 
     def tick(self) -> int:
-        """Register jobs that were approved, and make runs of what is due; return how many."""
+        """Register approved jobs, and create runs of due windows; return how many."""
         now = self.clock()
         stamp = Stamp(now, _BY)
         approved = self.store.in_states([JobState.APPROVED])
         mine = [job for job in approved if job.engine is None]
         self.store.change_all(self._changes(mine, now, self._registered), stamp)
         due = self.store.due(now, _JOBS)
-        # One transaction for all: each is a write to the disk. Of two servers one makes a run.
+        # One transaction for all jobs, since each commit waits for the disk. If two servers
+        # tick at once, only one of them creates a run.
         done = self.store.change_all(self._changes(due, now, self._fired), stamp)
         return sum(len(change.made) for change in done)
 
@@ -100,7 +101,7 @@ class Scheduler:
         now: datetime,
         changed: Callable[[Job, datetime], JobChange],
     ) -> list[JobChange]:
-        """Return what is to be made of jobs; one that is like no other leaves them alone."""
+        """Return the changes of jobs; an error for one job does not affect the others."""
         found = []
         for job in jobs:
             try:
@@ -108,23 +109,23 @@ class Scheduler:
             except StoreUnavailableError:
                 raise
             except Exception:
-                log.exception("a job cannot be scheduled", job=job.name)
+                log.exception("cannot schedule job", job=job.name)
         return found
 
     def take_on(self, job: Job) -> None:
-        """Let an approved job be at work, as an outside scheduler wakes it from now on."""
+        """Activate an approved job that an external scheduler wakes from now on."""
         self.store.change_all([self._registered(job, self.clock())], Stamp(self.clock(), _BY))
 
     def fire(self, job: Job, trigger: Trigger = Trigger.SCHEDULE, by: str = _BY) -> None:
-        """Make runs of all windows of a job that are due, whatever its state.
+        """Create runs of all due windows of a job, in any state of the job.
 
-        Raises JobChangedError where somebody else was faster.
+        Raises JobChangedError after a concurrent change.
 
         Args:
-            job: As it is stored.
-            trigger: What makes the runs. One that wakes us is never on time to the minute: the
-                newest window is not missed then.
-            by: Who makes them, for the record.
+            job: The stored job.
+            trigger: The trigger of the runs. With CALLBACK the newest window never counts as
+                missed, since external schedulers are not punctual to the minute.
+            by: The user, for the event.
         """
         now = self.clock()
         while job.due is not None and job.due <= now:
@@ -142,7 +143,7 @@ class Scheduler:
         return JobChange(seen=job, wanted=wanted, event=EventKind.JOB_REGISTERED)
 
     def _followed(self, job: Job, now: datetime) -> JobChange:
-        """Let a job run in real time, from where its windows have ended on."""
+        """Start a job in real time, from the end of its windows."""
         bounds = Boundaries.between(job.cursor, None)
         run = NewRun(boundaries=bounds, trigger=Trigger.REALTIME, due=now)
         wanted = replace(job, state=JobState.RUNNING)
@@ -151,7 +152,7 @@ class Scheduler:
     def _fired(self, job: Job, now: datetime, trigger: Trigger = Trigger.SCHEDULE) -> JobChange:
         try:
             spec = read_job(job.document)
-        except ConfigErrors as errors:  # it was written by another version
+        except ConfigErrors as errors:  # written by another version
             failed = replace(job, state=JobState.FAILED, why=str(errors), due=None)
             return JobChange(
                 seen=job,
@@ -199,14 +200,14 @@ class Scheduler:
 
 
 def _due(job: Job, spec: JobSpec, now: datetime) -> tuple[list[TimeWindow], Job]:
-    """Return the windows from a job's cursor on that are due, and the job behind them."""
+    """Return the due windows from a job's cursor on, and the job with the cursor moved."""
     schedule = spec.schedule
     assert schedule is not None
     coming = schedule.windows(job.cursor)
     windows = takewhile(lambda window: schedule.due(window) <= now, islice(coming, _WINDOWS))
     due = list(windows)
     if due and job.cursor is not None and due[0].lower < job.cursor:
-        # The schedule cut otherwise before: what lies before the cursor has been read.
+        # The schedule was different before: rows before the cursor have been read.
         due[0] = replace(due[0], lower=job.cursor)
     following = next(schedule.windows(due[-1].upper if due else job.cursor), None)
     if following is None:
@@ -223,9 +224,9 @@ def _wanted(
     *,
     more: bool,
 ) -> tuple[Sequence[TimeWindow], Sequence[TimeWindow]]:
-    """Return which windows that are due are run, and which were missed.
+    """Return which due windows to run, and which were missed.
 
-    ``more`` says that later ones are due too, which the next tick looks at.
+    ``more`` means that later windows are due too, which the next tick handles.
     """
     match catch_up:
         case CatchUp.ALL:
@@ -236,5 +237,5 @@ def _wanted(
         case CatchUp.NONE:
             assert spec.schedule is not None
             late = [now - spec.schedule.due(window) > _LATE for window in due]
-            missed = late.count(True)  # those that are late come first
+            missed = late.count(True)  # late windows come first
             return due[missed:], due[:missed]

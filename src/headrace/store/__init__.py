@@ -1,9 +1,9 @@
-"""Durable control state, in SQLite or PostgreSQL, and the only use of SQLAlchemy.
+"""Durable control state in SQLite or PostgreSQL; the only package that uses SQLAlchemy.
 
-`task_store.py` commits positions and takes leases, `connector_store.py` keeps connectors and
-events, `job_store.py` jobs and runs, `alert_store.py` alerts, `registrations.py` what outside
-schedulers have of jobs. Never: topics' data, a thread of its own, or a decision but for the
-rules that rows keep (`rows.py`).
+`task_store.py` commits positions and takes leases, `connector_store.py` stores connectors and
+events, `job_store.py` jobs and runs, `alert_store.py` alerts, `registrations.py` registrations
+of jobs with external schedulers. Out of scope: topic data, threads, and decisions other than
+the consistency rules of rows (`rows.py`).
 """
 
 from headrace.store.alert_store import (

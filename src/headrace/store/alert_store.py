@@ -1,4 +1,4 @@
-"""Alerts about jobs as rows, one for each channel: added with what they tell of, and sent."""
+"""Alerts about jobs as rows, one per channel, stored together with the change they report."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _A, _R = alerts.c, runs.c
 _SCHEDULED = (Trigger.SCHEDULE.value, Trigger.AFTER.value)
-"""What makes runs that can be late: others are of windows long past."""
+"""The triggers of runs that can be late; other triggers are for windows long past."""
 _NOT_DONE = tuple(each.value for each in (RunState.QUEUED, RunState.RUNNING, RunState.FAILED))
-"""The states of runs that can be late; one that was stopped or skipped never comes."""
+"""The states of runs that can be late; a stopped or skipped run will not succeed."""
 _LOOK = 100
-"""How many alerts that wait are looked at: some may be in the hands of other servers."""
+"""How many waiting alerts are read: other servers may hold some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewAlert:
-    """An alert that is to be sent, and the names of the channels that it goes to."""
+    """An alert to send, and the names of its channels."""
 
     alert: Alert
     channels: Sequence[str]
@@ -38,13 +38,13 @@ class NewAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """An alert on its way to one channel.
+    """The delivery of an alert to one channel.
 
     Args:
-        attempts: How often it was tried; whoever writes about an attempt names it.
-        due: When the next attempt comes.
-        ended: When it was sent or given up.
-        error: Why the newest attempt has failed.
+        attempts: The number of attempts; identifies the attempt in later writes.
+        due: When the next attempt is due.
+        ended: When the alert was sent or given up.
+        error: Why the newest attempt failed.
     """
 
     id: int
@@ -59,7 +59,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAlert:
-    """An alert with its ways to all channels; ``number`` grows with time."""
+    """An alert with its deliveries to all channels; ``number`` increases with time."""
 
     number: int
     alert: Alert
@@ -76,14 +76,14 @@ class LateRun:
 
 
 class AlertStore:
-    """Alerts as rows. Any thread may call it; every write is durable on return."""
+    """Alerts as rows. Thread-safe; every write is durable on return."""
 
     def __init__(self, place: Place) -> None:
         self._engine = open_database(place)
         self._writer = in_mode(self._engine, Mode.WRITE)
 
     def add(self, made: Sequence[NewAlert]) -> None:
-        """Add alerts; those that are there already stay as they are."""
+        """Add alerts; existing ones stay unchanged."""
         with self._writer.begin() as db:
             add_alerts(db, made)
 
@@ -93,12 +93,12 @@ class AlertStore:
         until: datetime,
         alerts_of: Callable[[Sequence[LateRun]], Sequence[NewAlert]],
     ) -> int:
-        """Add alerts about runs that are late, each of which is told of once; return how many.
+        """Add alerts about late runs, once for each run; return the number of late runs.
 
         Args:
-            job: The job whose runs.
-            until: Windows that end until then are late, if their runs have not succeeded.
-            alerts_of: Makes the alerts about such runs, oldest window first.
+            job: The job of the runs.
+            until: Runs of windows that end by then are late if they have not succeeded.
+            alerts_of: Builds the alerts for the late runs, oldest window first.
         """
         late = and_(
             _R.job == job,
@@ -114,7 +114,7 @@ class AlertStore:
                 return 0
         told = update(runs).where(late).values(late=True)
         with self._writer.begin() as db:
-            # Of two servers that look at once, one gets the row.
+            # If two servers do this at once, only one gets each row.
             rows = db.execute(told.returning(_R.id, _R.lower, _R.upper, _R.state)).all()
             found = [
                 LateRun(
@@ -130,7 +130,7 @@ class AlertStore:
             return len(found)
 
     def has(self, alert: str) -> bool:
-        """Return whether an alert of an id was made."""
+        """Return whether an alert with an id exists."""
         with self._engine.connect() as db:
             query = select(_A.id).where(_A.alert == alert).limit(1)
             return db.execute(query).scalar() is not None
@@ -138,7 +138,7 @@ class AlertStore:
     def alerts(
         self, job: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> Sequence[StoredAlert]:
-        """Return alerts, newest first, those before a number; of one job, or of all."""
+        """Return alerts, newest first, optionally of one job and before a number."""
         number = func.min(_A.id).label("number")
         query = select(_A.alert, number).group_by(_A.alert).order_by(number.desc())
         if job is not None:
@@ -167,15 +167,15 @@ class AlertStore:
         expires: datetime,
         dead: Callable[[str], bool],
     ) -> Delivery | None:
-        """Take the oldest alert of a channel that is due; None if there is none to be had.
+        """Claim the oldest due alert of a channel; return None if there is none.
 
         Args:
             channel: The channel.
-            owner: Who sends it.
+            owner: The sender.
             now: The time of day.
             lease_now: The time by which leases expire, see ``Store.now``.
-            expires: When another may take it, where it was neither sent nor failed by then.
-            dead: Says of an owner whether it is known to have ended.
+            expires: When another sender may claim the alert, if this attempt has not ended.
+            dead: Returns whether an owner is known to have ended.
         """
         query = select(alerts).where(_waiting(channel, now)).order_by(_A.id).limit(_LOOK)
         with self._engine.connect() as db:
@@ -195,12 +195,12 @@ class AlertStore:
         return None
 
     def sent(self, delivery: Delivery, now: datetime) -> bool:
-        """Write down that an attempt was sent; False where another has taken it meanwhile."""
+        """Store that an attempt was sent; return False if the alert was claimed again."""
         values = {"state": DeliveryState.SENT.value, "ended_us": micros(now), "error": None}
         return self._end(delivery, values)
 
     def failed(self, delivery: Delivery, due: datetime, error: str) -> bool:
-        """Write down that an attempt failed, and when the next one comes; as ``sent`` does."""
+        """Store that an attempt failed and when the next one is due; returns as ``sent``."""
         return self._end(delivery, {"due_us": micros(due), "error": error})
 
     def _end(self, delivery: Delivery, values: dict[str, object]) -> bool:
@@ -221,9 +221,9 @@ class AlertStore:
             return bool(channels) and db.execute(query.limit(1)).scalar() is not None
 
     def give_up(self, older: datetime, now: datetime, lease_now: datetime) -> list[Delivery]:
-        """Give up alerts that were made until then and were not sent; return them.
+        """Give up unsent alerts that were created by a time; return them.
 
-        One that is being sent is left alone until its lease expires.
+        An alert that is being sent is kept until its lease expires.
         """
         unheld = or_(_A.owner.is_(None), _A.expires_us <= micros(lease_now))
         waits = _A.state == DeliveryState.WAITING.value
@@ -237,7 +237,7 @@ class AlertStore:
             return [_delivery(row) for row in rows]
 
     def prune(self, older: datetime) -> int:
-        """Forget alerts that were made until then and do not wait any more."""
+        """Delete alerts that were created by a time and no longer wait; return how many."""
         past = and_(_A.state != DeliveryState.WAITING.value, _A.at_us <= micros(older))
         with self._engine.connect() as db:
             if db.execute(select(_A.id).where(past).limit(1)).scalar() is None:
@@ -247,7 +247,7 @@ class AlertStore:
 
 
 def add_alerts(db: Connection, made: Sequence[NewAlert]) -> None:
-    """Add alerts in a transaction that is given; those that are there stay as they are."""
+    """Add alerts in the given transaction; existing ones stay unchanged."""
     rows = [
         {
             "alert": each.alert.id,
@@ -268,7 +268,7 @@ def add_alerts(db: Connection, made: Sequence[NewAlert]) -> None:
 
 
 def _content(alert: Alert) -> dict[str, Any]:
-    """Return what has no column of its own."""
+    """Return the fields without a column of their own."""
     return {
         "kind": alert.kind,
         "run": alert.run,

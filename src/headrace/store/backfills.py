@@ -1,4 +1,4 @@
-"""Backfills of jobs, each of which is the runs that name it: stopped, paused and resumed."""
+"""Stops, pauses and resumes backfills; a backfill is the set of runs with its id."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _UNENDED = tuple(state.value for state in UNENDED)
 
 
 class Backfills:
-    """What is done with all runs of a backfill at once. Any thread may call it."""
+    """Operations on all runs of a backfill at once. Thread-safe."""
 
     def __init__(self, writer: Engine, finish: Callable[[Connection, str], None]) -> None:
-        """``finish`` finishes a job with the last of its runs."""
+        """``finish`` marks a job as finished if its last run has ended."""
         self._writer = writer
         self._finish = finish
 
     def is_paused(self, job: str, backfill: str) -> bool:
-        """Return whether the runs of a backfill that wait are not to begin."""
+        """Return whether waiting runs of a backfill are held back."""
         query = select(_R.id).where(_of(job, backfill), _R.paused == true()).limit(1)
         with self._writer.connect() as db:
             return db.execute(query).scalar() is not None
@@ -37,7 +37,7 @@ class Backfills:
     def stop(self, job: str, backfill: str, stamp: Stamp) -> int:
         """Stop all runs of a backfill that have not ended; return how many.
 
-        It is not paused any more then: a run that is tried again begins.
+        This also ends a pause, so that a retried run begins.
         """
         with self._writer.begin() as db:
             lock_name(db, "job", job)
@@ -49,30 +49,30 @@ class Backfills:
             return count
 
     def pause(self, job: str, backfill: str, stamp: Stamp) -> None:
-        """Let no more runs of a backfill begin; one that runs is finished.
+        """Let no more runs of a backfill begin; running ones finish.
 
-        An attempt that fails meanwhile is tried again once the backfill is resumed. Raises
-        JobChangedError for one that is paused, or has ended.
+        An attempt that fails meanwhile is retried once the backfill is resumed. Raises
+        JobChangedError if the backfill is paused or has ended.
         """
         left = select(_R.id).where(_of(job, backfill), _R.state.in_(_UNENDED)).limit(1)
         with self._writer.begin() as db:
             lock_name(db, "job", job)
             if db.execute(left).scalar() is None:
                 problem = f"All runs of backfill {backfill} have ended."
-                raise JobChangedError(problem, fix="Only one that has runs left is paused.")
+                raise JobChangedError(problem, fix="Pause only backfills with runs left.")
             if not _set_paused(db, job, backfill, paused=True):
-                fix = f"To let it go on: headrace job resume-backfill {job} {backfill}."
-                problem = f"Backfill {backfill} is paused."
+                fix = f"To resume it: headrace job resume-backfill {job} {backfill}."
+                problem = f"Backfill {backfill} is already paused."
                 raise JobChangedError(problem, fix=fix)
             add_event(db, job, EventKind.BACKFILL_PAUSE, stamp, {"backfill": backfill})
 
     def resume(self, job: str, backfill: str, stamp: Stamp) -> None:
-        """Let the runs of a backfill begin again. Raises JobChangedError if they may."""
+        """Resume a backfill. Raises JobChangedError if it is not paused."""
         with self._writer.begin() as db:
             lock_name(db, "job", job)
             if not _set_paused(db, job, backfill, paused=False):
                 problem = f"Backfill {backfill} is not paused."
-                raise JobChangedError(problem, fix="Only one that is paused is resumed.")
+                raise JobChangedError(problem, fix="Resume only paused backfills.")
             add_event(db, job, EventKind.BACKFILL_RESUME, stamp, {"backfill": backfill})
 
 
@@ -81,9 +81,9 @@ def _of(job: str, backfill: str) -> ColumnElement[bool]:
 
 
 def _set_paused(db: Connection, job: str, backfill: str, *, paused: bool) -> bool:
-    """Pause or resume all runs of a backfill, those too that have ended; say if any was not.
+    """Pause or resume all runs of a backfill; return whether any run changed.
 
-    So one of them that is tried again waits as the others do.
+    Includes runs that have ended, so that a retried run waits like the others.
     """
     others = and_(_of(job, backfill), _R.paused == (false() if paused else true()))
     return bool(db.execute(update(runs).where(others).values(paused=paused)).rowcount)

@@ -1,4 +1,4 @@
-"""Backups of a store, and putting one in its place."""
+"""Creates and restores backups of a store."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class BackupNotSupportedError(HeadraceError):
 
 
 def back_up(place: Place, file: Path) -> None:
-    """Copy the store to a new file, as it is at one moment; who uses it goes on meanwhile.
+    """Copy a snapshot of the store to a new file, while the store remains in use.
 
-    The file is whole and on the disk once it has its name.
+    The file gets its name only when it is complete and synced to disk.
 
     Raises:
         BackupNotSupportedError: The store is in PostgreSQL.
@@ -41,9 +41,9 @@ def back_up(place: Place, file: Path) -> None:
         closing(sqlite3.connect(place, timeout=BUSY_SECONDS)) as source,
         closing(sqlite3.connect(part)) as target,
     ):
-        # All pages in one step: one reading transaction, which nobody's writes disturb.
+        # All pages in one step: one read transaction, isolated from concurrent writes.
         source.backup(target)
-        # A copy of its own needs no log beside it.
+        # The copy needs no write-ahead log.
         target.execute("PRAGMA journal_mode=DELETE")
         mark_as_copy(target)
     with part.open("rb") as written:
@@ -52,16 +52,16 @@ def back_up(place: Place, file: Path) -> None:
 
 
 _REPLACED = "replaced"
-"""The folder beside the store in which the files are that it replaced."""
+"""The folder beside the store for the files that a restore replaced."""
 
 
 def put_back(place: Path, backup: Path) -> Path | None:
-    """Put a copy of a backup in the store's place, so that tasks go on from there.
+    """Restore a copy of a backup as the store, so that tasks continue from there.
 
-    Returns the folder in which the files are now that were there; None if there were none.
+    Returns the folder to which the replaced files were moved; None if there were none.
 
     Raises:
-        ConfigError: The file is not a whole store.
+        ConfigError: The file is not a complete store.
     """
     _check(backup)
     new = place.with_name(f"{place.name}.new")
@@ -75,7 +75,7 @@ def put_back(place: Path, backup: Path) -> Path | None:
 
 
 def start_empty(place: Path) -> Path | None:
-    """Put an empty store in the store's place, see ``put_back`` for what it returns."""
+    """Replace the store by an empty one; returns as ``put_back``."""
     replaced = _put_aside(place)
     StoreFile(place).marker.unlink(missing_ok=True)
     open_database(place).dispose()
@@ -83,7 +83,7 @@ def start_empty(place: Path) -> Path | None:
 
 
 def go_on_from_earlier(place: Place) -> None:
-    """Let the tasks of a store go on that was set back by other means than ``put_back``."""
+    """Prepare a store for work that was restored to an earlier state without ``put_back``."""
     engine = open_database(place)
     try:
         with in_mode(engine, Mode.WRITE).begin() as db:
@@ -93,13 +93,13 @@ def go_on_from_earlier(place: Place) -> None:
 
 
 def check_not_lost(place: Path, topics: Path) -> None:
-    """Raise StoreMissingError if there is no store, though there are topics that it had."""
+    """Raise StoreMissingError if there is no store but there are topics."""
     if not place.exists() and any(topics.glob("*/_delta_log")):
-        StoreFile(place).lost(f"is gone, though its topics are in {topics}")
+        StoreFile(place).lost(f"is missing, although its topics are in {topics}")
 
 
 def _check(backup: Path) -> None:
-    fix = "Name a backup; `headrace backup list` shows those of a server."
+    fix = "Choose a backup; to list those of a server: headrace backup list."
     if not backup.is_file():
         problem = f"There is no file {backup}."
         raise ConfigError(problem, field="FILE", fix=fix)
@@ -110,7 +110,7 @@ def _check(backup: Path) -> None:
     except sqlite3.Error as error:
         found = str(error)
     if found != "ok":
-        problem = f"{backup} is not a whole store: {found}."
+        problem = f"{backup} is not a complete store: {found}."
         raise ConfigError(problem, field="FILE", fix=fix)
 
 

@@ -1,4 +1,4 @@
-"""What stores need of every database (modes, locks, errors that may pass), and of SQLite."""
+"""Database access of stores: transaction modes, locks, error translation, and SQLite."""
 
 from __future__ import annotations
 
@@ -43,34 +43,34 @@ _OPTION = "headrace_mode"
 
 
 class Mode(Enum):
-    """What a transaction needs to be kept from."""
+    """The isolation of a transaction."""
 
     READ = "read"
-    """Nothing: each statement sees what is committed."""
+    """No isolation: each statement sees what is committed."""
     SNAPSHOT = "snapshot"
-    """Changes by others: all its statements see the rows as they were when it began."""
+    """All statements see a snapshot of the rows from the start of the transaction."""
     WRITE = "write"
-    """Others that write the same rows, once it has locked them."""
+    """Excludes other writers of the rows that the transaction has locked."""
     ALONE = "alone"
-    """All others that ask to be alone."""
+    """Excludes all other ALONE transactions."""
 
 
 def in_mode(engine: Engine, mode: Mode) -> Engine:
-    """Return the engine for transactions of this kind; it shares the connections."""
+    """Return an engine for transactions in a mode; it shares the connections."""
     return engine.execution_options(**{_OPTION: mode})
 
 
 def mode_of(connection: Connection) -> Mode:
-    """Return the mode of the transaction that begins on a connection."""
+    """Return the mode for transactions of a connection."""
     found: Mode = connection.get_execution_options().get(_OPTION, Mode.READ)
     return found
 
 
 def lock_name(db: Connection, *names: str) -> None:
-    """Keep other transactions from going on beyond their own ``lock_name`` of these names.
+    """Lock names until the transaction ends; others wait in their ``lock_name`` of them.
 
-    For rows that do not exist yet, and so cannot be locked. In SQLite a transaction that
-    writes keeps all others away as it is.
+    For rows that do not exist yet, and so cannot be locked. Does nothing in SQLite, where a
+    write transaction excludes all other writers.
     """
     if db.dialect.name == "postgresql":
         key = func.hashtextextended("\n".join(names), 0)
@@ -78,7 +78,7 @@ def lock_name(db: Connection, *names: str) -> None:
 
 
 class StorePool(QueuePool):
-    """Says that the store is not to be had when all connections are in use for too long."""
+    """Raises StoreUnavailableError if all connections are in use for too long."""
 
     @override
     def connect(self) -> PoolProxiedConnection:
@@ -96,29 +96,29 @@ _PASSING = (
     "25P03",  # idle in transaction for too long
     "40",  # serialization failure, deadlock, unknown completion
     "53",  # no space, no memory, too many connections
-    "55P03",  # a lock was not to be had in time
+    "55P03",  # lock not available in time
     "57",  # cancelled, shut down, cannot connect now
     "58",  # input or output error
 )
-"""The SQLSTATEs of PostgreSQL that may pass, by their beginnings."""
+"""The SQLSTATE prefixes of temporary errors of PostgreSQL."""
 _FIXES = {
-    sqlite3.SQLITE_FULL: "Make room on the file system of {path}.",
-    sqlite3.SQLITE_READONLY: "Let this process write {path} and its folder.",
-    sqlite3.SQLITE_CANTOPEN: "Let this process read and write {path} and its folder.",
-    sqlite3.SQLITE_IOERR: "Check the file system of {path}, and at the room on it.",
-    sqlite3.SQLITE_BUSY: "End the process that holds {path} locked.",
-    sqlite3.SQLITE_LOCKED: "End the process that holds {path} locked.",
+    sqlite3.SQLITE_FULL: "Free space on the file system of {path}.",
+    sqlite3.SQLITE_READONLY: "Grant this process write access to {path} and its folder.",
+    sqlite3.SQLITE_CANTOPEN: "Grant this process access to {path} and its folder.",
+    sqlite3.SQLITE_IOERR: "Check the file system of {path} and its free space.",
+    sqlite3.SQLITE_BUSY: "Stop the process that has locked {path}.",
+    sqlite3.SQLITE_LOCKED: "Stop the process that has locked {path}.",
     sqlite3.SQLITE_NOMEM: "",
     sqlite3.SQLITE_INTERRUPT: "",
     sqlite3.SQLITE_PROTOCOL: "",
 }
-"""The results of SQLite that may pass, and what helps."""
+"""The result codes of temporary errors of SQLite, with their fixes."""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PRIMARY = 0xFF  # the lowest byte of an extended result
 
 
 def of_sqlite(error: BaseException | None, file: StoreFile) -> HeadraceError | None:
-    """Return what an error of SQLite's driver means; None where it is a fault of ours."""
+    """Translate an error of SQLite's driver; return None for a programming error."""
     result = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
     if result in _DAMAGED:
         return file.damaged(str(error))
@@ -129,7 +129,7 @@ def of_sqlite(error: BaseException | None, file: StoreFile) -> HeadraceError | N
 
 
 def of_postgresql(error: BaseException | None) -> StoreUnavailableError | None:
-    """Return what an error of PostgreSQL's driver means; None where it is a fault of ours."""
+    """Translate an error of PostgreSQL's driver; return None for a programming error."""
     state = getattr(error, "sqlstate", None)
     if state is None or not state.startswith(_PASSING):
         return None
@@ -137,19 +137,19 @@ def of_postgresql(error: BaseException | None) -> StoreUnavailableError | None:
 
 
 def translate(error: BaseException, file: StoreFile | None) -> HeadraceError | None:
-    """Return what SQLAlchemy's error means; None where it is a fault of ours."""
+    """Translate an error of SQLAlchemy; return None for a programming error."""
     if not isinstance(error, DBAPIError):
         return None
     if file is not None:
         return of_sqlite(error.orig, file)
     found = of_postgresql(error.orig)
-    # Those of the connection itself have no SQLSTATE.
+    # Errors of the connection itself have no SQLSTATE.
     lost = isinstance(error, OperationalError | InterfaceError)
     return found or (StoreUnavailableError(_problem(error.orig)) if lost else None)
 
 
 def translated(engine: Engine, file: StoreFile | None = None) -> None:
-    """Make an engine raise what its errors mean."""
+    """Make an engine raise translated errors."""
 
     def reraise(context: ExceptionContext) -> None:
         error = context.sqlalchemy_exception
@@ -166,21 +166,21 @@ def _problem(error: BaseException | None) -> str:
 
 
 BACKUPS = "backups"
-"""The folder beside the store in which its backups are."""
+"""The folder beside the store for its backups."""
 BESIDE = ("-wal", "-shm")
 _MARKER_TEXT = (
-    "{name} belongs here. While this file is here and {name} is not, nothing starts, so that "
-    "a store that was lost is not taken for a new one.\n"
+    "{name} belongs here. While this file exists and {name} does not, Headrace does not start, "
+    "so that it does not replace a lost store by an empty one.\n"
 )
 _SHOWN = 3
 
 
 class StoreFile:
-    """Knows the file that an engine has opened. Any thread may call it.
+    """The SQLite file that an engine has opened. Thread-safe.
 
-    A process that has opened a file goes on writing to it when its name is taken away, and
-    what it writes is lost with the process. So each transaction asks whether the name still
-    stands for the same file.
+    If an open file is deleted or replaced, the process continues to write to the old file, and
+    the data is lost when the process ends. So each transaction checks that the path still
+    refers to the same file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -190,19 +190,19 @@ class StoreFile:
 
     @property
     def marker(self) -> Path:
-        """The file that says that there was a store here."""
+        """The file that marks that there was a store here."""
         return self.path.with_name(f"{self.path.name}.marker")
 
     def open(self) -> None:
-        """Make the file when there was none yet, readable for its owner alone.
+        """Create the file if there was no store yet, readable only by its owner.
 
         Raises:
-            StoreMissingError: There was one.
-            OSError: It cannot be made.
+            StoreMissingError: There was a store, but its file is missing or empty.
+            OSError: The file cannot be created.
         """
         make_private_folder(self.path.parent)
         if self.marker.exists() and not (self.path.exists() and self.path.stat().st_size):
-            what = "is empty" if self.path.exists() else "is gone"
+            what = "is empty" if self.path.exists() else "is missing"
             raise self._missing(what)
         # SQLite gives the files beside it the permissions of this one.
         self.path.touch(FILE)
@@ -210,7 +210,7 @@ class StoreFile:
         narrowed = narrow([self.path, *beside])
         if narrowed:
             names = [each.name for each in narrowed]
-            log.warning("files of the store were open to other users", now_private=names)
+            log.warning("store files were accessible to other users", now_private=names)
         found = self.path.stat()
         self._file, self._size = (found.st_dev, found.st_ino), found.st_size
 
@@ -220,7 +220,7 @@ class StoreFile:
             self.marker.write_text(_MARKER_TEXT.format(name=self.path.name))
 
     def check(self) -> None:
-        """Raise StoreMissingError if the file was deleted, replaced or cut meanwhile."""
+        """Raise StoreMissingError if the file was deleted, replaced or truncated."""
         wrong = self._wrong()
         if wrong:
             raise self._missing(wrong)
@@ -233,7 +233,7 @@ class StoreFile:
         if (found.st_dev, found.st_ino) != self._file:
             return "was replaced by another file"
         if found.st_size < self._size:
-            return "was cut short"
+            return "was truncated"
         self._size = found.st_size
         return ""
 
@@ -253,8 +253,8 @@ class StoreFile:
         found = sorted(folder.glob("store-*.db"), reverse=True)[:_SHOWN]
         if not found:
             return (
-                f"Stop the server, and put a copy of the store back with `headrace backup "
-                f"restore FILE` (there is none in {folder}), or begin with an empty one with "
+                f"Stop the server, and restore a copy of the store with `headrace backup "
+                f"restore FILE` (there is none in {folder}), or start with an empty store with "
                 "`headrace backup restore --empty`."
             )
         times = [datetime.fromtimestamp(each.stat().st_mtime, UTC) for each in found]
@@ -263,7 +263,7 @@ class StoreFile:
             for each, time in zip(found, times, strict=True)
         )
         return (
-            f"Stop the server, and put a backup back with `headrace backup restore {found[0]}`"
+            f"Stop the server, and restore a backup with `headrace backup restore {found[0]}`"
             f"; the newest are: {newest}."
         )
 
@@ -273,20 +273,20 @@ _WRITES = {Mode.WRITE, Mode.ALONE}
 
 
 class Turns:
-    """Gives one thread after the other its turn. Any thread may call it.
+    """A fair lock: threads get it in the order in which they asked. Thread-safe.
 
-    A connection of SQLite that finds the file locked sleeps, longer each time, and looks again:
-    among many that write, one may be passed over for seconds.
+    A SQLite connection that finds the file locked retries with a growing sleep, so with many
+    writers one of them may starve for seconds.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken = False
         self.waiting: deque[threading.Event] = deque()
-        """Those that wait, who came first in front."""
+        """The waiting threads, the first one in front."""
 
     def take(self, seconds: float) -> bool:
-        """Wait for a turn; return whether it came in time. Whoever got it must ``give``."""
+        """Acquire the lock within a time; return whether it succeeded, then call ``give``."""
         with self._lock:
             if not self._taken:
                 self._taken = True
@@ -295,13 +295,13 @@ class Turns:
             self.waiting.append(mine)
         mine.wait(seconds)
         with self._lock:
-            if mine.is_set():  # perhaps only just now
+            if mine.is_set():  # possibly set after the timeout
                 return True
             self.waiting.remove(mine)
             return False
 
     def give(self) -> None:
-        """End a turn; the next is that of whoever has waited longest."""
+        """Release the lock to the thread that has waited longest."""
         with self._lock:
             if self.waiting:
                 self.waiting.popleft().set()
@@ -314,10 +314,10 @@ _files = threading.Lock()
 
 
 def take_turns(engine: Engine, path: Path, seconds: float) -> None:
-    """Make the engine's transactions that write wait for each other in the order they came.
+    """Make the engine's write transactions wait for each other in order of arrival.
 
-    Also for those of other engines of this process on the same file. Who has waited for
-    ``seconds`` tries its luck, as do other processes.
+    This includes other engines of this process on the same file. After ``seconds`` a
+    transaction stops waiting and uses SQLite's own lock, as other processes do.
     """
     with _files:
         turns = _of_files.setdefault(path.resolve(), Turns())
@@ -327,7 +327,7 @@ def take_turns(engine: Engine, path: Path, seconds: float) -> None:
             connection.info[_TURN] = turns
 
     event.listen(engine, "begin", begin)
-    # Not at the commit, which is told of before it is made.
+    # Not at "commit", which SQLAlchemy signals before the commit happens.
     for ended in ("checkin", "invalidate", "close"):
         event.listen(engine, ended, _ended)
 
@@ -339,31 +339,31 @@ def _ended(_connection: object, record: ConnectionPoolEntry, *_: object) -> None
 
 
 BUSY_SECONDS = 30
-"""How long a connection waits for another one's transaction."""
+"""How long a connection waits for a transaction of another connection."""
 _warned: set[Path] = set()
-"""Files of which it was said that they have no write-ahead log."""
+"""Files with a logged warning that they have no write-ahead log."""
 
 
 def open_sqlite(path: Path) -> Engine:
-    """Return an engine on the file, in WAL mode, and make its folder when it is missing.
+    """Return an engine on the file, in WAL mode, and create its folder if missing.
 
-    Commits wait for the disk (``synchronous=FULL``): an intent lost in a power failure would
-    let its id be used again. Transactions that write, or are to be alone, hold the write lock
-    from their beginning. No transaction begins or is committed while the path stands for
-    another file than the one that was opened.
+    Commits wait for the disk (``synchronous=FULL``): otherwise an intent could be lost in a
+    power failure and its id used again. WRITE and ALONE transactions hold the write lock from
+    their start. No transaction begins or commits while the path refers to another file than the
+    one that was opened.
 
     Raises:
-        StoreMissingError: There was a store here, and it is gone.
-        SetupError: The file cannot be made or written.
+        StoreMissingError: There was a store here, but it is missing.
+        SetupError: The file cannot be created or written.
     """
     file = StoreFile(path)
     try:
         file.open()
     except OSError as error:
         problem = f"The store {path} cannot be opened: {error.strerror}."
-        fix = "Let this process read and write it and its folder, or name another with --home."
+        fix = "Grant this process access to it and its folder, or set another with --home."
         raise SetupError(problem, field="home", fix=fix) from error
-    # Not by its path, which would make a file that is missing.
+    # A URI with mode=rw: a plain path would create a missing file.
     url = URL.create(
         "sqlite", database=path.absolute().as_uri(), query={"mode": "rw", "uri": "true"}
     )
@@ -380,7 +380,8 @@ def open_sqlite(path: Path) -> Engine:
 def open_memory() -> Engine:
     """Return an engine on a new SQLite database in memory, without tables.
 
-    It has one connection, so transactions wait for each other; it ends with the engine.
+    It has one connection, so transactions wait for each other. It is gone when the engine is
+    disposed.
     """
     engine = create_engine(
         "sqlite://",
@@ -401,8 +402,8 @@ def _prepare_connection(connection: Any, path: Path) -> None:
     if mode != "wal" and path not in _warned:
         _warned.add(path)
         log.warning(
-            "the file system of the store has no shared memory, so that readers and writers "
-            "wait for each other; keep the home folder on a local disk",
+            "the file system of the store does not support shared memory, so readers and "
+            "writers block each other; put the home folder on a local disk",
             store=str(path),
             journal_mode=mode,
         )
@@ -418,14 +419,14 @@ def _prepare_connection(connection: Any, path: Path) -> None:
     reraise=True,
 )
 def _turn_to_wal(connection: Any) -> str:
-    # Of several that open a new file at once all but one are refused without any wait: the
-    # busy time-out does not hold for a change of the journal's mode.
+    # If several processes open a new file at once, all but one fail at once: the busy timeout
+    # does not apply to changing the journal mode.
     return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])
 
 
 def _begin(connection: Connection, file: StoreFile) -> None:
     file.check()
-    # A transaction that reads and then writes must hold the write lock from its start,
-    # or SQLite fails it at once when another writer came between.
+    # A transaction that reads and then writes must hold the write lock from its start:
+    # otherwise SQLite fails it at once if another writer has committed in between.
     writes = mode_of(connection) in _WRITES
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -63,11 +63,10 @@ _M = managed.c
 
 
 class ConnectorStore:
-    """Connectors as rows: the control plane writes their target states, workers their states.
+    """Connectors as rows: the control plane writes target states, workers write states.
 
-    Any thread may call it; every write is durable on return, together with the event that
-    tells of it. A method that names a connector that is not there raises
-    ConnectorNotFoundError, unless it says otherwise.
+    Thread-safe. Every write is durable on return, together with its event. Methods raise
+    ConnectorNotFoundError if the connector does not exist, unless documented otherwise.
     """
 
     def __init__(self, place: Place) -> None:
@@ -82,11 +81,11 @@ class ConnectorStore:
         target: TargetState,
         stamp: Stamp,
     ) -> Connector:
-        """Add a connector. Raises ConnectorExistsError where the name is taken."""
+        """Add a connector. Raises ConnectorExistsError."""
         with self._writer.begin() as db:
             lock_name(db, "connector", name)
             check_new(name, _row(db, name))
-            # A run of the same name from the command line has given it an identity.
+            # An earlier `headrace run` with this name may have registered a uid.
             known = select(connectors.c.uid).where(connectors.c.name == name)
             uid = db.execute(known).scalar()
             if uid is None:
@@ -110,7 +109,7 @@ class ConnectorStore:
             return _found(db, name)
 
     def connector(self, name: str) -> Connector | None:
-        """Return a connector; None when it is not there."""
+        """Return a connector; None if it does not exist."""
         with self._engine.connect() as db:
             row = _row(db, name)
             return None if row is None else _connector(row)
@@ -128,10 +127,10 @@ class ConnectorStore:
         stamp: Stamp,
         seen: Connector | None = None,
     ) -> Connector:
-        """Give a connector another configuration, with the next version.
+        """Store a new configuration of a connector, with the next version.
 
-        The configuration that it has already changes nothing. Raises ConnectorChangedError if
-        ``seen`` is given, and another connector or another version of it is there by now.
+        An identical configuration changes nothing. Raises ConnectorChangedError if ``seen`` is
+        set and is no longer the current connector and version.
         """
         with self._writer.begin() as db:
             found = _locked(db, name)
@@ -147,7 +146,7 @@ class ConnectorStore:
             return _found(db, name)
 
     def versions(self, name: str) -> Sequence[ConfigVersion]:
-        """Return the configurations of a connector, newest first; none if it is not there."""
+        """Return a connector's configurations, newest first; empty if it does not exist."""
         query = select(configs).where(configs.c.connector == name)
         with self._engine.connect() as db:
             return [
@@ -156,7 +155,7 @@ class ConnectorStore:
             ]
 
     def set_target(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
-        """Say what is wanted of a connector; what is wanted already changes nothing."""
+        """Set the target state of a connector; the current one changes nothing."""
         with self._writer.begin() as db:
             found = _locked(db, name)
             if found.target is target:
@@ -169,9 +168,9 @@ class ConnectorStore:
     def request_restart(
         self, name: str, tasks: Collection[int], stamp: Stamp, *, connector: bool
     ) -> Connector:
-        """Ask for a new start of some tasks and, if wanted, of the connector itself.
+        """Request a restart of some tasks and, with ``connector``, of the connector itself.
 
-        Raises TaskNotFoundError for a task that it does not have; nothing is asked then.
+        Raises TaskNotFoundError, without any request, if one of the tasks does not exist.
         """
         with self._writer.begin() as db:
             found = _locked(db, name)
@@ -186,7 +185,7 @@ class ConnectorStore:
             return _found(db, name)
 
     def delete(self, name: str, stamp: Stamp) -> None:
-        """Forget a connector with all that was kept for it, but for its events."""
+        """Delete a connector and everything stored for it, except its events."""
         with self._writer.begin() as db:
             _locked(db, name)
             for table in (configs, task_configs, topics_in_use):
@@ -198,10 +197,10 @@ class ConnectorStore:
     def plan(
         self, connector: Connector, configs: Mapping[int, Mapping[str, str]], now: datetime
     ) -> bool:
-        """Store the tasks that a connector planned, by number, unless it has changed since.
+        """Store the planned tasks of a connector, by number, unless it has changed since.
 
-        Tasks that it had before keep their restarts, and those beyond are forgotten.
-        Returns whether the connector is still the one of that identity and version.
+        Existing tasks keep their restart counts; tasks that are no longer planned are deleted.
+        Returns False if the connector's uid or version has changed.
         """
         name = connector.name
         with self._writer.begin() as db:
@@ -223,7 +222,7 @@ class ConnectorStore:
             return True
 
     def tasks(self, name: str) -> Sequence[TaskConfig]:
-        """Return the planned tasks of a connector, by number; none if it is not there."""
+        """Return the planned tasks of a connector, by number; empty if it does not exist."""
         with self._engine.connect() as db:
             return _tasks(db, name)
 
@@ -237,7 +236,7 @@ class ConnectorStore:
         return found
 
     def set_status(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
-        """Store how a connector is. Returns False, and does nothing, if it is another now."""
+        """Store a connector's status. Returns False, without a change, if it is outdated."""
         with self._writer.begin() as db:
             if not _is_current(db, connector):
                 return False
@@ -258,12 +257,12 @@ class ConnectorStore:
         action: str = "alter",
         seen: Mapping[TaskId, Position] | None = None,
     ) -> None:
-        """Set where tasks of a connector stand, all of them or none.
+        """Set the positions of tasks of a connector, all or none.
 
-        The event ``offsets`` tells where they stood and stand, and by what ``action``. Raises
-        StateError while one of them has a lease or an unfinished batch; whoever had a lease
-        before is refused. Raises ConnectorChangedError if ``seen`` is given, and one of them
-        stands elsewhere by now.
+        The event ``offsets`` records the old and new positions and the ``action``. Raises
+        StateError while one of the tasks has a lease or an unfinished batch; earlier lease
+        holders are fenced. Raises ConnectorChangedError if ``seen`` is set and a position has
+        changed since.
         """
         with self._writer.begin() as db:
             _locked(db, name)
@@ -283,12 +282,12 @@ class ConnectorStore:
             )
 
     def give_up(self, task: TaskId, batch_id: int, stamp: Stamp, *, skip: bool) -> Batch:
-        """Forget the unfinished batch of a task of a stopped connector, and return it.
+        """Give up the unfinished batch of a task of a stopped connector, and return it.
 
-        The task then stands at the batch's start or, to ``skip`` its records, at its end. The
-        batch's id stays used. The event ``offsets`` tells of it as of a move, by the action
-        ``give-up``. Raises StateError while the connector is not to be stopped or somebody has
-        the task's lease, and for any other id than the unfinished batch's.
+        The task's position becomes the start of the batch or, with ``skip``, its end. The
+        batch id is not reused. The event ``offsets`` records this with the action ``give-up``.
+        Raises StateError if the connector's target is not STOPPED, the task's lease is held, or
+        ``batch_id`` is not that of the unfinished batch.
         """
         name = task.connector
         with self._writer.begin() as db:
@@ -298,13 +297,13 @@ class ConnectorStore:
             batch = expect(unfinished_of(db, task), batch_id)
             db.execute(delete(batches).where(is_task(batches, task), batches.c.id == batch_id))
             position = (batch.end if skip else batch.start).to_json()
-            # Guarantee 3: whoever ran the batch before may not finish it any more.
+            # Guarantee 3: an earlier lease holder may not finish the batch any more.
             update_task(db, task, position=position, epoch=row.epoch + 1)
             add_event(db, name, "offsets", stamp, given_up(batch, row.position, position))
             return batch
 
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
-        """Remember that a connector uses topics. Nothing happens if it was removed."""
+        """Store that a connector uses topics; no effect if the connector was deleted."""
         name = connector.name
         with self._writer.begin() as db:
             row = _row(db, name, lock=True)
@@ -316,25 +315,25 @@ class ConnectorStore:
                 db.execute(insert(topics_in_use), rows)
 
     def topics(self, name: str) -> Sequence[str]:
-        """Return the topics that a connector has used, sorted; none if it is not there."""
+        """Return the topics that a connector has used, sorted; empty if it does not exist."""
         with self._engine.connect() as db:
             return _topics(db, name)
 
     def reset_topics(self, name: str) -> None:
-        """Forget the topics that a connector has used."""
+        """Delete the list of topics that a connector has used."""
         with self._writer.begin() as db:
             db.execute(delete(topics_in_use).where(topics_in_use.c.connector == name))
 
     def add_event(
         self, kind: str, stamp: Stamp, detail: Mapping[str, object], connector: str = ""
     ) -> None:
-        """Add an event of what was done that changes no row of a connector.
+        """Add an event for an operation that changes no row of a connector.
 
         Args:
-            kind: What, see EventKind.
-            stamp: When, and by whom.
+            kind: The kind, see EventKind.
+            stamp: The time and the user.
             detail: Further details.
-            connector: The connector, which need not be there; empty for the whole server.
+            connector: The connector, which need not exist; empty for the whole server.
         """
         with self._writer.begin() as db:
             add_event(db, connector, kind, stamp, detail)
@@ -346,7 +345,7 @@ class ConnectorStore:
         connector: str | None = None,
         kinds: Collection[str] | None = None,
     ) -> Sequence[Event]:
-        """Return the events after one, oldest first: of a connector, of some kinds, or all."""
+        """Return events after an id, oldest first, optionally of a connector and kinds."""
         query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
         if connector is not None:
             query = query.where(events.c.connector == connector)
@@ -361,16 +360,16 @@ class ConnectorStore:
             return int(db.execute(select(func.max(events.c.id))).scalar() or 0)
 
     def prune(self, keep: Retention, now: datetime) -> int:
-        """Forget old events, but for the newest of all; return how many.
+        """Delete old events, except the newest of all; return how many.
 
-        Changes that people made are kept for as long as they are to be, however many states
-        came after them.
+        Changes by users are kept for their full retention, regardless of how many state events
+        follow.
         """
         with self._writer.begin() as db:
             return prune_events(db, keep, now)
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self._engine.dispose()
 
 
@@ -385,7 +384,7 @@ def _row(db: Connection, name: str, *, lock: bool = False) -> Row[Any] | None:
 
 
 def _locked(db: Connection, name: str) -> Connector:
-    """Return a connector that nobody else changes until this transaction ends."""
+    """Return a connector with its row locked until this transaction ends."""
     row = _row(db, name, lock=True)
     return _connector(existing(name, row))
 

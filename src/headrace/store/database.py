@@ -1,4 +1,4 @@
-"""Opens the database in which stores keep their rows: a SQLite file, or PostgreSQL."""
+"""Opens the database of the stores: a SQLite file or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from headrace.store.postgresql import open_postgresql
 from headrace.store.rows import set_back
 
 Place: TypeAlias = Path | str | Engine
-"""A SQLite file, the URL of a PostgreSQL database (which may hold a password), or an engine on
-a database that is open already, such as one in memory."""
+"""A SQLite file, the URL of a PostgreSQL database (which may contain a password), or an engine
+on a database that is already open, such as one in memory."""
 
 
 def open_database(place: Place) -> Engine:
-    """Return an engine on the database, with all tables as this version wants them.
+    """Return an engine on the database, with its tables migrated to this version.
 
-    An error that may pass, such as a server that is away, becomes a StoreUnavailableError.
+    The engine raises temporary errors, e.g. of an unreachable server, as StoreUnavailableError.
 
     Raises:
-        ConfigError: The URL is not one of PostgreSQL.
-        SetupError: The file cannot be used, or a newer version has made the tables.
+        ConfigError: The URL is not a PostgreSQL URL.
+        SetupError: The file cannot be used, or a newer version has migrated the tables.
         StoreUnavailableError: PostgreSQL cannot be reached.
     """
     if isinstance(place, Engine):
@@ -67,7 +67,7 @@ def memory_database() -> Engine:
 
 @cache
 def _empty_database() -> Engine:
-    """Return a database in memory from which others are copied: migrations take longer."""
+    """Return an in-memory database to copy, since copying is faster than migrating."""
     engine = open_memory()
     migrate(engine)
     return engine
@@ -77,33 +77,33 @@ def _url(text: str) -> URL:
     fix = "Write it as postgresql://user@host:5432/database."
     try:
         url = make_url(text)
-    except ArgumentError:  # its text shows the URL, and with it the password
-        problem = "The URL cannot be read."
+    except ArgumentError:  # its text contains the URL and so the password
+        problem = "The URL cannot be parsed."
         raise ConfigError(problem, field="store_url", fix=fix) from None
     if url.get_backend_name() not in {"postgresql", "postgres"}:
-        problem = f"A store cannot be kept in {url.get_backend_name()!r}."
+        problem = f"A store cannot be in {url.get_backend_name()!r}."
         raise ConfigError(problem, field="store_url", fix=fix)
     return url
 
 
 _COPY = "PRAGMA user_version=1"
-"""A number in the file's head that SQLite leaves to its users: this is a backup."""
+"""A number in the file header, free for applications: marks the file as a backup."""
 
 
 def mark_as_copy(copy: sqlite3.Connection) -> None:
-    """Say in a copy of a store that it is one."""
+    """Mark a copy of a store as a backup."""
     copy.execute(_COPY)
 
 
 def go_on_from_copy(engine: Engine) -> None:
-    """Prepare a store for work if it is a backup that was put in place, once."""
+    """Prepare a store for work, once, if it is a restored backup."""
     if engine.dialect.name != "sqlite":
         return
     with engine.connect() as db:
         if not _is_copy(db):
             return
     with in_mode(engine, Mode.WRITE).begin() as db:
-        if not _is_copy(db):  # another process was first
+        if not _is_copy(db):  # another process has already done it
             return
         set_back(db)
         db.exec_driver_sql("PRAGMA user_version=0")

@@ -1,4 +1,4 @@
-"""What can go wrong with a store by itself."""
+"""The errors of stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StoreUnavailableError(RetriableError):
 
 
 class StoreMissingError(StoreUnavailableError):
-    """The file of the store is gone, or is another one."""
+    """The file of the store is missing or was replaced."""
 
     code: ClassVar[str] = "store.missing"
 
@@ -34,56 +34,56 @@ class TaskRemovedError(StaleEpochError):
 
 
 class ConnectorExistsError(HeadraceError):
-    """There is a connector of that name."""
+    """A connector with that name already exists."""
 
     code: ClassVar[str] = "connector.exists"
     category: ClassVar[Category] = Category.CONFIG
 
 
 class ConnectorNotFoundError(HeadraceError):
-    """There is no connector of that name."""
+    """There is no connector with that name."""
 
     code: ClassVar[str] = "connector.not_found"
     category: ClassVar[Category] = Category.CONFIG
 
 
 class ConnectorChangedError(HeadraceError):
-    """The connector is not any more as it was when the change was thought of."""
+    """The connector was changed concurrently."""
 
     code: ClassVar[str] = "connector.changed"
     category: ClassVar[Category] = Category.RUN
 
 
 class TaskNotFoundError(HeadraceError):
-    """The connector has no task of that number."""
+    """The connector has no task with that number."""
 
     code: ClassVar[str] = "task.not_found"
     category: ClassVar[Category] = Category.CONFIG
 
 
 class JobExistsError(HeadraceError):
-    """There is a job of that name."""
+    """A job with that name already exists."""
 
     code: ClassVar[str] = "job.exists"
     category: ClassVar[Category] = Category.CONFIG
 
 
 class JobNotFoundError(HeadraceError):
-    """There is no job of that name."""
+    """There is no job with that name."""
 
     code: ClassVar[str] = "job.not_found"
     category: ClassVar[Category] = Category.CONFIG
 
 
 class JobChangedError(HeadraceError):
-    """The job, or its run, is not any more as it was when the change was thought of."""
+    """The state of the job or run does not allow the operation, or has changed concurrently."""
 
     code: ClassVar[str] = "job.changed"
     category: ClassVar[Category] = Category.RUN
 
 
 class RunNotFoundError(HeadraceError):
-    """There is no run of that number."""
+    """There is no run with that number."""
 
     code: ClassVar[str] = "run.not_found"
     category: ClassVar[Category] = Category.CONFIG

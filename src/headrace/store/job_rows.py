@@ -1,4 +1,4 @@
-"""Rows of jobs and of their runs, as objects."""
+"""Conversion between rows and objects of jobs and runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _time(number: int | None) -> datetime | None:
 
 
 def is_window(job: str, boundaries: Boundaries) -> ColumnElement[bool]:
-    """Return the condition that a run is of a window of a job."""
+    """Return the condition for the run of a window of a job."""
     return and_(
         _R.job == job,
         _R.kind == boundaries.kind.value,
@@ -81,7 +81,7 @@ def existing_run(db: Connection, number: int) -> Row[Any]:
 
 
 def run_of_row(row: Row[Any]) -> Run:
-    """Return a row of a run as one."""
+    """Return the run of a row."""
     return Run(
         id=row.id,
         job=row.job,
@@ -108,7 +108,7 @@ def run_of_row(row: Row[Any]) -> Run:
 
 
 def update_held(db: Connection, run: Run, values: Mapping[str, object]) -> None:
-    """Write about an attempt. Raises StaleEpochError if it is not the newest (Guarantee 3)."""
+    """Update a held run. Raises StaleEpochError if its epoch is stale (Guarantee 3)."""
     held = and_(_R.id == run.id, _R.epoch == run.epoch, _R.state == RunState.RUNNING.value)
     if db.execute(update(runs).where(held).values(**values)).rowcount != 1:
         problem = f"Run {run.id} of job {run.job} was taken by another worker, or has ended."

@@ -66,19 +66,19 @@ from headrace.store.tables import jobs, micros, runs, schemas
 
 _J, _R = jobs.c, runs.c
 _SEEN = ("uid", "version", "state", "cursor_us")
-"""What a change of a job is made of: it is refused where one of these is another by then."""
+"""The columns checked by a change of a job: if one has changed since, the change is refused."""
 _RUNNABLE = [state.value for state in RUNNABLE]
 _SCHEDULED = [state.value for state in SCHEDULED]
 _WAITING = tuple(state.value for state in UNENDED)
 _DONE = {RunState.SUCCEEDED, RunState.SKIPPED}
 _LEFT = tuple(state.value for state in RunState if state not in _DONE)
 _MAY_GO_ON = or_(_R.paused == false(), _R.state == RunState.RUNNING.value)
-"""Not held back by a pause of its backfill: what has begun is finished."""
+"""The run is not held back by a pause of its backfill; a running run finishes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A run that is to be made, unless its window has one."""
+    """A run to create, unless its window already has a run."""
 
     boundaries: Boundaries
     trigger: Trigger
@@ -90,16 +90,16 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChange:
-    """A job that was seen, and what is to be made of it.
+    """A change of a job, with an optimistic check of its old state.
 
     Args:
-        seen: As it was when the change was thought of.
-        wanted: As it is to be.
-        event: What is told; nothing where it is no person's business.
-        after: The job whose runs make its own, where the document is another.
-        made: Runs of windows; a window that has one keeps it (Guarantee 5).
-        detail: What more is told.
-        alerts: What people are told.
+        seen: The job as it was read.
+        wanted: The job after the change.
+        event: The event to add; None for internal changes.
+        after: The job whose runs trigger this job; used if the document changes.
+        made: Runs to create; a window that already has a run keeps it (Guarantee 5).
+        detail: Additional details of the event.
+        alerts: The alerts to add.
     """
 
     seen: Job
@@ -112,10 +112,10 @@ class JobChange:
 
 
 class JobStore:
-    """Jobs as rows, and their runs: the control plane writes them, workers take runs.
+    """Jobs and their runs as rows: the control plane writes them, workers take runs.
 
-    Any thread of any process may call it; every write is durable on return, a job's together
-    with the event that tells of it.
+    Safe for use by any thread of any process. Every write is durable on return, together with
+    its event.
     """
 
     def __init__(self, place: Place) -> None:
@@ -128,11 +128,11 @@ class JobStore:
         return self._engine
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self._engine.dispose()
 
     def create(self, wanted: Job, after: str | None, stamp: Stamp) -> Job:
-        """Add a job with an identity of its own. Raises JobExistsError."""
+        """Add a job with a new uid. Raises JobExistsError."""
         made = replace(wanted, uid=uuid.uuid4().hex[:12], version=1)
         with self._writer.begin() as db:
             lock_name(db, "job", made.name)
@@ -158,9 +158,9 @@ class JobStore:
             return [job_of(row) for row in db.execute(select(jobs).order_by(_J.name))]
 
     def due(self, now: datetime, limit: int) -> Sequence[Job]:
-        """Return scheduled jobs with a window that is due, the longest due first.
+        """Return scheduled jobs with a due window, the longest due first.
 
-        Those that an outside scheduler wakes are not among them.
+        Excludes jobs that an external scheduler wakes.
         """
         scheduled = and_(
             _J.state.in_([state.value for state in SCHEDULED]), _J.engine.is_(None)
@@ -170,26 +170,26 @@ class JobStore:
             return [job_of(row) for row in db.execute(query.order_by(_J.due_us).limit(limit))]
 
     def in_states(self, states: Collection[JobState]) -> Sequence[Job]:
-        """Return the jobs that are in one of the states, by name."""
+        """Return the jobs in any of the states, by name."""
         query = select(jobs).where(_J.state.in_([state.value for state in states]))
         with self._engine.connect() as db:
             return [job_of(row) for row in db.execute(query.order_by(_J.name))]
 
     def change(self, change: JobChange, stamp: Stamp) -> Job:
-        """Make another of a job that was seen, and runs with it, in one transaction.
+        """Change a job and create its runs, in one transaction.
 
-        Raises JobChangedError: it is another by now.
+        Raises JobChangedError if the job has changed since it was read.
         """
         with self._writer.begin() as db:
             if not _changed(db, change, stamp):
                 name = change.seen.name
                 existing_job(db, name)
-                problem = f"Job {name} was changed meanwhile."
-                raise JobChangedError(problem, fix="Look at it again.")
+                problem = f"Job {name} was changed concurrently."
+                raise JobChangedError(problem, fix="Check the job, and try again.")
         return replace(change.wanted, changed=stamp.at, by=stamp.by)
 
     def change_all(self, changes: Sequence[JobChange], stamp: Stamp) -> Sequence[JobChange]:
-        """Make changes in one transaction; return those of jobs that were still as seen."""
+        """Make changes in one transaction; return those whose jobs had not changed."""
         if not changes:
             return ()
         with self._writer.begin() as db:
@@ -197,7 +197,7 @@ class JobStore:
             return [each for each in in_order if _changed(db, each, stamp)]
 
     def delete(self, name: str, stamp: Stamp) -> None:
-        """Delete a job, its runs, and what their tasks have left.
+        """Delete a job, its runs, and the stored state of their tasks.
 
         Raises JobNotFoundError; JobChangedError while one of its runs is running.
         """
@@ -210,7 +210,7 @@ class JobStore:
                 problem = f"Run {number} of job {name} is running."
                 fix = f"Stop it first: headrace job stop-run {name} {number}."
                 raise JobChangedError(problem, fix=fix)
-            # Those that nobody has taken have left nothing.
+            # Runs that were never taken have no task state.
             begun = db.execute(select(runs).where(mine, _R.epoch > 0)).all()
             found = [run_of_row(row) for row in begun]
             forget_runs(db, [text for run in found for text in (run.task_name, run.name)])
@@ -222,10 +222,10 @@ class JobStore:
     def add_runs(
         self, job: str, made: Sequence[NewRun], stamp: Stamp, *, apart: bool = False
     ) -> int:
-        """Make runs of windows that have none; return how many.
+        """Create runs for windows without one; return how many.
 
-        ``apart`` says that none may share a part of another's window. Raises JobNotFoundError;
-        JobChangedError where one does.
+        With ``apart`` the windows must not overlap others. Raises JobNotFoundError, or
+        JobChangedError if they do.
         """
         with self._writer.begin() as db:
             lock_name(db, "job", job)
@@ -239,7 +239,7 @@ class JobStore:
     def tell(
         self, job: str, kind: EventKind, stamp: Stamp, detail: Mapping[str, object]
     ) -> None:
-        """Tell what somebody does to a job."""
+        """Add an event for an operation on a job."""
         with self._writer.begin() as db:
             add_event(db, job, kind, stamp, detail)
 
@@ -249,7 +249,7 @@ class JobStore:
             return run_of_row(existing_run(db, number))
 
     def run_of(self, job: str, boundaries: Boundaries) -> Run | None:
-        """Return the run of a window, if it has one."""
+        """Return the run of a window; None if it has none."""
         query = select(runs).where(is_window(job, boundaries))
         with self._engine.connect() as db:
             row = db.execute(query).one_or_none()
@@ -264,7 +264,7 @@ class JobStore:
         before: int | None = None,
         limit: int = 100,
     ) -> Sequence[Run]:
-        """Return a job's runs, newest first, those before a number."""
+        """Return a job's runs, newest first; with ``before``, only runs with lower numbers."""
         query = select(runs).where(_R.job == job)
         if states:
             query = query.where(_R.state.in_([state.value for state in states]))
@@ -277,23 +277,23 @@ class JobStore:
             return [run_of_row(row) for row in rows]
 
     def live_runs(self, job: str) -> Sequence[Run]:
-        """Return the runs that a job has in real time: one for each bound to begin at."""
+        """Return a job's real-time runs: one for each lower bound."""
         query = select(runs).where(_R.job == job, _R.trigger == Trigger.REALTIME.value)
         with self._engine.connect() as db:
             return [run_of_row(row) for row in db.execute(query)]
 
     def windows(self, job: str, lower: datetime, upper: datetime) -> Sequence[Boundaries]:
-        """Return the windows of a job's runs that have a part in a range of time."""
+        """Return the windows of a job's runs that overlap a time range."""
         with self._engine.connect() as db:
             return windows_of(db, job, lower, upper)
 
     def windows_end(self, job: str) -> datetime | None:
-        """Return where the last window of a job's runs ends; None without any."""
+        """Return the end of the last window of a job's runs; None if there is none."""
         with self._engine.connect() as db:
             return windows_end(db, job)
 
     def counts(self, job: str, backfill: str | None = None) -> Mapping[RunState, int]:
-        """Return how many runs a job has, or one of its backfills, in each state."""
+        """Return the number of runs of a job, or of one of its backfills, in each state."""
         query = select(_R.state, func.count()).where(_R.job == job).group_by(_R.state)
         if backfill is not None:
             query = query.where(_R.backfill == backfill)
@@ -301,13 +301,13 @@ class JobStore:
             return Counter({RunState(state): count for state, count in db.execute(query)})
 
     def is_busy(self, job: str) -> bool:
-        """Return whether a run of a job waits or runs, those of paused backfills left out."""
+        """Return whether a run of a job waits or runs, ignoring waits of paused backfills."""
         query = select(_R.id).where(_R.job == job, _R.state.in_(_WAITING), _MAY_GO_ON)
         with self._engine.connect() as db:
             return db.execute(query.limit(1)).scalar() is not None
 
     def is_coming(self, job: str, now: datetime) -> bool:
-        """Return whether a run of a job runs, or is to be tried again later, by itself."""
+        """Return whether a run of a job is running, or has a retry scheduled for later."""
         runs_now = _R.state == RunState.RUNNING.value
         later = and_(_R.state == RunState.QUEUED.value, _R.due_us > micros(now), _MAY_GO_ON)
         query = select(_R.id).where(_R.job == job, or_(runs_now, later))
@@ -315,7 +315,7 @@ class JobStore:
             return db.execute(query.limit(1)).scalar() is not None
 
     def has_waiting(self, live: Run) -> bool:
-        """Return whether a window of the job of a run in real time waits to be read."""
+        """Return whether a window waits to be read in the job of a real-time run."""
         query = select(_R.id).where(
             _R.job == live.job,
             _R.id != live.id,
@@ -334,23 +334,23 @@ class JobStore:
         *,
         job: str | None = None,
     ) -> Sequence[Run]:
-        """Return runs that may be taken: due, or left by a worker that is gone.
+        """Return runs that may be taken: due runs, and running ones without a live worker.
 
-        Those of a job that may not run are taken only to be stopped, and of a backfill that is
-        paused only those that had begun.
+        Runs of a job that may not run are included only if they are to be stopped, and runs of
+        a paused backfill only if they had begun.
 
         Args:
             now: The time of day.
             lease_now: The time by which leases expire, see ``Store.now``.
-            dead: Says of an owner whether it is known to have ended.
-            limit: How many of each job and backfill, the first of them.
-            job: The job whose runs; None for all jobs.
+            dead: Returns whether an owner is known to have ended.
+            limit: The maximum number of runs per job and backfill; the earliest are returned.
+            job: Only runs of this job; None for all jobs.
         """
         queued = and_(_R.state == RunState.QUEUED.value, _R.due_us <= micros(now))
         held = _R.state == RunState.RUNNING.value
         active = select(_J.name).where(_J.state.in_(_RUNNABLE))
         may_begin = or_(_R.job.in_(active), _R.stop_asked)
-        # Those of one job may all have to wait for another: they hide nobody else's.
+        # Limit per kind: runs of one kind that all have to wait must not hide other runs.
         kind = (_R.job, _R.backfill, _R.trigger == Trigger.REALTIME.value, _R.state)
         order = (_R.due_us, _R.lower, _R.id)
         place = func.row_number().over(partition_by=kind, order_by=order).label("place")
@@ -377,16 +377,16 @@ class JobStore:
         *,
         in_order: bool,
     ) -> Run | None:
-        """Take a run that was seen to wait, with the next epoch; None if it is not to be had.
+        """Take a waiting run with the next epoch; return None if that is not possible now.
 
         Args:
-            seen: As it was seen.
-            owner: Who takes it.
+            seen: The run as it was read.
+            owner: The new owner.
             now: The time.
-            expires: When another may take it, unless it is renewed.
-            side_by_side: How many of its kind may run at a time: of its backfill, or those of
-                its job that are of none.
-            in_order: Whether all windows before it must have succeeded.
+            expires: When the lease expires, unless it is renewed.
+            side_by_side: How many runs of the same backfill, or of the job outside of
+                backfills, may run at a time.
+            in_order: Whether all earlier windows must have succeeded.
         """
         with self._writer.begin() as db:
             lock_name(db, "job", seen.job)
@@ -395,7 +395,7 @@ class JobStore:
                 return None
             others = and_(_R.job == seen.job, _R.id != seen.id)
             if seen.is_live:
-                # What windows have left to do comes first: a later row is not overwritten.
+                # Waiting windows come first, so that they do not overwrite later rows.
                 waits = and_(others, _R.state.in_(_WAITING), _MAY_GO_ON)
                 left = select(_R.id).where(waits).limit(1)
                 if db.execute(left).scalar() is not None:
@@ -407,7 +407,7 @@ class JobStore:
                     _R.state == RunState.RUNNING.value,
                 )
                 if db.execute(live.limit(1)).scalar() is not None:
-                    return None  # it makes room after its batch
+                    return None  # the real-time run yields after its batch
             running = select(func.count()).where(
                 others,
                 _R.state == RunState.RUNNING.value,
@@ -416,7 +416,7 @@ class JobStore:
             )
             if db.execute(running).scalar_one() >= side_by_side:
                 return None
-            # One by one is in their order, also where an earlier one is to be tried again.
+            # One at a time means in order, even if an earlier run waits for a retry.
             is_time = seen.boundaries.kind is BoundaryKind.TIME and not seen.is_live
             one_by_one = side_by_side == 1 and is_time and not seen.stop_asked
             if in_order or one_by_one:
@@ -433,7 +433,7 @@ class JobStore:
             same = and_(
                 _R.id == seen.id, _R.epoch == seen.epoch, _R.state.in_(_WAITING), _MAY_GO_ON
             )
-            if seen.held_until is not None:  # its owner may have been heard of since
+            if seen.held_until is not None:  # its owner may have renewed the lease since
                 same = and_(same, _R.expires_us == micros(seen.held_until))
             taken = {
                 "state": RunState.RUNNING.value,
@@ -454,7 +454,7 @@ class JobStore:
             return run_of_row(existing_run(db, seen.id))
 
     def renew(self, owner: str, held: Collection[Run], expires: datetime) -> Sequence[Run]:
-        """Hold runs for longer; return those that are still held, as they are now."""
+        """Renew the leases of runs; return the runs that are still held, as stored now."""
         epochs = {run.id: run.epoch for run in held}
         mine = and_(_R.owner == owner, _R.id.in_(epochs))
         with self._writer.begin() as db:
@@ -469,16 +469,16 @@ class JobStore:
         error: str | None,
         alerts: Sequence[NewAlert] = (),
     ) -> None:
-        """Keep how far an attempt is, and why it does not get on if it does not.
+        """Store the counts of an attempt, its current error if any, and alerts about that.
 
-        ``alerts`` is what people are told of that. Raises StaleEpochError.
+        Raises StaleEpochError.
         """
         with self._writer.begin() as db:
             update_held(db, run, {"counts": counts.to_json(), "error": error})
             add_alerts(db, alerts)
 
     def started(self, run: Run, application: str | None) -> None:
-        """Keep which Spark application an attempt runs in. Raises StaleEpochError."""
+        """Store the Spark application that an attempt runs in. Raises StaleEpochError."""
         with self._writer.begin() as db:
             update_held(db, run, {"application": application})
 
@@ -496,23 +496,23 @@ class JobStore:
         died: bool = False,
         version: int | None = None,
     ) -> Run:
-        """End an attempt, and let the run go.
+        """End an attempt, and release the run.
 
         Args:
-            run: As it was taken.
-            state: How it has ended; QUEUED for another attempt.
+            run: The run as it was taken.
+            state: The resulting state; QUEUED for another attempt.
             now: The time.
-            counts: What became of its records.
-            error: Why it has failed.
-            due: When the next attempt comes.
-            alerts: What people are told of it, stored in the same transaction.
-            counted: Whether it counts as an attempt: it was not ended from outside.
-            died: Whether what moved it has died.
-            version: With which version of the job's document a run in real time was opened:
-                whatever has ended it, it goes on if the job has another by now. None for
-                whichever.
+            counts: The record counts of the run.
+            error: Why the attempt failed.
+            due: When the next attempt is due.
+            alerts: Alerts to add in the same transaction.
+            counted: Whether this counts as an attempt; False if it was ended from outside.
+            died: Whether the worker or Spark died.
+            version: The version of the job's document with which a real-time run was opened.
+                If the job has another version by now, the run is queued again, however it
+                ended. None to skip this check.
 
-        Raises StaleEpochError: another has taken the run (Guarantee 3).
+        Raises StaleEpochError: another worker has taken the run (Guarantee 3).
         """
         values: dict[str, object] = {
             "state": state.value,
@@ -537,7 +537,7 @@ class JobStore:
                 values |= {"state": RunState.QUEUED.value, "due_us": micros(now)}
             update_held(db, run, values)
             if values["state"] == RunState.SUCCEEDED.value and run.is_live:
-                # Its source has an end.
+                # The source of the real-time run has an end.
                 ended = and_(_J.name == run.job, _J.state == JobState.RUNNING.value)
                 if in_real_time:
                     over = update(jobs).where(ended)
@@ -549,9 +549,9 @@ class JobStore:
             return run_of_row(existing_run(db, run.id))
 
     def ask_to_stop(self, number: int, stamp: Stamp) -> Run:
-        """Let a run be stopped; one that nobody runs is stopped at once.
+        """Request that a run stops; a queued run is stopped at once.
 
-        Raises RunNotFoundError, and JobChangedError for one that has ended.
+        Raises RunNotFoundError, or JobChangedError if the run has ended.
         """
         with self._writer.begin() as db:
             row = existing_run(db, number)
@@ -562,17 +562,18 @@ class JobStore:
             same = and_(_R.id == number, _R.state == row.state, _R.state.in_(_WAITING))
             if db.execute(update(runs).where(same).values(values)).rowcount != 1:
                 problem = f"Run {number} is {row.state}."
-                raise JobChangedError(problem, fix="Only a run that waits or runs is stopped.")
+                raise JobChangedError(problem, fix="Stop only runs that wait or run.")
             _finish_job(db, row.job)
             add_event(db, row.job, EventKind.RUN_STOP, stamp, {"run": number})
             return run_of_row(existing_run(db, number))
 
     def run_again(self, number: int, stamp: Stamp, *, from_beginning: bool) -> Run:
-        """Let a run that has ended run again.
+        """Queue a run that has ended again.
 
-        Where it stood, so that nothing is written twice; or from the beginning, its window
-        read whole and written anew. Raises RunNotFoundError, and JobChangedError for one that
-        waits or runs, or of which a batch was left that may still be written.
+        It continues where it was, so that nothing is written twice, or from the beginning, so
+        that its complete window is read and written again. Raises RunNotFoundError, or
+        JobChangedError if the run waits or runs, or if another worker may still write one of
+        its batches.
         """
         with self._writer.begin() as db:
             row = existing_run(db, number)
@@ -593,11 +594,11 @@ class JobStore:
             if from_beginning:
                 if (batch := batch_left(db, run_of_row(row).task_name)) is not None:
                     problem = (
-                        f"Batch {batch.id} of run {number} was left by a worker that may still "
-                        "write it, behind what is written anew."
+                        f"A worker left batch {batch.id} of run {number} unfinished and may "
+                        "still write it, after the rows that are written again."
                     )
                     retry = f"headrace job retry {row.job} {number}"
-                    fix = f"Let a retry take it over first: {retry}."
+                    fix = f"Retry the run first, so that it finishes the batch: {retry}."
                     raise JobChangedError(problem, field="run", fix=fix)
                 forget_runs(db, [run_of_row(row).task_name])
             told = {"run": number, "from_beginning": from_beginning}
@@ -624,7 +625,7 @@ def _values(job: Job, stamp: Stamp) -> dict[str, object]:
 
 
 def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
-    """Make a change, unless the job is another by now."""
+    """Make a change; return False if the job has changed since it was read."""
     seen, wanted = change.seen, change.wanted
     values = _values(wanted, stamp)
     if wanted.version != seen.version:
@@ -642,7 +643,7 @@ def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
 
 
 def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> None:
-    """Make runs; a window that has one keeps it, whoever made it."""
+    """Create runs, except for windows that already have one."""
     if not made:
         return
     dialect = postgresql if db.dialect.name == "postgresql" else sqlite
@@ -667,7 +668,7 @@ def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> N
     ]
     db.execute(dialect.insert(runs).on_conflict_do_nothing(), rows)
     for each in made:
-        if each.trigger is Trigger.REALTIME:  # it goes on where it stood
+        if each.trigger is Trigger.REALTIME:  # an existing run that has ended continues
             ended = and_(is_window(job, each.boundaries), _R.state.not_in(_WAITING))
             again = {"state": each.state.value, "due_us": micros(each.due), "stop_asked": False}
             live = _R.trigger == Trigger.REALTIME.value
@@ -675,8 +676,8 @@ def _insert(db: Connection, job: str, made: Sequence[NewRun], stamp: Stamp) -> N
 
 
 def _run_followers(db: Connection, run: Run, now: datetime) -> None:
-    """Make runs of the jobs that come after this one, over the same window."""
-    # Those of a job that may not run wait until it may: they would never come again.
+    """Create runs of the same window for the jobs that follow the run's job."""
+    # Also for a job that may not run now: its runs wait, as they would not be created later.
     begun = _J.state != JobState.DRAFT.value
     names = db.execute(select(_J.name).where(_J.after == run.job, begun)).scalars().all()
     made = NewRun(boundaries=run.boundaries, trigger=Trigger.AFTER, due=now)
@@ -685,7 +686,7 @@ def _run_followers(db: Connection, run: Run, now: datetime) -> None:
 
 
 def _finish_job(db: Connection, name: str) -> None:
-    """Finish a job whose schedule has no window left, with the last of its runs."""
+    """Mark a job as finished if its schedule has no window left and all runs have ended."""
     row = job_row(db, name)
     if row is None or row.state not in _SCHEDULED or row.cursor_us is not None:
         return

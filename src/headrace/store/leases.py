@@ -1,4 +1,4 @@
-"""The clock by which leases expire, and the place of the one server of a shared store."""
+"""The clock by which leases expire, and the lease of the single server of a shared store."""
 
 from __future__ import annotations
 
@@ -33,27 +33,28 @@ class Machine:
     """The clocks of this machine, in microseconds."""
 
     def boot(self) -> str:
-        """Return what tells this start of the machine from all others; empty if unknown."""
+        """Return the id of the machine's current boot; empty if unknown."""
         try:
             return _BOOT_ID.read_text().strip()
         except OSError:
             return ""
 
     def wall(self) -> int:
-        """Return the time of day, which may be set, since 1970 UTC."""
+        """Return the time of day, which may be changed, since 1970 UTC."""
         return time.time_ns() // 1000
 
     def steady(self) -> int:
-        """Return the time since the machine's start, which nobody sets."""
+        """Return the time since boot, which cannot be changed."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 def lease_clock(engine: Engine, machine: Machine | None = None) -> Callable[[], datetime]:
     """Return the clock of a store's leases.
 
-    In PostgreSQL it is the server's, so that machines need not agree. In SQLite it is this
-    machine's time since its start, from the time of day at which a store was first opened
-    after that: setting the time of day neither ends leases nor makes them longer.
+    For PostgreSQL this is the server's clock, so that the machines' clocks need not agree. For
+    SQLite it is this machine's time since boot plus an offset, fixed from the time of day when
+    a store is first opened after boot. Changing the time of day neither shortens nor extends
+    leases.
     """
     if engine.dialect.name == "postgresql":
         return lambda: _of_server(engine)
@@ -82,11 +83,11 @@ def _offset(engine: Engine, machine: Machine, boot: str) -> int:
     if known is not None:
         return known
     with in_mode(engine, Mode.WRITE).begin() as db:
-        known = _known(db, boot)  # another process may have been first
+        known = _known(db, boot)  # another process may already have stored it
         if known is None:
             known = machine.wall() - machine.steady()
             put_fact(db, _FACT, {"boot": boot, "offset_us": known})
-            # Whoever had a lease before the machine was started is gone.
+            # All owners of leases from before the boot have ended.
             held = tasks.c.owner.is_not(None)
             db.execute(update(tasks).where(held).values(expires_us=0))
         return known
@@ -104,10 +105,9 @@ _PLACE = "connectors"
 
 
 class ServerPlaces:
-    """Gives the place to one server at a time, in a PostgreSQL database that several share.
+    """The lease that lets one server at a time run the connectors of a PostgreSQL store.
 
-    Times are those of the database, so that the machines' clocks need not agree. Any thread
-    may call it.
+    Times are those of the database, so that the machines' clocks need not agree. Thread-safe.
     """
 
     def __init__(self, url: str) -> None:
@@ -117,15 +117,15 @@ class ServerPlaces:
     def take(
         self, owner: str, duration: timedelta, is_dead: Callable[[str], bool]
     ) -> str | None:
-        """Take the place for a time; return who had it and is gone, if anybody.
+        """Take the lease; return the previous owner, if there was one.
 
-        The time of an owner that ``is_dead`` knows to be gone need not expire. Raises
-        StateError while another has it.
+        The lease of an owner for which ``is_dead`` returns True need not expire. Raises
+        StateError while another server holds the lease.
         """
         with self._writer.begin() as db:
             lock_name(db, "server", _PLACE)
             now = server_micros(db)
-            # Locked: who keeps it just now has it, though its time had run out.
+            # Lock the row: a concurrent renewal wins, even if the lease had expired.
             query = select(servers).where(servers.c.place == _PLACE).with_for_update()
             row = db.execute(query).one_or_none()
             if row is not None and row.expires_us > now and not is_dead(row.owner):
@@ -137,13 +137,13 @@ class ServerPlaces:
             return None if row is None else str(row.owner)
 
     def keep(self, owner: str, duration: timedelta) -> None:
-        """Keep the place for some time more. Raises StaleEpochError when another has it."""
+        """Renew the lease. Raises StaleEpochError if another server holds it."""
         with self._writer.begin() as db:
             expires = server_micros(db) + _micros(duration)
             mine = (servers.c.place == _PLACE, servers.c.owner == owner)
             updated = db.execute(update(servers).where(*mine).values(expires_us=expires))
             if not updated.rowcount:
-                problem = "Another server keeps the connectors of this store now."
+                problem = "Another server now runs the connectors of this store."
                 raise StaleEpochError(problem)
 
     def leave(self, owner: str) -> None:
@@ -160,8 +160,8 @@ def _micros(duration: timedelta) -> int:
 
 
 def _taken(owner: str, expires: int, now: int) -> StateError:
-    problem = f"Another server, {owner}, keeps the connectors of this store."
+    problem = f"Another server, {owner}, runs the connectors of this store."
     seconds = (expires - now) // _MICROS + 1
     at = f"{time_of(expires):%H:%M:%S %Z}"
-    fix = f"Stop it. If it is gone, its place is free in {seconds} seconds, at {at}."
+    fix = f"Stop it. If it has crashed, its lease expires in {seconds} seconds, at {at}."
     return StateError(problem, field="store_url", fix=fix)

@@ -1,4 +1,4 @@
-"""Opens PostgreSQL databases the one way that all stores open them."""
+"""Opens PostgreSQL databases for the stores."""
 
 from __future__ import annotations
 
@@ -29,35 +29,36 @@ SELECT (SELECT system_identifier FROM pg_control_system())::text,
        to_regclass('tasks')::oid::text
 WHERE NOT pg_is_in_recovery()
 """
-"""The cluster, its timeline, which is the next one after each promotion or recovery to a point
-in time, the database, and the table, which is another one after a dump was loaded."""
+"""The cluster; its timeline, which changes with each promotion or point-in-time recovery; the
+database; and the OID of the table, which changes when a dump is loaded."""
 
 
 class Origin:
-    """Compares the database behind new connections with the one that the store was in.
+    """Detects whether a connection leads to another database than the store used before.
 
-    A standby that is promoted may lack the newest transactions, and a restored backup does.
-    The numbers that they held may be in targets, so new ones must be larger (Guarantee 1).
+    A promoted standby may lack the newest transactions, and a restored backup does. Targets may
+    have marks with the numbers in those transactions, so new numbers must be larger
+    (Guarantee 1).
     """
 
     def __init__(self) -> None:
         self._confirmed: list[object] | None = None
 
     def connected(self, connection: Any, record: ConnectionPoolEntry) -> None:
-        """Look which database a new connection leads to."""
+        """Record the database that a new connection leads to."""
         import psycopg  # noqa: PLC0415 - it may not be installed
 
         try:
             record.info[_KEY] = _seen(connection.execute(_QUERY).fetchone())
         except psycopg.Error as error:
-            # Not every service that speaks PostgreSQL's language lets everyone know.
-            log.debug("the origin of the store is not known", why=str(error))
+            # Some PostgreSQL-compatible services do not permit this query.
+            log.debug("cannot determine the origin of the store", why=str(error))
             record.info[_KEY] = None
         connection.rollback()
 
     def confirm(self, db: Connection) -> None:
-        """Raise the floors, in a transaction that writes, if the database is another one."""
-        if db.info.get(_KEY) == []:  # it led to a standby, which may be promoted by now
+        """Raise the floors, in a write transaction, if the database is another one."""
+        if db.info.get(_KEY) == []:  # it was a standby, which may be promoted by now
             db.info[_KEY] = _seen(db.exec_driver_sql(_QUERY).one_or_none())
         seen: list[object] | None = db.info.get(_KEY)
         if not seen or seen == self._confirmed:
@@ -68,9 +69,9 @@ class Origin:
             self._confirmed = seen
             return
         if isinstance(known, list):
-            log.warning("the database of the store is another one", was=known, now=seen)
+            log.warning("the store is in another database than before", was=known, now=seen)
             if known[2:] == seen[2:]:
-                # Perhaps nothing is missing: an intent is looked for in the targets.
+                # Possibly nothing is missing: tasks look up their intents in the targets.
                 raise_floors(db)
             else:
                 set_back(db)
@@ -78,37 +79,37 @@ class Origin:
 
 
 def _seen(row: Sequence[object] | None) -> list[object] | None:
-    """Return what a row says; nothing of a standby, None where it is not all known."""
+    """Return the values of a row; empty for a standby, None if not all are known."""
     if row is None:
         return []
     return None if None in row else list(row)
 
 
 TIMEOUT = "connect_timeout"
-"""The key of a URL that says for how many seconds an answer is waited for."""
+"""The URL parameter for the timeout of a response, in seconds."""
 _SECONDS = 5
 _MORE_SECONDS = 2
-"""How much longer is waited for the server to say itself that something takes too long."""
+"""Additional wait, so that the server can report its own timeout first."""
 _ISOLATION = r"-c default_transaction_isolation=read\ committed"
 _ALONE = 0x6865_6164_7261_6365
-"""The number of the lock of transactions that are alone: the letters of ``headrace``."""
+"""The advisory lock of ALONE transactions: the letters of ``headrace``."""
 _ALONE_SECONDS = 600
-"""How long a transaction that is alone may take: it may change tables."""
+"""The timeout of an ALONE transaction, which may migrate tables."""
 
 
 def open_postgresql(url: URL) -> Engine:
-    """Return an engine on the database. Nothing is connected yet.
+    """Return an engine on the database, without connecting yet.
 
-    Whatever is configured there, a statement of a transaction that writes sees what was
-    committed before it, also while the transaction waited for a lock, and a commit waits for
-    the disk: an intent lost in a power failure would let its id be used again.
+    Regardless of the server's configuration, write transactions are READ COMMITTED, so that a
+    statement sees commits from while the transaction waited for a lock. Commits wait for the
+    disk: otherwise an intent could be lost in a power failure and its id used again.
 
-    A server that does not answer is given up after the URL's ``connect_timeout`` and a little
-    more, whether it, its machine or the network is at fault. A transaction of ours that a
-    broken line has left behind is ended by the server, so that its locks go.
+    A server that does not respond is given up after the URL's ``connect_timeout`` and a little
+    more, whether the server, its machine or the network hangs. The server ends transactions
+    left behind by a broken connection, so that their locks are released.
 
     Raises:
-        ConfigError: The time-out is not a number of seconds.
+        ConfigError: The timeout is not a number of seconds.
         SetupError: The driver is not installed.
     """
     seconds = _seconds(url)
@@ -120,14 +121,14 @@ def open_postgresql(url: URL) -> Engine:
             poolclass=StorePool,
             pool_size=8,
             pool_timeout=seconds,
-            pool_pre_ping=True,  # a connection that the server closed meanwhile is replaced
+            pool_pre_ping=True,  # replace connections that the server has closed
         )
         from headrace.store.silent_server import (  # noqa: PLC0415 - it needs the driver
             connector,
             silence_of,
         )
     except ModuleNotFoundError as error:
-        problem = f"The driver of PostgreSQL cannot be loaded: {error}."
+        problem = f"The PostgreSQL driver cannot be loaded: {error}."
         fix = "Install it: pip install 'headrace[postgresql]'."
         raise SetupError(problem, field="store_url", fix=fix) from error
     translated(engine)
@@ -142,7 +143,7 @@ def open_postgresql(url: URL) -> Engine:
 
 
 def _arguments(url: URL, seconds: int) -> dict[str, str | int]:
-    """Return how to connect; what the URL says of the line wins."""
+    """Return the connection arguments; keepalive parameters of the URL take precedence."""
     server = {
         "lock_timeout": f"{seconds}s",
         "statement_timeout": f"{seconds + 1}s",
@@ -175,7 +176,7 @@ def _seconds(url: URL) -> int:
 
 
 def _wait_for_disk(connection: Any, _record: object) -> None:
-    # What waits for a standby as well is left as it is.
+    # Stronger settings, which also wait for a standby, stay unchanged.
     connection.execute(
         "SELECT set_config('synchronous_commit', 'on', false) "
         "WHERE current_setting('synchronous_commit') = 'off'"
@@ -184,7 +185,7 @@ def _wait_for_disk(connection: Any, _record: object) -> None:
 
 
 def _set_answer_timeout(connection: Any, seconds: float) -> None:
-    if connection is not None:  # it is None when it was lost
+    if connection is not None:  # None if the connection was lost
         connection.answer_timeout = seconds
 
 

@@ -1,4 +1,4 @@
-"""What outside schedulers have of jobs, as rows of a database."""
+"""The registrations of jobs with external schedulers, as rows of a database."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from headrace.store.job_rows import job_of
 from headrace.store.tables import fact, jobs, micros, put_fact, registrations, time_of
 
 _T = registrations.c
-_SECRET = "callback_secret"  # noqa: S105 - the name of the fact, and not what it holds
+_SECRET = "callback_secret"  # noqa: S105 - the name of the fact, not its value
 _SECRET_BYTES = 32
 
 
 class RegistrationStore:
-    """Registrations as rows. Any thread of any process may call it."""
+    """Registrations as rows. Safe for use by any thread of any process."""
 
     def __init__(self, place: Place) -> None:
         self._engine = open_database(place)
         self._writer = in_mode(self._engine, Mode.WRITE)
 
     def secret(self) -> bytes:
-        """Return what callbacks are signed with; it is made once for all servers."""
+        """Return the key that signs callback tokens; created once for all servers."""
         with self._engine.connect() as db:
             found = fact(db, _SECRET)
         if found is None:
@@ -40,32 +40,32 @@ class RegistrationStore:
         return bytes.fromhex(str(found))
 
     def engines(self) -> set[str]:
-        """Return the names of all engines that a job names, or has been registered with."""
+        """Return the names of all engines in jobs and registrations."""
         named = select(jobs.c.engine).where(jobs.c.engine.is_not(None))
         with self._engine.connect() as db:
             return set(db.execute(named.union(select(_T.engine))).scalars())
 
     def jobs(self, engine: str) -> Sequence[Job]:
-        """Return the jobs that name an engine, by name."""
+        """Return the jobs of an engine, by name."""
         query = select(jobs).where(jobs.c.engine == engine).order_by(jobs.c.name)
         with self._engine.connect() as db:
             return [job_of(row) for row in db.execute(query)]
 
     def of_engine(self, engine: str) -> Sequence[Registration]:
-        """Return what an engine has, or is to have, by the jobs' names."""
+        """Return the registrations with an engine, by job name."""
         query = select(registrations).where(_T.engine == engine).order_by(_T.job)
         with self._engine.connect() as db:
             return [_registration(row) for row in db.execute(query)]
 
     def of_job(self, engine: str | None, job: str) -> Registration | None:
-        """Return what an engine has of a job; None if nothing is known of it."""
+        """Return the registration of a job with an engine; None if there is none."""
         query = select(registrations).where(_T.engine == engine, _T.job == job)
         with self._engine.connect() as db:
             row = db.execute(query).one_or_none()
         return None if row is None else _registration(row)
 
     def put(self, row: Registration) -> None:
-        """Keep a registration, in the place of what was kept of its job."""
+        """Store a registration, replacing the one of its job and engine."""
         with self._writer.begin() as db:
             lock_name(db, "registration", row.engine, row.job)
             db.execute(delete(registrations).where(_is(row)))
@@ -83,7 +83,7 @@ class RegistrationStore:
             )
 
     def forget(self, row: Registration) -> None:
-        """Forget a registration, as the engine has nothing of the job any more."""
+        """Delete a registration, after the job was removed from the engine."""
         with self._writer.begin() as db:
             db.execute(delete(registrations).where(_is(row), _T.uid == row.uid))
 

@@ -1,4 +1,4 @@
-"""Rows of the tables in a transaction that is given, and the rules that they keep."""
+"""Operations on rows within a given transaction, and the consistency rules of rows."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ T = TypeVar("T")
 
 _SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 HISTORY = 1000
-"""How many batches of a task are kept; their counts stay in the totals for ever."""
+"""How many batches of a task are kept; the totals include the counts of deleted batches."""
 HOURLY = timedelta(days=30)
-"""How long the first batch of each hour is kept beyond those: it tells where a task stood."""
+"""How long the first batch of each hour is also kept, as a record of the task's position."""
 _HOUR = timedelta(hours=1)
 
 
 def forgotten(
     begun: Iterable[tuple[int, datetime]], newest: int, now: datetime, keep: datetime | None
 ) -> list[int]:
-    """Return the ids of a task's batches that need not be retained.
+    """Return the ids of a task's batches that may be deleted.
 
-    Of its batches, oldest first, with when each began; those that began at ``keep`` or later
-    are retained.
+    ``begun`` contains the ids and start times of batches, oldest first. Batches that began at
+    ``keep`` or later are retained.
     """
     found: list[int] = []
     hour: int | None = None
@@ -101,12 +101,12 @@ def forgotten(
 
 
 def forgets(batch: int) -> bool:
-    """Return whether old batches are looked for after one: that is done now and then."""
+    """Return whether to delete old batches after this batch; true for every 100th."""
     return batch % max(1, HISTORY // 10) == 0
 
 
 def check_free(lease: Lease | None, owner: str, now: datetime) -> None:
-    """Refuse to take a lease that another owner still holds."""
+    """Raise StateError if another owner still holds the lease."""
     if lease is None or lease.owner == owner or lease.expires <= now:
         return
     problem = f"Task {lease.task} is run by {lease.owner} until {lease.expires:%H:%M:%S %Z}."
@@ -114,55 +114,55 @@ def check_free(lease: Lease | None, owner: str, now: datetime) -> None:
 
 
 def check_unchanged(name: str, there: object, seen: object) -> None:
-    """Refuse a change that was made of something else than what is there by now."""
+    """Raise ConnectorChangedError if the stored value has changed since it was read."""
     if there != seen:
-        problem = f"Connector {name} has changed meanwhile."
-        raise ConnectorChangedError(problem, fix="Look at it, and try again.")
+        problem = f"Connector {name} was changed concurrently."
+        raise ConnectorChangedError(problem, fix="Check the connector, and try again.")
 
 
 def storable(text: str | None) -> str | None:
-    """Return a text without the character that PostgreSQL cannot hold."""
+    """Return a text without NUL characters, which PostgreSQL cannot store."""
     return None if text is None else text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 def check_identity(name: str, known: str | None, identity: str | None) -> None:
-    """Refuse what is done for a connector that was removed, and perhaps made again."""
+    """Raise StaleEpochError if the connector was deleted, or deleted and created again."""
     if identity is not None and known != identity:
         problem = f"Connector {name} was removed."
         raise StaleEpochError(problem)
 
 
 def restarts_after(state: TaskState, restarts: int, status: TaskStatus | None) -> int:
-    """Return how often a task was started again, when it gets a lease and a status."""
+    """Return a task's restart count after it gets a lease and a status."""
     if status is None or state is not TaskState.FAILED:
         return restarts
     return restarts + (status.state is TaskState.RUNNING)
 
 
 def check_idle(task: TaskId, owner: str | None) -> None:
-    """Refuse what may not happen while somebody runs a task."""
+    """Raise StateError if a worker runs the task."""
     if owner is not None:
         problem = f"Task {task} is run by {owner}."
         raise StateError(problem, fix="Stop its connector first.")
 
 
 def check_none_unfinished(batch: Batch | None) -> None:
-    """Refuse what may not happen while a batch is unfinished."""
+    """Raise StateError if there is an unfinished batch."""
     if batch is not None:
         problem = f"Batch {batch.id} of task {batch.task} is unfinished."
-        fix = f"Start the task: it finishes its batch first. {batch.way_out}"
+        fix = f"Start the task to finish the batch first. {batch.way_out}"
         raise StateError(problem, fix=fix)
 
 
 def check_to_stop(connector: Connector) -> None:
-    """Refuse what may only happen to a connector that is to be stopped."""
+    """Raise StateError if the connector's target is not STOPPED."""
     if connector.target is not TargetState.STOPPED:
         problem = f"Connector {connector.name} is not stopped."
         raise StateError(problem, fix="Stop it, and wait until it is stopped.")
 
 
 def given_up(batch: Batch, before: str, after: str) -> dict[str, object]:
-    """Return what an event tells of a batch that was given up; positions are JSON."""
+    """Return the event details of a batch that was given up; positions are JSON."""
     number = batch.task.number
     return {
         "action": "give-up",
@@ -183,9 +183,10 @@ def repeated_append(
     after: int,
     there: Sequence[Mapping[str, str | int]],
 ) -> int:
-    """Return the length of a ledger behind items that an earlier call has added.
+    """Return the length of a ledger after items that an earlier call has already added.
 
-    They are to be added behind ``after`` entries, where ``there`` is now.
+    The items belong after ``after`` entries; ``there`` are the entries that follow now. Raises
+    StateError if they differ.
     """
     if items and [dict(item) for item in there[: len(items)]] == [dict(i) for i in items]:
         return after + len(items)
@@ -194,14 +195,14 @@ def repeated_append(
 
 
 def check_start(start: Position, position: Position) -> None:
-    """Refuse a batch that does not begin where the last one ended."""
+    """Raise StateError if a batch does not begin where the last one ended."""
     if start != position:
         problem = f"A batch must begin at {position.to_json()}, not at {start.to_json()}."
         raise StateError(problem)
 
 
 def already_finished(last: Batch, batch_id: int) -> bool:
-    """Return whether ``batch_id`` is the newest batch and was finished before."""
+    """Return whether ``batch_id`` is the newest batch and is already finished."""
     return last.id == batch_id and last.state is BatchState.FINISHED
 
 
@@ -215,10 +216,10 @@ def expect(batch: Batch | None, batch_id: int) -> Batch:
 
 
 def state_after(found: Connector, target: TargetState) -> ConnectorState:
-    """Return the state of a connector whose target changes.
+    """Return the state of a connector after its target changes.
 
-    What is to go on is not at rest any more, whenever a worker sees to it: whoever waits for
-    its next rest must not be shown this one.
+    A stopped or paused connector that should run becomes UNASSIGNED at once, before a worker
+    handles it, so that clients that wait for its next stop do not see the old state.
     """
     at_rest = found.status.state in {ConnectorState.STOPPED, ConnectorState.PAUSED}
     runs = target is TargetState.RUNNING
@@ -226,23 +227,23 @@ def state_after(found: Connector, target: TargetState) -> ConnectorState:
 
 
 def check_new(name: str, found: object | None) -> None:
-    """Refuse a name that a connector has."""
+    """Raise ConnectorExistsError if the connector exists."""
     if found is not None:
         problem = f"Connector {name} already exists."
         raise ConnectorExistsError(problem, fix="Choose another name, or change that one.")
 
 
 def existing(name: str, found: T | None) -> T:
-    """Return a connector, which must be there."""
+    """Return a connector. Raises ConnectorNotFoundError."""
     if found is None:
-        fix = "The command `headrace connector list` shows those that are."
+        fix = "List the connectors with `headrace connector list`."
         problem = f"There is no connector {name}."
         raise ConnectorNotFoundError(problem, fix=fix)
     return found
 
 
 def check_tasks(name: str, asked: Collection[int], known: Collection[int]) -> None:
-    """Refuse tasks that a connector does not have."""
+    """Raise TaskNotFoundError if a connector lacks one of the tasks."""
     missing = sorted(set(asked) - set(known))
     if missing:
         problem = f"Connector {name} has no task {missing[0]}."
@@ -250,7 +251,7 @@ def check_tasks(name: str, asked: Collection[int], known: Collection[int]) -> No
 
 
 def check_epoch(task: TaskId, found: int | None, epoch: int) -> None:
-    """Refuse whoever does not hold the newest epoch (Guarantee 3)."""
+    """Raise StaleEpochError if ``epoch`` is not the newest (Guarantee 3)."""
     if found is None:
         problem = f"Task {task} was removed with its connector."
         raise TaskRemovedError(problem)
@@ -264,21 +265,20 @@ def check_epoch(task: TaskId, found: int | None, epoch: int) -> None:
 
 _FACT = "floors"
 _BATCHES = 2**32
-"""How far numbers of batches jump at least, should the clock be behind them."""
+"""The minimum increase of batch ids, if the clock is behind them."""
 _EPOCHS = 2**16
 _EPOCHS_SINCE = 1_577_836_800
-"""The epochs' own count of seconds begins in 2020, as they are numbers of 31 bits."""
+"""Epochs count seconds since 2020, because they are 31-bit numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """What the tasks of a store begin after.
+    """Lower bounds for new batch ids and epochs of a store.
 
-    A store can be an earlier state of itself: targets hold batches that are newer than all that
-    a backup, or a standby that was promoted, knows of. If their numbers were used again, a
-    target would take a new batch for one that it has, and its rows would be lost (Guarantee 1).
-    So the tasks of such a store go on with numbers that none has used, and what has moved since
-    the backup is moved once more.
+    A store can be in an earlier state: targets may hold batches that a restored backup or a
+    promoted standby does not know. If their ids were used again, a target would skip a new
+    batch as already written, and its rows would be lost (Guarantee 1). So the tasks of such a
+    store continue with unused numbers, and data moved since the backup is moved again.
     """
 
     batch: int = 0
@@ -286,7 +286,7 @@ class Floors:
 
 
 def floors_of(db: Connection) -> Floors:
-    """Return what a new task begins after."""
+    """Return the lower bounds for a new task."""
     found = fact(db, _FACT)
     if not isinstance(found, dict):
         return Floors()
@@ -297,10 +297,10 @@ def floors_of(db: Connection) -> Floors:
 
 
 def raise_floors(db: Connection) -> None:
-    """Let every task, also one that is made later, go on with numbers that none has used.
+    """Make all tasks, including future ones, continue with unused batch ids and epochs.
 
-    They come from the clock, as a store may be set back to the same moment again; a clock that
-    was put back too still gives numbers beyond all that the store knows of.
+    The numbers are based on the clock, since a store may be restored to the same state twice.
+    If the clock was set back too, they are still above all numbers in the store.
     """
     known, now = floors_of(db), time.time_ns()
     batch = max(_largest(db, tasks, "last_batch"), known.batch) + _BATCHES
@@ -319,20 +319,20 @@ def _largest(db: Connection, table: Table, column: str) -> int:
 
 
 def set_back(db: Connection) -> None:
-    """Let the tasks of a store that was set back go on, whatever has happened since."""
+    """Prepare the tasks of a store that was restored to an earlier state."""
     raise_floors(db)
-    # An intent may be done long since, or not: its rows are among those moved once more.
+    # An unfinished batch may have been finished since; its rows are moved again in any case.
     db.execute(delete(batches).where(batches.c.finished_us.is_(None)))
     names = db.execute(select(tasks.c.connector).distinct()).scalars()
     log.warning(
-        "the store is an earlier state of itself: each source, topic and sink of these "
-        "connectors repeats for itself what it has moved since",
+        "the store was restored to an earlier state: each source, topic and sink of these "
+        "connectors moves the data since then again",
         connectors=sorted(names),
     )
 
 
 _AT_ONCE = 1000
-"""How many names a statement has."""
+"""The maximum number of names in a statement."""
 _STATE = "state"
 
 
@@ -343,8 +343,8 @@ def add_event(
     stamp: Stamp,
     detail: Mapping[str, object],
 ) -> None:
-    """Tell what happened to a task, or to a connector by its name."""
-    # Ids are seen in their order only if they are given one transaction after the other.
+    """Add an event of a task, or of a connector by its name."""
+    # Readers see ids in order only if one transaction after the other assigns them.
     lock_name(db, "events")
     name, task = (part, None) if isinstance(part, str) else (part.connector, part.number)
     row = {"connector": name, "task": task, "kind": kind, "by": stamp.by}
@@ -355,7 +355,7 @@ def add_event(
 def add_state(
     db: Connection, task: TaskId, row: Row[Any], status: TaskStatus | None, stamp: Stamp
 ) -> None:
-    """Tell that a task has come to a state that its row does not show."""
+    """Add an event if the new status of a task differs from its row."""
     if status is None:
         return
     detail = {"state": status.state.value, "trace": storable(status.trace)}
@@ -364,8 +364,8 @@ def add_state(
 
 
 def prune_events(db: Connection, keep: Retention, now: datetime) -> int:
-    """Forget old events, see ConnectorStore."""
-    # Whoever reads on from the newest must find its id.
+    """Delete old events, see ConnectorStore."""
+    # Keep the newest event: readers continue from its id.
     newest = select(func.max(events.c.id)).scalar_subquery()
     states = events.c.kind == _STATE
     age = micros(now - keep.states_age)
@@ -389,15 +389,15 @@ def is_task(table: FromClause, task: TaskId) -> ColumnElement[bool]:
 
 
 def forget(db: Connection, connector: str) -> None:
-    """Forget a connector: its identity, tasks, positions, batches and schemas."""
-    # Whoever takes a lease of it meanwhile is done before its tasks are looked for.
+    """Delete a connector: its uid, tasks, positions, batches and schemas."""
+    # Lock the row, so that a concurrent lease is stored before the tasks are read.
     db.execute(identity_of(connector).with_for_update())
     _retire(db, connector)
     _forget_rows(db, [connector])
 
 
 def forget_runs(db: Connection, names: Iterable[str]) -> None:
-    """Forget what the tasks of runs keep. Their names never come again, so no epoch stays."""
+    """Delete the task state of runs. Their names are never reused, so no epoch is kept."""
     wanted = list(names)
     for start in range(0, len(wanted), _AT_ONCE):
         some = wanted[start : start + _AT_ONCE]
@@ -407,9 +407,9 @@ def forget_runs(db: Connection, names: Iterable[str]) -> None:
 
 
 def batch_left(db: Connection, name: str) -> Batch | None:
-    """Return an unfinished batch of a run that its worker has neither ended nor given up.
+    """Return an unfinished batch of a run whose task lease was not released; None if none.
 
-    Who has not heard yet that it lost the lease may still write it.
+    A worker that has not noticed the loss of its lease may still write it.
     """
     held = select(tasks).where(tasks.c.connector == name, tasks.c.owner.is_not(None))
     for row in db.execute(held.order_by(tasks.c.number).with_for_update()).all():
@@ -429,7 +429,7 @@ def _forget_rows(db: Connection, names: Sequence[str]) -> None:
 def forget_batches(
     db: Connection, task: TaskId, newest: int, now: datetime, keep_since: datetime | None
 ) -> None:
-    """Delete a task's old batches, as ``forgotten`` says."""
+    """Delete the old batches of a task, see ``forgotten``."""
     old = select(batches.c.id, batches.c.begun_us).where(
         is_task(batches, task), batches.c.id <= newest - HISTORY
     )
@@ -441,22 +441,22 @@ def forget_batches(
 
 
 def identity_of(connector: str) -> Select[str]:
-    """Return the query of a connector's identity."""
+    """Return the query for a connector's uid."""
     return select(connectors.c.uid).where(connectors.c.name == connector)
 
 
 def retired_epoch(task: TaskId) -> Select[tuple[int]]:
-    """Return the query of the last epoch of a task that was removed."""
+    """Return the query for the last epoch of a deleted task."""
     return select(retired_epochs.c.epoch).where(is_task(retired_epochs, task))
 
 
 def _retire(db: Connection, connector: str) -> None:
-    """Keep the epochs of tasks that go: one that is made again goes on from there.
+    """Store the epochs of deleted tasks, from which tasks that are created again continue.
 
-    A worker that has not heard of the removal still holds the last one, and must be refused
-    by the new task too (Guarantee 3).
+    A worker that has not noticed the deletion still holds the last epoch, and must be rejected
+    for the new task too (Guarantee 3).
     """
-    # In the order in which leases are renewed, so that the two never wait for each other.
+    # In the same order as lease renewals, to avoid deadlocks.
     mine = select(tasks).where(tasks.c.connector == connector).order_by(tasks.c.number)
     query = mine.with_for_update()
     for row in db.execute(query).all():
@@ -467,7 +467,7 @@ def _retire(db: Connection, connector: str) -> None:
 
 
 def ensure_task(db: Connection, task: TaskId) -> Row[Any]:
-    """Return a task's row, locked; it is made when it is not there."""
+    """Return a task's row, locked; create it if missing."""
     lock_name(db, "task", str(task))
     row = locked_task(db, task)
     if row is not None:
@@ -488,9 +488,9 @@ def ensure_task(db: Connection, task: TaskId) -> Row[Any]:
 
 
 def locked_task(db: Connection, task: TaskId) -> Row[Any] | None:
-    """Return a task's row, which nobody else changes until this transaction ends.
+    """Return a task's row, locked until this transaction ends.
 
-    SQLite, whose transactions that write are alone anyway, leaves the lock out.
+    SQLite ignores the lock; its write transactions are exclusive anyway.
     """
     query = select(tasks).where(is_task(tasks, task)).with_for_update()
     return db.execute(query).one_or_none()
@@ -509,7 +509,7 @@ def newest_batch(db: Connection, task: TaskId) -> Batch | None:
 
 
 def unfinished_of(db: Connection, task: TaskId) -> Batch | None:
-    """Return a task's batch of which only the intent is stored."""
+    """Return a task's unfinished batch, of which only the intent is stored."""
     newest = newest_batch(db, task)
     return newest if newest and newest.state is BatchState.BEGUN else None
 

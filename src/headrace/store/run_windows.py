@@ -1,4 +1,4 @@
-"""The windows of runs: which have a part of a range of time, and whether new ones do."""
+"""Overlaps between the windows of runs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _UNENDED = tuple(state.value for state in UNENDED)
 def windows_of(
     db: Connection, job: str, lower: datetime, upper: datetime
 ) -> Sequence[Boundaries]:
-    """Return the windows of a job's runs that have a part in a range of time.
+    """Return the windows of a job's runs that overlap a time range.
 
-    A run in real time that has ended reaches up to then.
+    The window of a real-time run that has ended reaches to its end.
     """
     range_ = Boundaries.between(lower, upper)
     query = select(_R.lower, _R.upper, _R.trigger, _R.state, _R.ended_us).where(
@@ -51,7 +51,7 @@ def windows_of(
 
 
 def windows_end(db: Connection, job: str) -> datetime | None:
-    """Return where the last window of a job's runs ends; None without any."""
+    """Return the end of the last window of a job's runs; None if there is none."""
     query = select(func.max(_R.upper)).where(
         _R.job == job,
         _R.kind == BoundaryKind.TIME.value,
@@ -63,9 +63,9 @@ def windows_end(db: Connection, job: str) -> datetime | None:
 
 
 def check_apart(db: Connection, job: str, made: Sequence[Boundaries]) -> None:
-    """Raise JobChangedError for new windows that share a part with another, but not all of it.
+    """Raise JobChangedError for new windows that overlap others without being equal.
 
-    The caller holds the job, so that of two at once the second sees the first's.
+    The caller holds the lock of the job, so that concurrent calls see each other's windows.
     """
     times = sorted(_span(each) for each in made if each.kind is BoundaryKind.TIME)
     if not times:
@@ -75,8 +75,8 @@ def check_apart(db: Connection, job: str, made: Sequence[Boundaries]) -> None:
     both = sorted([*times, *(span for each in spans if (span := _span(each)) not in known)])
     for (lower, reached), (begin, _) in pairwise(both):
         if begin < reached:
-            problem = f"Two windows of job {job} share what is between {begin} and {reached}."
-            fix = f"Look at its runs again; one of them begins at {lower}."
+            problem = f"Two windows of job {job} overlap between {begin} and {reached}."
+            fix = f"Check its runs; the window of one of them begins at {lower}."
             raise JobChangedError(problem, fix=fix)
 
 

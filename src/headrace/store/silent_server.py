@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that give a silent server up. Needs the driver."""
+"""Connections to PostgreSQL with a timeout for unresponsive servers. Needs the driver."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from headrace.store.errors import StoreUnavailableError
 
 _NEVER = 86_400.0
 _PAUSE_SECONDS = 2.0
-"""How long after it was silent a server is asked again."""
+"""How long after a timeout the server is tried again."""
 
 
 class Silence:
-    """Answers for a silent server, so that not everybody waits for it. Any thread may call it.
+    """A circuit breaker for an unresponsive server. Thread-safe.
 
-    Else a server of Headrace with many tasks would wait the time-out for each of them, one
-    after the other, when it is asked to end.
+    Without it, a Headrace server with many tasks would wait for the timeout of each task, one
+    after the other, when it stops.
 
     Args:
-        seconds: How long it takes to find out that the server is still silent.
+        seconds: How long it takes to detect that the server is still unresponsive.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -34,24 +34,24 @@ class Silence:
         self._until = 0.0
 
     def heard_nothing(self) -> None:
-        """Say that the server did not answer in time."""
+        """Record that the server did not respond in time."""
         with self._lock:
             self._until = time.monotonic() + _PAUSE_SECONDS
 
     def over(self) -> None:
-        """Say that it has answered."""
+        """Record that the server responded."""
         with self._lock:
             self._until = 0.0
 
     def check(self) -> None:
-        """Raise StoreUnavailableError while it is silent; once in a while somebody passes."""
+        """Raise StoreUnavailableError while the server is silent, except for single probes."""
         now = time.monotonic()
         with self._lock:
             if now < self._until:
-                problem = "The store did not respond: its server is silent."
+                problem = "The store did not respond: its server is unresponsive."
                 raise StoreUnavailableError(problem)
             if self._until:
-                self._until = now + self._seconds  # until whoever passes knows
+                self._until = now + self._seconds  # until the probe has a result
 
 
 _of_servers: WeakValueDictionary[str, Silence] = WeakValueDictionary()
@@ -59,25 +59,25 @@ _servers = threading.Lock()
 
 
 def silence_of(server: str, seconds: float) -> Silence:
-    """Return what all of this process know of one server."""
+    """Return the process-wide circuit breaker of a server."""
     with _servers:
         return _of_servers.setdefault(server, Silence(seconds))
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A connection that is closed when the server does not answer in time.
+    """A connection that is closed if the server does not respond in time.
 
-    The time-outs of PostgreSQL and of TCP are of no use where the server's process is stopped
-    and its kernel goes on answering.
+    The timeouts of PostgreSQL and TCP do not help if the server process is stopped while its
+    kernel still responds.
     """
 
     answer_timeout: float = _NEVER
-    """For how many seconds an answer is waited for."""
+    """The timeout for a response, in seconds."""
     silence: Silence
 
     @override
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **values: Any) -> Any:
-        """Do what psycopg wants done. All that waits for the server passes here."""
+        """Run a generator of psycopg. Everything that waits for the server calls this."""
         return super().wait(self._bounded(gen), *args, **values)
 
     def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -86,7 +86,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             state = next(gen)
             while True:
                 ready = yield state
-                if not ready and time.monotonic() > by:  # nothing came, and psycopg looks round
+                if not ready and time.monotonic() > by:  # psycopg's poll returned without data
                     gen.close()
                     self._give_up()
                 state = gen.send(ready)
@@ -101,7 +101,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def connector(silence: Silence, answer_timeout: float) -> Callable[..., BoundedConnection]:
-    """Return how SQLAlchemy connects, while the server is not known to be silent."""
+    """Return SQLAlchemy's connect function; it fails at once while the server is silent."""
 
     def connect(
         _dialect: object, _record: object, args: tuple[Any, ...], values: dict[str, Any]
@@ -113,7 +113,7 @@ def connector(silence: Silence, answer_timeout: float) -> Callable[..., BoundedC
             silence.heard_nothing()
             raise
         except psycopg.Error:
-            silence.over()  # it says why
+            silence.over()  # the server responded with an error
             raise
         silence.over()
         made.silence, made.answer_timeout = silence, answer_timeout

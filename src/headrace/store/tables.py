@@ -26,7 +26,7 @@ from sqlalchemy import (
 JsonValue = bool | int | float | str | list[object] | dict[str, object] | None
 
 Name = String().with_variant(String(collation="C"), "postgresql")
-"""A text that is ordered by its code points, whatever the database's language is."""
+"""A text ordered by code points, regardless of the database's collation."""
 
 metadata = MetaData()
 
@@ -148,7 +148,7 @@ topics_in_use = Table(
 events = Table(
     "events",
     metadata,
-    # Kept apart from rowid reuse: an id of a deleted row is never given again.
+    # AUTOINCREMENT: SQLite must not reuse the ids of deleted rows.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("at_us", BigInteger, nullable=False),
     Column("connector", Name, nullable=False, index=True),
@@ -192,7 +192,7 @@ registrations = Table(
 runs = Table(
     "runs",
     metadata,
-    # Kept apart from rowid reuse: the name of a run's tasks is made of its id.
+    # AUTOINCREMENT: SQLite must not reuse ids, because the names of a run's tasks contain them.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("job", Name, nullable=False),
     Column("kind", String, nullable=False),
@@ -255,7 +255,7 @@ servers = Table(
 
 
 ENDPOINTS = "endpoints {}"
-"""The fact that says between what a connector copies, or a run of a job, by its name."""
+"""The name of the fact with the source and targets of a connector, or of a run of a job."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -265,7 +265,7 @@ def micros(time: datetime) -> int:
 
 
 def now() -> datetime:
-    """Return the present by this machine's clock, aware."""
+    """Return the current time of this machine's clock, aware."""
     return datetime.now(UTC)
 
 
@@ -275,13 +275,13 @@ def time_of(number: int) -> datetime:
 
 
 def fact(db: Connection, name: str) -> JsonValue:
-    """Return what is known under a name; None when nothing is."""
+    """Return the value of a fact; None if it is not set."""
     text = db.execute(select(facts.c.value).where(facts.c.name == name)).scalar()
     found: JsonValue = None if text is None else json.loads(text)
     return found
 
 
 def put_fact(db: Connection, name: str, value: JsonValue) -> None:
-    """Keep a value under a name, in place of what was there."""
+    """Set the value of a fact."""
     db.execute(delete(facts).where(facts.c.name == name))
     db.execute(insert(facts).values(name=name, value=json.dumps(value)))

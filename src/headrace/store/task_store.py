@@ -71,34 +71,34 @@ from headrace.store.tables import (
 class Store:
     """Positions, batches, leases, schemas and states, in a SQLite file or in PostgreSQL.
 
-    Any thread may call it. Every write is durable on return: an intent lost in a power failure
-    would let its id be used again, and a sink that holds the id would skip the data. Writes
-    about a task name the epoch of its lease and raise StaleEpochError when a newer one exists
+    Thread-safe. Every write is durable on return: if an intent were lost in a power failure,
+    its id would be used again, and a sink with a mark of the id would skip the data. Writes for
+    a task pass the epoch of its lease and raise StaleEpochError if a newer one exists
     (Guarantee 3).
     """
 
     def __init__(self, place: Place | None = None, machine: Machine | None = None) -> None:
-        """Open the database, one in memory by default, with its tables."""
+        """Open the database with its tables; by default a new one in memory."""
         self._engine = memory_database() if place is None else open_database(place)
         self._writer = in_mode(self._engine, Mode.WRITE)
         self.now = lease_clock(self._engine, machine)
-        """Returns the time by which leases expire, aware; who takes or renews one passes it.
+        """Returns the time by which leases expire, aware; callers pass it to lease methods.
 
-        It is the same for all who share the store, however their own clocks are set."""
+        It is the same for all processes that share the store, regardless of their clocks."""
 
     @property
     def database(self) -> Engine:
         return self._engine
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self._engine.dispose()
 
     def register(self, connector: str, uid: str | None = None) -> str:
-        """Return the connector's identity, made at the first call, or the one that is given.
+        """Return the connector's uid; the first call stores ``uid`` or a new one.
 
-        A connector that is removed and made again gets a new one, so that its marks
-        in targets are never mistaken for the old one's.
+        A connector that is deleted and created again gets a new uid, so that its marks in
+        targets differ from those of the old connector.
         """
         with self._writer.begin() as db:
             lock_name(db, "connector", connector)
@@ -111,10 +111,10 @@ class Store:
             return uid
 
     def remove(self, connector: str) -> None:
-        """Forget a connector: its identity, tasks, positions, batches and schemas.
+        """Delete a connector: its uid, tasks, positions, batches and schemas.
 
-        Epochs are not used again, so that whoever still runs one of the tasks is refused,
-        also when the connector is made again.
+        Epochs are not reused, so that a worker that still runs one of the tasks is rejected,
+        even if the connector is created again.
         """
         with self._writer.begin() as db:
             forget(db, connector)
@@ -129,11 +129,10 @@ class Store:
         *,
         identity: str | None = None,
     ) -> Lease:
-        """Take the task's lease with the next epoch, and store the task's state if given.
+        """Take the task's lease with the next epoch, and store ``status`` if set.
 
-        With the identity of its connector, a task is refused whose connector was removed: it
-        raises StaleEpochError then. Raises StateError while another owner's lease has not
-        expired.
+        With ``identity``, the uid of the connector, raises StaleEpochError if that connector
+        was deleted. Raises StateError while another owner's lease has not expired.
         """
         with self._writer.begin() as db:
             _check_identity(db, task.connector, identity)
@@ -152,19 +151,19 @@ class Store:
     def renew(
         self, leases: Collection[Lease], now: datetime, duration: timedelta
     ) -> Mapping[TaskId, Lease]:
-        """Extend leases in one transaction; return those that were still held, extended.
+        """Renew leases in one transaction; return those that were still held, renewed.
 
-        One that was given up, or taken by another, is left as it is.
+        Leases that were released, or taken by another owner, stay unchanged.
         """
         if not leases:
             return {}
         expires = now + duration
-        # In one order, so that two that do this at once never wait for each other.
+        # In a fixed order, to avoid deadlocks between concurrent renewals.
         held = [
             {"task": e.task.connector, "n": e.task.number, "by": e.owner, "e": e.epoch}
             for e in sorted(leases, key=lambda each: each.task)
         ]
-        # Guarantee 3: of a lease that another has taken the epoch is another.
+        # Guarantee 3: a lease that was taken by another owner has another epoch.
         same = (
             (tasks.c.connector == bindparam("task"))
             & (tasks.c.number == bindparam("n"))
@@ -172,7 +171,7 @@ class Store:
             & (tasks.c.epoch == bindparam("e"))
         )
         query = select(tasks).where(tasks.c.owner.in_({each.owner for each in leases}))
-        # As many statements for one lease as for hundreds.
+        # The number of statements does not depend on the number of leases.
         with self._writer.begin() as db:
             db.execute(update(tasks).where(same).values(expires_us=micros(expires)), held)
             rows = db.execute(query).all()
@@ -184,23 +183,23 @@ class Store:
         }
 
     def release(self, lease: Lease) -> None:
-        """Give the lease up at once; nothing happens when it is no longer held."""
+        """Release the lease; no effect if it is no longer held."""
         with self._writer.begin() as db:
             where = (is_task(tasks, lease.task), tasks.c.epoch == lease.epoch)
             db.execute(update(tasks).where(*where).values(owner=None, expires_us=None))
 
     def show(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """Store the state of a task that runs on under its lease."""
+        """Store the state of a task that continues under its lease."""
         self._put(lease, status, now)
 
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """Store the state that the task ends in, and give its lease up."""
+        """Store the final state of a task, and release its lease."""
         self._put(lease, status, now, owner=None, expires_us=None)
 
     def fence(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """Take a task from whoever holds the lease and does not stop, and store its state.
+        """Revoke the lease of a holder that does not stop, and store the task's state.
 
-        The epoch is used up: what the holder still writes is refused (Guarantee 3).
+        Increments the epoch, so that later writes of the holder are rejected (Guarantee 3).
         """
         self._put(lease, status, now, owner=None, expires_us=None, epoch=lease.epoch + 1)
 
@@ -211,9 +210,9 @@ class Store:
             add_state(db, lease.task, row, status, Stamp(now, lease.owner))
 
     def leases(self, connector: str | None = None) -> Sequence[Lease]:
-        """Return the leases that were taken and not released, expired ones too.
+        """Return the leases that were not released, including expired ones.
 
-        Those of one connector, if it is named.
+        Only those of ``connector``, if set.
         """
         query = select(tasks).where(tasks.c.owner.is_not(None))
         if connector is not None:
@@ -225,13 +224,13 @@ class Store:
         ]
 
     def position(self, task: TaskId) -> Position:
-        """Return where the task stands; ``Position()`` when it never moved."""
+        """Return the task's position; ``Position()`` if it has never moved."""
         with self._engine.connect() as db:
             text = db.execute(select(tasks.c.position).where(is_task(tasks, task))).scalar()
             return Position.from_json(text) if text else Position()
 
     def positions(self, connector: str) -> Mapping[TaskId, Position]:
-        """Return where the tasks of a connector stand; none for one that never ran."""
+        """Return the positions of a connector's tasks; without tasks that never ran."""
         query = select(tasks).where(tasks.c.connector == connector)
         with self._engine.connect() as db:
             return {
@@ -240,19 +239,19 @@ class Store:
             }
 
     def endpoints(self, connector: str) -> Endpoints | None:
-        """Return between what a connector copies, or a run of a job; None if it is not kept."""
+        """Return the source and targets of a connector, or of a run; None if not stored."""
         with self._engine.connect() as db:
             kept = fact(db, ENDPOINTS.format(connector))
         return Endpoints.from_json(kept) if isinstance(kept, dict) else None
 
     def put_endpoints(self, connector: str, endpoints: Endpoints) -> None:
-        """Keep between what a connector copies, or a run of a job, until it is removed."""
+        """Store the source and targets of a connector, or of a run, until it is deleted."""
         with self._writer.begin() as db:
             lock_name(db, "connector", connector)
             put_fact(db, ENDPOINTS.format(connector), endpoints.to_json())
 
     def has_begun(self, connector: str) -> bool:
-        """Return whether a task of a connector has a position, or a batch that is begun."""
+        """Return whether a task of a connector has a position or an unfinished batch."""
         query = select(tasks).where(tasks.c.connector == connector)
         with self._engine.connect() as db:
             return any(
@@ -262,17 +261,17 @@ class Store:
             )
 
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
-        """Alter the position by hand. Raises StateError while a batch is unfinished."""
+        """Set the position manually. Raises StateError while a batch is unfinished."""
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
             check_none_unfinished(unfinished_of(db, task))
             update_task(db, task, position=position.to_json())
 
     def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
-        """Return the batch whose intent is stored and which was not finished.
+        """Return the unfinished batch, of which only the intent is stored.
 
-        With an epoch, for whoever is to decide the batch: raises StaleEpochError when a newer
-        one exists.
+        With ``epoch``, for callers that finish or abandon the batch, raises StaleEpochError if
+        a newer epoch exists.
         """
         if epoch is None:
             with self._engine.connect() as db:
@@ -293,7 +292,7 @@ class Store:
     ) -> Batch:
         """Store the intent of the next batch, with the next id.
 
-        Raises StateError when one is unfinished or ``start`` is not the position.
+        Raises StateError if a batch is unfinished or ``start`` is not the position.
         """
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
@@ -327,9 +326,9 @@ class Store:
     ) -> Batch:
         """Store the counts and move the position to the batch's end, in one transaction.
 
-        Finishing the newest finished batch again changes nothing. Raises StateError
-        for any other id than the unfinished batch's. Old batches are forgotten, but for
-        those begun at ``keep_since`` or later, and for one of each hour of the last 30 days.
+        Idempotent for the newest finished batch. Raises StateError for any other id than that
+        of the unfinished batch. Deletes old batches, except those begun at ``keep_since`` or
+        later, and one per hour of the last 30 days.
         """
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
@@ -347,9 +346,10 @@ class Store:
             return batch
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
-        """Forget an intent whose data is known not to be in the target.
+        """Delete the intent of a batch whose data is certainly not in the target.
 
-        The id stays used. Only captures need it, as they cannot read a range again.
+        The id is not reused. For captures, which cannot read a range again, and for batches
+        whose first attempt has written nothing.
         """
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
@@ -364,7 +364,7 @@ class Store:
             return [batch_of(row) for row in rows]
 
     def batch_at(self, task: TaskId, time: datetime) -> Batch | None:
-        """Return the last batch before the first that began after a time, if one is known."""
+        """Return the last batch before the first one that began after a time; None if none."""
         mine = is_task(batches, task)
         after = batches.c.begun_us > micros(time)
         later = select(func.min(batches.c.id)).where(mine, after).scalar_subquery()
@@ -374,7 +374,7 @@ class Store:
             return None if row is None else batch_of(row)
 
     def oldest_batch(self, task: TaskId) -> Batch | None:
-        """Return the oldest batch that is known."""
+        """Return the oldest stored batch."""
         query = select(batches).where(is_task(batches, task)).order_by(batches.c.id).limit(1)
         with self._engine.connect() as db:
             row = db.execute(query).one_or_none()
@@ -389,7 +389,7 @@ class Store:
     def counts_since(self, task: TaskId, since: datetime) -> Counts:
         """Return the sum of the counts of the finished batches begun at ``since`` or later.
 
-        It is exact as far back as ``finish_batch`` was asked to keep batches.
+        The sum is exact as far back as ``finish_batch`` keeps batches.
         """
         within = (is_task(batches, task), batches.c.begun_us >= micros(since))
         query = select(batches.c.counts).where(*within, batches.c.counts.is_not(None))
@@ -400,7 +400,7 @@ class Store:
         return total
 
     def all_totals(self, connector: str | None = None) -> Mapping[TaskId, Counts]:
-        """Return the totals of all tasks; those of one connector, if it is named."""
+        """Return the totals of all tasks, or of those of one connector."""
         query = _tasks_of(connector, tasks.c.totals)
         with self._engine.connect() as db:
             return {
@@ -409,7 +409,7 @@ class Store:
             }
 
     def statuses(self, connector: str | None = None) -> Mapping[TaskId, TaskStatus]:
-        """Return the states of all tasks; those of one connector, if it is named."""
+        """Return the states of all tasks, or of those of one connector."""
         columns = (tasks.c.state, tasks.c.trace, tasks.c.next_us, tasks.c.restarts)
         query = _tasks_of(connector, *columns)
         with self._engine.connect() as db:
@@ -442,9 +442,10 @@ class Store:
     def put_schema(
         self, connector: str, stream: str, schema: Schema, *, identity: str | None = None
     ) -> int:
-        """Store a schema and return its version, from 1; the newest again gives its own.
+        """Store a schema and return its version, from 1.
 
-        With an identity, raises StaleEpochError when the connector has another or none.
+        Storing the newest schema again returns its existing version. With ``identity``, raises
+        StaleEpochError if the connector has another uid or does not exist.
         """
         text = schema_to_json(schema)
         with self._writer.begin() as db:
@@ -465,10 +466,11 @@ class Store:
         items: Sequence[Mapping[str, str | int]],
         after: int | None = None,
     ) -> int:
-        """Add to the task's ledger and return its new length.
+        """Append to the task's ledger and return its new length.
 
-        With ``after``, its length before is checked: items that are there already, as the
-        answer to a call was lost, are not added again. Raises StateError if it is neither.
+        ``after`` is the expected length before, which makes retries idempotent: items that an
+        earlier call has already appended are not added again. Raises StateError if the ledger
+        neither has that length nor continues with the items.
         """
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
@@ -508,7 +510,8 @@ def _tasks_of(connector: str | None, *columns: Column[Any]) -> Select[Any]:
 
 def _check_epoch(db: Connection, task: TaskId, epoch: int) -> Row[Any]:
     row = locked_task(db, task)
-    # Guarantee 3: only the newest epoch may write, and none comes before this one is done.
+    # Guarantee 3: only the newest epoch may write; the row lock keeps it the newest until the
+    # transaction ends.
     check_epoch(task, None if row is None else row.epoch, epoch)
     assert row is not None
     return row
@@ -516,7 +519,7 @@ def _check_epoch(db: Connection, task: TaskId, epoch: int) -> Row[Any]:
 
 def _check_identity(db: Connection, connector: str, identity: str | None) -> None:
     if identity is not None:
-        # Guarantee 3: locked, so that the connector is not removed before this is done.
+        # Guarantee 3: lock the row, so that the connector is not deleted before the commit.
         locked = identity_of(connector).with_for_update(read=True)
         known = db.execute(locked).scalar_one_or_none()
         check_identity(connector, known, identity)

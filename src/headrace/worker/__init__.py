@@ -1,7 +1,7 @@
 """Runs tasks: `batch_loop.py` commits positions, `leases.py` takes and renews leases.
 
-In it: which task runs when and on which thread, what becomes of one that fails, runs of jobs
-(`runs.py`), and the sending of alerts. Never: a definition, a row, or how a batch is moved.
+In scope: task scheduling on threads, handling of failed tasks, job runs (`runs.py`) and sending
+alerts. Out of scope: definitions, rows, and how a batch is moved.
 """
 
 from headrace.worker.alert_sender import AlertSender, OpenChannel, SendResult

@@ -1,4 +1,4 @@
-"""Sends alerts, each channel by a thread of its own."""
+"""Sends alerts, with one thread per channel."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 OpenChannel: TypeAlias = Callable[[], AlertChannel]
-"""Makes a channel that is configured. Raises ConfigError."""
+"""Creates a configured channel. Raises ConfigError."""
 
 _PATIENCE_SECONDS = 2.0
-"""How long the end waits for what is being sent."""
+"""How long to wait at the end for alerts that are being sent."""
 _STORE_WAIT = 1.0
-"""Seconds between two tries to store that an alert was sent."""
+"""Seconds between two attempts to store that an alert was sent."""
 _DOUBLINGS = 20
-"""Enough for any ``longest_wait``, and few enough for a timedelta."""
+"""Enough to reach any ``longest_wait`` without an overflow of timedelta."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SendResult:
-    """Whether a channel took an alert; ``error`` says why not."""
+    """The result of sending an alert by a channel; ``error`` is None if it was accepted."""
 
     channel: str
     error: str | None = None
@@ -44,24 +44,24 @@ class SendResult:
 
 @dataclass(kw_only=True)
 class AlertSender:
-    """Sends the alerts of a store that are due.
+    """Sends the due alerts of a store.
 
-    Of several servers one sends an alert: it claims the row for ``lease``. It comes twice only
-    where that one dies before it has stored that the alert was sent, or a channel takes longer
-    than ``lease``. A channel that fails is tried again after ``first_wait``, which doubles up
-    to ``longest_wait``, until the alert is ``give_up_after`` old. One that hangs holds up its
-    own alerts only.
+    If several servers share the store, the one that claims an alert's row for ``lease`` sends
+    it. An alert is sent twice only if that server dies before it has stored that the alert was
+    sent, or if a channel takes longer than ``lease``. A failed channel is retried after
+    ``first_wait``, which doubles up to ``longest_wait``, until the alert is ``give_up_after``
+    old. A channel that hangs delays only its own alerts.
 
     Args:
         owner: The name of this process, unique among living workers.
-        is_dead: Says of an owner whether it is known to have ended.
-        clock: Gives the time of day.
-        lease_clock: Gives the time by which leases expire, see ``Store.now``.
-        channels: How each channel is opened, by name.
-        failed: Called with the name of a channel that did not take an alert.
-        redact: Takes secrets out of an error.
-        interval: The longest wait between two looks at what is due.
-        kept: How long alerts are kept that were sent or given up.
+        is_dead: Returns whether an owner is known to have ended.
+        clock: Returns the time of day.
+        lease_clock: Returns the time by which leases expire, see ``Store.now``.
+        channels: Opens each channel, by name.
+        failed: Called with the name of a channel that did not accept an alert.
+        redact: Removes secrets from an error.
+        interval: The longest wait between two polls for due alerts.
+        kept: How long alerts are kept after they were sent or given up.
     """
 
     store: AlertStore
@@ -80,11 +80,11 @@ class AlertSender:
     kept: timedelta = timedelta(days=90)
     _over: threading.Event = field(default_factory=threading.Event)
     _open: dict[str, AlertChannel] = field(default_factory=dict)
-    """Each is of the thread of its channel alone."""
+    """Open channels; only the channel's own thread uses each."""
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Send for as long as this lasts. What hangs then is left to itself."""
+        """Send alerts while the context is open. Channels that hang at exit are abandoned."""
         threads = [
             threading.Thread(
                 target=self._run, args=(name,), name=f"headrace-alerts-{name}", daemon=True
@@ -103,10 +103,10 @@ class AlertSender:
                 thread.join(max(0.0, until - time.monotonic()))
 
     def drain(self, within: timedelta) -> None:
-        """Send what is due, and return once it is sent or has failed, or after that time."""
+        """Send due alerts; return when they are sent or have failed, or after ``within``."""
         until = time.monotonic() + within.total_seconds()
         if not self.store.has_waiting(self.channels, self.clock()):
-            return  # and nothing is imported for it
+            return  # without importing any channel
         with self.sending():
             while self.store.has_waiting(self.channels, self.clock()):
                 if time.monotonic() >= until:
@@ -114,7 +114,7 @@ class AlertSender:
                 time.sleep(0.05)
 
     def clean(self) -> None:
-        """Give up what is too old, and forget what is past. Called now and then."""
+        """Give up alerts that are too old and delete old ones. Called periodically."""
         now = self.clock()
         given = self.store.give_up(now - self.give_up_after, now, self.lease_clock())
         for each in given:
@@ -129,7 +129,7 @@ class AlertSender:
         self.store.prune(now - self.kept)
 
     def try_all(self, alert: Alert, within: timedelta) -> list[SendResult]:
-        """Send an alert by every channel now, whatever waits; return what became of it."""
+        """Send an alert by every channel now, ahead of the queue; return the results."""
         pending = {name: Future[None]() for name in self.channels}
         for name, future in pending.items():
             thread = threading.Thread(target=self._try, args=(name, alert, future), daemon=True)
@@ -153,14 +153,14 @@ class AlertSender:
         try:
             error = future.exception(max(0.0, until - time.monotonic()))
         except TimeoutError:
-            return SendResult(channel=name, error="It does not respond.")
+            return SendResult(channel=name, error="The channel does not respond.")
         if not isinstance(error, Exception):
             return SendResult(channel=name)
         return SendResult(channel=name, error=trace_of(self.redact(error)))
 
     def _run(self, name: str) -> None:
-        """Send what is due of a channel until the end; its thread's."""
-        errors = RepeatedErrors("alerts cannot be looked at", "alerts are looked at again")
+        """Send the due alerts of a channel until the end, on the channel's thread."""
+        errors = RepeatedErrors("cannot check for due alerts", "due alerts are checked again")
         while not self._over.is_set():
             with errors.logged():
                 while not self._over.is_set() and (claimed := self._claim(name)) is not None:
@@ -188,7 +188,7 @@ class AlertSender:
                 self._open[name] = self.channels[name]()
             self._open[name].send(claimed.alert)
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-            self._close(name)  # so that a secret that has changed is read anew
+            self._close(name)  # so that the next attempt reads secrets that have changed
             wait = self._wait(claimed.attempts, error)
             why = trace_of(self.redact(error))
             about = {"alert": claimed.alert.id, "channel": name, "why": why}
@@ -199,14 +199,14 @@ class AlertSender:
             self._write(lambda: self.store.sent(claimed, self.clock()))
 
     def _wait(self, attempt: int, error: Exception) -> timedelta:
-        """Return the wait after an attempt, from 1, that has failed."""
+        """Return the wait after a failed attempt; the first is number 1."""
         wait: timedelta = self.first_wait * 2 ** min(attempt - 1, _DOUBLINGS)
         wait = min(wait, self.longest_wait)
         asked = error.after if isinstance(error, RetriableError) else None
         return max(wait, min(asked or timedelta(), self.give_up_after))
 
     def _write(self, write: Callable[[], bool]) -> None:
-        """Write down how an attempt has ended, as soon as the store answers."""
+        """Store how an attempt has ended, retrying until the store answers."""
         while True:
             try:
                 write()
@@ -226,4 +226,4 @@ def _close(name: str, plugin: AlertChannel) -> None:
     try:
         plugin.close()
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-        log.warning("a channel of alerts cannot be closed", channel=name, why=str(error))
+        log.warning("cannot close alert channel", channel=name, why=str(error))

@@ -1,4 +1,4 @@
-"""The batch loop: how a task moves from one position to the next, and survives a crash."""
+"""The batch loop: moves a task from one position to the next, and recovers after a crash."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ log = structlog.get_logger(__name__)
 
 
 _PART = 4
-"""A batch that was too large is planned again with this part of its rows."""
+"""A batch that was too large is planned again with its rows divided by this."""
 _GOOD = 10
-"""After so many batches in a row as many rows as those that were too many are tried."""
+"""After this many consecutive batches, the row count that was too large is tried again."""
 _TRIES = 5
-"""How often in a row a batch is tried that can get no smaller."""
+"""Consecutive attempts for a batch that cannot get smaller."""
 
 
 @dataclass
 class AdaptiveBatchSize:
-    """How many rows the batches of one task may have, beside what its configuration says.
+    """An additional row limit for the batches of one task, reduced after failures.
 
-    It outlives the loop, which is made again when Spark is.
+    It outlives the loop, which is recreated when Spark restarts.
     """
 
     _configured: int | None = None
@@ -60,12 +60,12 @@ class AdaptiveBatchSize:
     _failures: int = 0
 
     def begin(self, loop: BatchLoop) -> None:
-        """Bound the batches of a loop that begins."""
+        """Apply the limit to a new loop."""
         self._configured = loop.limit.rows
         self._bound(loop)
 
     def failed(self, loop: BatchLoop, error: RetriableError) -> None:
-        """Let less be planned than the batch that has failed, if none of it can be written.
+        """Reduce the limit below the failed batch, if no sink can have written any of it.
 
         Raises SinkError when a batch that cannot get smaller has failed too often.
         """
@@ -82,14 +82,14 @@ class AdaptiveBatchSize:
             raise SinkError(error.problem, fix=error.fix) from error
 
     def finished(self, loop: BatchLoop) -> None:
-        """Let more rows through again: twice as many, and in the end as many as before."""
+        """Raise the limit after a success: double it, and finally remove it."""
         self._failures = 0
         if self._rows is None:
             return
         self._good += 1
         if self._rows >= self._too_many:
-            # They were not too many: Java has died of something else. What has gathered
-            # meanwhile may come at once.
+            # This row count was not too large: the JVM died for another reason. Remove the
+            # limit, so the backlog can be read in one batch.
             self._rows = None
         elif 2 * self._rows < self._too_many or self._good >= _GOOD:
             self._rows = min(2 * self._rows, self._too_many)
@@ -104,43 +104,43 @@ _PLANS = 5
 """How often a batch is planned again at once, when its range changes before it is read."""
 LAG_INTERVAL = timedelta(seconds=1)
 _LOOKS = 10
-"""How often a batch is tried again when others commit parts of it: each of its targets can be
-committed to but once."""
+"""How often a batch is retried when an earlier attempt commits parts of it: each target can be
+committed only once."""
 
 
 class Reader(Protocol):
     """The part of a replayable source that the loop needs."""
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        """Return the end of the next batch; ``start`` when nothing new is there."""
+        """Return the end of the next batch, or ``start`` if there is no new data."""
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
-        """Return how much lies between ``start`` and all that is there, or ``until``."""
+        """Return the lag from ``start`` to the newest data, or to ``until``."""
 
     def ended(self, position: Position) -> bool:
-        """Return whether nothing can come after ``position`` any more."""
+        """Return whether no more data can follow ``position``."""
 
     def acknowledge(self, position: Position) -> None:
-        """Learn that everything up to ``position`` is durable in the target."""
+        """Accept that everything up to ``position`` is durable in the target."""
 
 
 class BatchRunner(Protocol):
-    """Carries the records of one batch from the source into every sink."""
+    """Moves the records of one batch from the source to every sink."""
 
     @property
     def untouched(self) -> bool:
-        """Whether the newest run came to its end before any sink could hold some of it."""
+        """Whether the newest run ended before any sink could have written part of it."""
 
     @property
     def routing(self) -> str:
-        """What decides which topic each record goes to, as a digest; nothing for one topic."""
+        """A digest of the routing configuration; empty if all records go to one topic."""
 
     @property
     def columns(self) -> int | None:
-        """How many columns the newest batch has, once that is known. Any thread may ask."""
+        """The number of columns of the newest batch, once known. Any thread may read it."""
 
     def run(self, batch: Batch) -> Counts:
-        """Move the batch; return only when it is durable. Running it again adds nothing.
+        """Move the batch and return when it is durable. Idempotent.
 
         Raises RangeChangedError only while no sink has committed any of it.
         """
@@ -148,12 +148,12 @@ class BatchRunner(Protocol):
 
 @dataclass(kw_only=True)
 class BatchLoop:
-    """One task's loop. Used by one thread at a time.
+    """The batch loop of one task. Used by one thread at a time.
 
     Args:
-        limit: The most a batch may hold; the admission control.
-        keep_since: Gives, for the present, since when finished batches must be kept.
-        at_end: Called when the task has come to the end of what it reads, and perhaps again.
+        limit: The maximum size of a batch; the admission control.
+        keep_since: Takes the current time and returns since when finished batches must be kept.
+        at_end: Called when the task has reached the end of its input; possibly repeatedly.
     """
 
     store: Store
@@ -165,28 +165,27 @@ class BatchLoop:
     keep_since: Callable[[datetime], datetime | None] = lambda _: None
     at_end: Callable[[], None] = lambda: None
     measured_lag: Callable[[], Lag | None] = lambda: None
-    """What the source measures by itself, see ``ReplayableSource``."""
+    """Returns the lag that the source measures itself, see ``ReplayableSource``."""
     lag: Lag | None = None
-    """How much was there from the start of the running batch on; measured at most once in
+    """The lag from the start of the running batch; measured at most once per
     ``LAG_INTERVAL``, and read by other threads."""
     commit: timedelta | None = None
-    """How long the newest batch's position and counts took to store."""
+    """How long storing the newest batch's position and counts took."""
     _measured: datetime | None = None
     _running: Batch | None = None
-    """The batch that runs, or whose run has failed."""
+    """The batch that is running, or whose run has failed."""
     _resumed: bool = True
-    """Whether no batch has run since the task has looked where its store says it stands."""
+    """Whether no batch has run since the task read its position from the store."""
     _known: Position | None = None
-    """Where the task stands, when it is certain that no batch is unfinished. Only the
-    holder of the lease moves it, so that an idle poll needs no look into the store."""
+    """The task's position if certainly no batch is unfinished, else None. Only the holder of
+    the lease moves it, so an idle poll need not read the store."""
     _finished: int | None = None
-    """The id of the newest finished batch; None until the store was asked."""
+    """The id of the newest finished batch; None if not read from the store yet."""
 
     def step(self) -> Batch | None:
-        """Move one batch and return it finished, or None when nothing new is there.
+        """Move one batch and return it finished, or None if there is no new data.
 
-        After a crash the first step runs the unfinished batch again, with the same id
-        and the same bounds.
+        After a crash the first step retries the unfinished batch with the same id and bounds.
         """
         for _ in range(_PLANS):
             batch = self._unfinished() or self._next_batch()
@@ -199,10 +198,10 @@ class BatchLoop:
         raise RetriableError(problem)
 
     def withdraw(self) -> int | None:
-        """Drop the batch whose run has failed, so that less may be planned in its place.
+        """Drop the failed batch, so that a smaller batch can be planned instead.
 
-        Returns about how many rows it had; None where it has to run again as it is, since
-        some sink may hold it, or where that number is not known.
+        Returns the approximate number of rows of the batch. Returns None if the batch must be
+        retried unchanged, because a sink may have written it or its size is not known.
         """
         batch = self._running
         if batch is None or not self._wrote_nothing(batch):
@@ -215,7 +214,7 @@ class BatchLoop:
         return most if most > 1 else None
 
     def _run(self, batch: Batch) -> Counts | None:
-        """Run a batch; None when it was dropped, as its range is to be planned again."""
+        """Run a batch; return None if it was dropped because its range must be replanned."""
         self._running = batch
         try:
             return self._moved(batch)
@@ -223,33 +222,33 @@ class BatchLoop:
             if batch.again:
                 error.fix = f"{error.fix} {batch.way_out}"
                 raise
-            # Guarantee 2: this is the first attempt and it has read nothing, so that no sink
-            # holds any of it. The id stays used.
+            # Guarantee 2: this is the first attempt and it has read nothing, so no sink holds
+            # any of it. The id is not reused.
             log.info("batch is planned again", batch=batch.id, why=error.problem)
             self._drop(batch)
             return None
         except Exception as error:
             corrected = bool(batch.routing) or isinstance(error, SourceError)
             if corrected and self._wrote_nothing(batch):
-                # It could be run by its own chain and of the same input only, which may be
-                # what is to be corrected.
+                # A retry would need the same chain and the same input, but one of these may be
+                # what the user has to correct.
                 self._drop(batch)
             elif isinstance(error, DataLostError | SourceError | StateError):
                 error.fix = f"{error.fix} {batch.way_out}".lstrip()
             raise
 
     def _wrote_nothing(self, batch: Batch) -> bool:
-        # Guarantee 2: only of the first attempt can that be known.
+        # Guarantee 2: this can only be known for the first attempt.
         return not batch.again and self.flow.untouched
 
     def _drop(self, batch: Batch) -> None:
-        if self._known is None:  # one that has failed may be withdrawn, too
+        if self._known is None:  # withdraw may drop a batch that is already dropped
             self.store.abandon_batch(batch.task, self.lease.epoch, batch.id)
             self._known = batch.start
 
     def _finish(self, batch: Batch, counts: Counts) -> Batch:
-        # Guarantee 1: flow.run has returned, so the data is durable; only now the
-        # position moves.
+        # Guarantee 1: flow.run has returned, so the data is durable; only now advance the
+        # position.
         now, began = self.clock(), time.monotonic()
         done = self.store.finish_batch(
             batch.task,
@@ -278,33 +277,33 @@ class BatchLoop:
             except StaleEpochError:
                 if not batch.again:
                     raise
-                # The attempt of an owner before this one was slow, and has committed between
-                # our look and our commit: looked at again, the target holds the batch. If it
-                # is this owner that is stale, the store refuses to finish the batch.
+                # A slow attempt of an earlier owner has committed between our check and our
+                # commit: on the next check the target holds the batch. If this owner is stale
+                # instead, the store refuses to finish the batch.
                 log.info("an earlier attempt has committed", batch=batch.id)
         return self.flow.run(batch)
 
     def ended(self) -> bool:
-        """Return whether nothing can come any more, where the newest step found nothing."""
+        """Return whether the newest step found nothing and no more data can come."""
         return self._known is not None and self.reader.ended(self._known)
 
     def position(self) -> Position:
-        """Return where the task stands, or will after its unfinished batch."""
+        """Return the task's position, after its unfinished batch if there is one."""
         batch = self.store.unfinished_batch(self.lease.task)
         return batch.end if batch else self.store.position(self.lease.task)
 
     def _unfinished(self) -> Batch | None:
         if self._known is not None:
             return None
-        self._finished = None  # whoever got no answer does not know whether it was finished
-        # Guarantee 3: who has lost the task must not run what its new owner has just begun.
+        self._finished = None  # if the store's answer was lost, the batch may be finished
+        # Guarantee 3: a worker that has lost the task must not run its new owner's batch.
         batch = self.store.unfinished_batch(self.lease.task, self.lease.epoch)
         return batch and replace(batch, epoch=self.lease.epoch, again=True)
 
     def _next_batch(self) -> Batch | None:
         task, epoch = self.lease.task, self.lease.epoch
         if self._known is None:
-            # A crash may have come between the last finish and its acknowledgement.
+            # A crash may have happened between the last finish and its acknowledgement.
             start = self.store.position(task)
             self.reader.acknowledge(start)
             self._known, self._resumed = start, True
@@ -312,11 +311,12 @@ class BatchLoop:
         if end == self._known:
             self.lag = None
             return None
-        # A store that is away only here would make the first attempt one that ran before.
+        # Read this before begin_batch: if the store failed after it, the first attempt would
+        # count as a retry.
         self._newest_finished()
-        start, self._known = self._known, None  # who gets no answer must look what was stored
+        start, self._known = self._known, None  # if begin_batch fails, check what was stored
         self._measure_lag(start)
-        # Guarantee 2: the intent, with its id and bounds, is stored before data moves.
+        # Guarantee 2: store the intent, with its id and bounds, before data moves.
         batch = self.store.begin_batch(
             task, epoch, start, end, self.clock(), routing=self.flow.routing
         )
@@ -325,25 +325,25 @@ class BatchLoop:
     def _measure_lag(self, start: Position) -> None:
         now = self.clock()
         since = None if self._measured is None else now - self._measured
-        # It is negative when the clock was put back.
+        # Negative if the clock was set back.
         if since is None or not timedelta() <= since < LAG_INTERVAL:
             self.lag, self._measured = self.reader.lag(start, self.limit.until), now
 
 
 @dataclass(frozen=True, slots=True)
 class ToleranceGuard:
-    """Judges each batch with those before it, as the store keeps them.
+    """Checks each batch together with the earlier batches in the store.
 
-    So the limits hold over batches and restarts, and a batch that runs again is judged
-    as it was before: by the time of its intent.
+    So the limits apply across batches and restarts. A retried batch gets the same result as
+    before, because the window ends at the time of its intent.
     """
 
     limits: ToleranceLimits = field(default_factory=ToleranceLimits)
 
     def check(self, store: Store, task: TaskId, begun: datetime, counts: Counts) -> None:
-        """Raise TooManyRejectedError when a batch would exceed a limit.
+        """Raise TooManyRejectedError if a batch would exceed a limit.
 
-        Called when the batch's counts are known and nothing of it is visible yet.
+        Called when the batch's counts are known and none of its data is visible yet.
         """
         if not self.limits.are_set or not counts.rejected:
             return
@@ -352,12 +352,12 @@ class ToleranceGuard:
         problem = self.limits.exceeded(before.plus(counts))
         if problem is not None:
             fix = (
-                "Fix the data or the definition, or raise the limit. Nothing of this batch "
-                "was written, and none of its records dead-lettered."
+                "Fix the data or the definition, or raise the limit. No record of this batch "
+                "was written or dead-lettered."
             )
             raise TooManyRejectedError(problem, fix=fix)
 
     def keep_since(self, now: datetime) -> datetime | None:
-        """Return since when finished batches must be kept; None for as few as you like."""
+        """Return since when finished batches must be kept; None if none are needed."""
         window = self.limits.window
         return now - window if window and self.limits.are_set else None

@@ -1,4 +1,4 @@
-"""Captures: tasks that run in plugin hosts, with their positions kept by the worker."""
+"""Captures: tasks that run in plugin hosts; the worker stores their positions."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ log = structlog.get_logger(__name__)
 
 
 _PASSING = (StoreUnavailableError, StorageUnavailableError)
-"""What a capture that is started again may find fixed."""
+"""Errors that a restart of the capture may resolve."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureKeeping:
-    """What a capture's task needs beside its plan.
+    """What a capture's task needs in addition to its plan.
 
     Args:
         notify: Called with a task when its next step has something to report.
@@ -56,18 +56,18 @@ class CaptureKeeping:
 
 @dataclass(eq=False)
 class CaptureTask:
-    """A capture as the worker sees it: a Task whose work is done elsewhere.
+    """A capture as the worker sees it: a Task that runs in a plugin host.
 
-    Its host asks, over the pipe, for each batch to be begun and finished, and the thread
-    that listens to the host does so in the store. ``step`` only tells what happened.
+    The host requests over the pipe that each batch is begun and finished, and the thread that
+    listens to the host does so in the store. ``step`` only reports what happened.
 
     Args:
-        spec: What the host is to run.
-        python: The interpreter of its plugin's environment.
-        poll_interval: How often ``step`` is called to see what happened, beside each time
-            that the task tells of something.
+        spec: What the host runs.
+        python: The interpreter of the plugin's environment.
+        poll_interval: How often ``step`` is called, in addition to each notification by the
+            task.
         grace: How long ``stop`` waits for a poll to return.
-        identity: Its connector's, if that may be removed while it runs.
+        identity: The uid of the connector, if it may be removed while the task runs.
     """
 
     id: TaskId
@@ -84,13 +84,13 @@ class CaptureTask:
     writes: str | None = field(init=False)
     routes: bool = field(default=False, init=False)
     lag: Lag | None = field(default=None, init=False)
-    """What was not polled yet is the source's own secret."""
+    """Always None: how much data is left to poll is not known."""
     failure: HeadraceError | None = field(default=None, init=False)
-    """Why the capture failed; None while it has not."""
+    """Why the capture failed; None if it has not failed."""
     completed: bool = field(default=False, init=False)
-    """Whether the capture came to its end."""
+    """Whether the capture has reached the end of its source."""
     idle: bool = field(default=False, init=False)
-    """Whether the source's newest polls found nothing."""
+    """Whether the newest polls of the source returned nothing."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _lease: Lease | None = field(default=None, init=False)
     _begun: Batch | None = field(default=None, init=False)
@@ -102,7 +102,7 @@ class CaptureTask:
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
     _waited: HeadraceError | None = field(default=None, init=False)
     _away: int = field(default=0, init=False)
-    """How often in a row its storage or the store was away."""
+    """Consecutive failures because the storage or the store was unavailable."""
 
     def __post_init__(self) -> None:
         self.writes = self.spec.topic
@@ -113,7 +113,7 @@ class CaptureTask:
         self.keeping.hosts.attach(self)
 
     def step(self) -> Step:
-        """Tell the next finished batch, or the end. Raises what made the capture fail."""
+        """Report the next finished batch, or the end. Raises the capture's failure."""
         with self._lock:
             if self._finished:
                 batch = self._finished.popleft()
@@ -128,9 +128,10 @@ class CaptureTask:
         return Step(ended=self.completed)
 
     def _start_again(self, failure: RetriableError) -> None:
-        """Launch the capture again when the worker has waited for what is away, else let it.
+        """Restart the capture after a backoff, or raise the failure to let the worker wait.
 
-        From where the store says it is: what was polled and not stored is polled again.
+        The capture continues from its position in the store: records that were polled and not
+        stored are polled again.
         """
         if self._waited is not failure:
             self._waited = failure
@@ -144,34 +145,34 @@ class CaptureTask:
         self.keeping.hosts.attach(self)
 
     def activity(self) -> None:
-        """See Task: it runs no Spark jobs."""
+        """See Task: a capture runs no Spark jobs."""
 
     def columns(self) -> None:
-        """See Task: it moves no batches."""
+        """See Task: a capture moves no batches with Spark."""
 
     def cancel(self) -> None:
         self._stop_capture(discard=True)
         self.fail(StaleEpochError(f"Task {self.id} was cancelled."))
 
     def ask_to_stop(self) -> None:
-        """Make the capture end soon; what it has polled is appended first."""
+        """Make the capture end soon; records that it has polled are appended first."""
         self._stop_capture(discard=False)
 
     def stop(self) -> None:
-        """See Task. Waits for the capture's poll, as long as the grace period."""
+        """See Task. Waits up to the grace period for the capture's poll."""
         if self._lease is None:
-            return  # it was never started
+            return  # never started
         self.ask_to_stop()
         if not self._ended.wait(self.grace.total_seconds()):
             log.warning("capture did not stop in time", **labels(self.id))
-        # From here on its host asks in vain: the name is no longer known.
+        # From now on requests of the host fail: the name is no longer known.
         self.keeping.hosts.detach(self, hung=not self._ended.is_set())
 
     def launch(self) -> Message | None:
-        """Settle what is unfinished; return what tells a host to start the capture.
+        """Settle an unfinished batch; return the message that starts the capture in a host.
 
         Called by the supervisor whenever there is a new host process and no old one.
-        Returns None when there is nothing to start.
+        Returns None if there is nothing to start.
         """
         if self._stop_asked:
             self._ended.set()
@@ -179,7 +180,7 @@ class CaptureTask:
             return None
         try:
             return self._launched()
-        except Exception as error:  # noqa: BLE001 - the task fails with whatever it was
+        except Exception as error:  # noqa: BLE001 - the task fails with any error
             self.fail(error)
             return None
 
@@ -197,13 +198,13 @@ class CaptureTask:
         }
 
     def _settle(self, lease: Lease) -> None:
-        """Finish or give up the batch that was in progress when a host or worker died.
+        """Finish or abandon the batch that was in progress when a host or worker died.
 
-        A capture cannot read a range again: what its topics have is finished, and what
-        they do not have is polled again under another id.
+        A capture cannot read a range again: a batch that its topics hold is finished, and other
+        records are polled again in a batch with another id.
         """
         store = self.keeping.store
-        # Guarantee 3: a worker that has lost the task must not decide the new owner's batch.
+        # Guarantee 3: a worker that has lost the task must not settle the new owner's batch.
         batch = store.unfinished_batch(self.id, lease.epoch)
         self._begun = None
         if batch is None:
@@ -216,7 +217,7 @@ class CaptureTask:
         self._finish(batch.id, *settled)
 
     def receive(self, message: Message) -> Message | None:
-        """Take a message of the capture; return the answer if it was a call."""
+        """Handle a message of the capture; return the answer if it was a call."""
         match message["type"]:
             case "call":
                 return self._answer(message)
@@ -238,7 +239,7 @@ class CaptureTask:
         answer = {"type": "answer", "call": message["call"]}
         try:
             return {**answer, "value": self._called(message["what"], message)}
-        except Exception as error:  # noqa: BLE001 - it is the host's to raise
+        except Exception as error:  # noqa: BLE001 - the host raises it
             return refusal(message, error)
 
     def _called(self, what: str, message: Message) -> Any:
@@ -280,12 +281,12 @@ class CaptureTask:
         start = self._begun.end if self._begun is not None else store.position(self.id)
         now = self.keeping.clock()
         self.guard.check(store, self.id, now, counts)
-        # Guarantee 2: the intent, with its id, is stored before data moves.
+        # Guarantee 2: store the intent, with its id, before data moves.
         self._begun = store.begin_batch(self.id, self._held.epoch, start, end, now)
         return {"batch": self._begun.id, "range": self._begun.range}
 
     def _finish(self, batch_id: int, counts: Counts, topics: list[str]) -> None:
-        # Guarantee 1: the data is durable in the topics; only now the position moves.
+        # Guarantee 1: the data is durable in the topics; only now advance the position.
         now = self.keeping.clock()
         done = self.keeping.store.finish_batch(
             self.id,
@@ -303,12 +304,12 @@ class CaptureTask:
             self.keeping.appended(topic)
 
     def _wait(self, message: Message) -> float:
-        """Return for how many seconds a busy source is to be left alone."""
+        """Return for how many seconds to wait before polling a busy source again."""
         error = error_from_json(message["error"])
         asked = error.after if isinstance(error, RetriableError) else None
         trying_for = timedelta(seconds=message["trying_seconds"])
         if self.backoff.expired(trying_for):
-            problem = f"Gave up after {message['failures']} tries: {error}"
+            problem = f"Gave up after {message['failures']} attempts: {error}"
             raise SourceError(problem)
         wait = self.backoff.wait(message["failures"], asked, trying_for)
         with self._lock:
@@ -323,7 +324,7 @@ class CaptureTask:
             self._ended.set()  # no host, so nothing runs
 
     def fail(self, error: Exception) -> None:
-        """Fail the task, unless it failed before. Any thread may call it."""
+        """Fail the task, unless it has already failed. Thread-safe."""
         if self.failure is None:
             known = error if isinstance(error, HeadraceError) else SourceError(str(error))
             self.failure = storage_error(error) or known
@@ -339,5 +340,5 @@ class CaptureTask:
 
 def _failure(message: Message) -> HeadraceError:
     if message["code"] == StoreUnavailableError.code:
-        return StoreUnavailableError(message["problem"])  # which hosts do not know
+        return StoreUnavailableError(message["problem"])  # hosts do not know this class
     return error_from_json(message)

@@ -1,4 +1,4 @@
-"""What the runtime offers a plugin: the contexts, kept in the store."""
+"""The contexts that the runtime passes to plugins, backed by the store."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class StoredLedger:
 
 
 def application_of(store: Store, task: TaskId, identity: str | None) -> str:
-    """Return the name of a task in marks, unique over stores and re-creations.
+    """Return the application id of a task in marks, unique across stores and re-creations.
 
-    ``identity`` is what the connector has of its own; None to ask the store for it.
+    ``identity`` is the connector's uid; None to read it from the store.
     """
     uid = identity or store.register(task.connector)
     return f"{task.connector}-{uid}-{task.number}"
@@ -60,7 +60,7 @@ def application_of(store: Store, task: TaskId, identity: str | None) -> str:
 
 @dataclass(frozen=True)
 class StoredTaskContext:
-    """A TaskContext for a task that is run under a lease."""
+    """A TaskContext for a task that runs under a lease."""
 
     store: Store
     lease: Lease
@@ -69,7 +69,7 @@ class StoredTaskContext:
     identity: str | None = None
     access: Access = field(default_factory=Access)
     memory: str | None = None
-    """Under which name schemas are remembered; None for the connector's."""
+    """The name under which schemas are stored; None for the connector's name."""
 
     @property
     def connector(self) -> str:

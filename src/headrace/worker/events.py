@@ -1,4 +1,4 @@
-"""What a worker reports while it runs and in the end, and the log of it."""
+"""The events and the outcome that a worker reports, and their logging."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ log = structlog.get_logger(__name__)
 
 
 class Events(Protocol):
-    """Learns what happens in a worker. Called from its threads; must not block."""
+    """A listener for events of a worker. Called from the worker's threads; must not block."""
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        """Learn that a batch is durable."""
+        """Handle a batch that is durable."""
 
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        """Learn that a task changed its state; ``error`` says why it failed."""
+        """Handle a task state change; ``error`` is set if the task failed."""
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
-        """Learn that a step failed for now and runs again after ``wait``."""
+        """Handle a failed step that is retried after ``wait``."""
 
 
 @dataclass(frozen=True)
@@ -49,30 +49,30 @@ class Outcome:
 
 
 class Measures(Protocol):
-    """Learns what only metrics are made of. Called as Events are."""
+    """A listener for events that only feed metrics. Called like Events."""
 
     def started(self, task: TaskId) -> None:
-        """Learn that a task is ready to run."""
+        """Handle a task that is ready to run."""
 
     def committed(self, task: TaskId, took: timedelta) -> None:
-        """Learn how long the position and the counts of a durable batch took to store."""
+        """Handle how long storing the position and the counts of a durable batch took."""
 
     def connector_changed(
         self, connector: Connector, state: ConnectorState, tasks: Collection[int]
     ) -> None:
-        """Learn that a connector was settled, in which state, and which tasks it has."""
+        """Handle a connector that was reconciled, with its state and tasks."""
 
     def connector_gone(self, name: str) -> None:
-        """Learn that a connector was deleted; its tasks have ended."""
+        """Handle a connector that was deleted and whose tasks have ended."""
 
 
 class Unmeasured(Measures):
-    """Measures nothing."""
+    """Ignores all events."""
 
 
 @dataclass(frozen=True)
 class Everyone:
-    """Tells several listeners of the same events, one after the other."""
+    """Forwards events to several listeners, one after the other."""
 
     listeners: Collection[Events]
 
@@ -90,24 +90,24 @@ class Everyone:
 
 
 class Labels(TypedDict):
-    """The keys of a log line that concerns a task."""
+    """The log fields that identify a task."""
 
     connector: str
     task: int
 
 
 def labels(task: TaskId) -> Labels:
-    """Return the keys of a log line that concerns a task."""
+    """Return the log fields that identify a task."""
     return Labels(connector=task.connector, task=task.number)
 
 
 def labelled(task: TaskId) -> AbstractContextManager[None]:
-    """Put the task on every line that this thread logs meanwhile, whatever logs it."""
+    """Add the task's log fields to every line that this thread logs in the context."""
     return bound_contextvars(**labels(task))
 
 
 class LoggedEvents:
-    """Writes what happens in the server's worker to the log."""
+    """Logs the events of the server's worker."""
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
         log.debug(
@@ -122,26 +122,26 @@ class LoggedEvents:
         if error is None:
             log.info("task changed", **labels(task), state=state.value)
         elif isinstance(error, StaleEpochError):
-            # Its connector was removed while it moved data, or another worker has it.
-            log.warning("task is no longer ours", **labels(task), why=str(error))
+            # The connector was removed while the task moved data, or another worker has it.
+            log.warning("task lease lost", **labels(task), why=str(error))
         else:
             log.error("task failed", **labels(task), why=str(error))
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
         if isinstance(error, SparkUnavailableError):
-            log.warning("task goes on once Spark is back", **labels(task), why=str(error))
+            log.warning("task waits for Spark to restart", **labels(task), why=str(error))
             return
         seconds = round(wait.total_seconds(), 3)
-        log.warning("task is tried again", **labels(task), seconds=seconds, why=str(error))
+        log.warning("task will be retried", **labels(task), seconds=seconds, why=str(error))
 
 
 def as_it_is(error: Exception) -> Exception:
-    """Return the error."""
+    """Return the error unchanged."""
     return error
 
 
 def trace_of(error: Exception) -> str:
-    """Return why something failed: ours say so themselves, of others the kind is named."""
+    """Return an error's text, with the exception type unless it is a HeadraceError."""
     if isinstance(error, HeadraceError):
         return str(error)
     return f"{type(error).__name__}: {error}"

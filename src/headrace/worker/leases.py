@@ -1,4 +1,4 @@
-"""Leases of tasks: who holds them, which are renewed, and which are of dead processes."""
+"""Task leases: taking them, renewing them, and fencing those of dead processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class HeldElsewhereError(RetriableError):
-    """Another worker has the task, or had it when it died; its lease runs out."""
+    """Another worker, alive or dead, holds the task's lease, which has not expired yet."""
 
     code = "task.held_elsewhere"
 
@@ -42,9 +42,9 @@ def take_lease(
     waits: bool,
     trace: str | None = None,
 ) -> Lease:
-    """Take a task's lease, and store that it runs, or by ``trace`` why it is tried again.
+    """Take a task's lease and store the task as running, with ``trace`` if it is being retried.
 
-    Raises StateError while another owner has it; HeldElsewhereError for a worker that waits.
+    Raises StateError while another owner holds the lease, or HeldElsewhereError if ``waits``.
     """
     running = TaskStatus(TaskState.RUNNING, trace)
     try:
@@ -58,12 +58,12 @@ def take_lease(
 class Owner:
     """This process as an owner of leases: alive as long as its lock file is locked.
 
-    The system drops the lock when the process dies in whatever way, so that a new
-    process need not wait until a dead one's leases expire.
+    The operating system releases the lock however the process dies, so a new process need not
+    wait until the leases of a dead one expire.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take a new name, and lock the file of that name in ``folder``."""
+        """Choose a unique name and lock the file of that name in ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
         self.name = f"{os.uname().nodename}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._folder = folder
@@ -97,7 +97,7 @@ class Owner:
 
 
 def living(folder: Path) -> list[str]:
-    """Return the names of the owners of a folder whose processes run."""
+    """Return the names of the owners in a folder whose processes are running."""
     with Owner(folder) as me:
         names = sorted(each.name for each in folder.iterdir())
         return [each for each in names if each != me.name and not me.is_dead(each)]
@@ -106,20 +106,20 @@ def living(folder: Path) -> list[str]:
 def fence_dead_workers(
     owner: Owner, store: Store, now: datetime, former: str | None = None
 ) -> None:
-    """Take the leases of dead processes: those of this machine, and the former server's."""
+    """Fence the leases of dead processes on this machine, and those of the former server."""
     leases = store.leases()
     dead = {each.owner for each in leases if each.owner == former or owner.is_dead(each.owner)}
     for lease in leases:
         if lease.owner in dead:
-            # Else a task that is to run no more would be shown as one that runs.
-            with suppress(StaleEpochError):  # another process was faster
+            # Otherwise a task that nobody restarts would still be shown as running.
+            with suppress(StaleEpochError):  # another process has already done it
                 store.fence(lease, TaskStatus(TaskState.UNASSIGNED), now)
     for each in dead:
         owner.bury(each)
 
 
 def lost_tasks(tasks: Iterable[TaskId], store: Store, owner: str) -> set[TaskId]:
-    """Return those of these tasks that run nowhere, though the store shows that they do."""
+    """Return the tasks that the store shows as running although no worker runs them."""
     candidates = set(tasks)
     if not candidates:
         return candidates
@@ -131,17 +131,17 @@ def lost_tasks(tasks: Iterable[TaskId], store: Store, owner: str) -> set[TaskId]
 
 
 def renew_leases(slots: Collection[TaskSlot], store: Store, lease: timedelta) -> None:
-    """Renew the leases of the tasks that run, and cancel those that have lost theirs.
+    """Renew the leases of running tasks, and cancel the tasks that have lost theirs.
 
-    Where that fails, whoever takes a task when its lease has run out is safe from us: what
-    we still write has a stale epoch.
+    If renewal fails, a worker that takes over an expired lease is safe: our later writes have
+    a stale epoch.
     """
     held = [(slot, slot.lease) for slot in slots if slot.live and slot.lease]
     if not held:
         return
     renewed = store.renew([each for _, each in held], store.now(), lease)
     for slot, had in held:
-        # One that has ended meanwhile, or begun again, has lost nothing.
+        # A task that has ended or restarted meanwhile has not lost its lease.
         if had.task not in renewed and slot.lease is had and slot.live:
-            log.warning("lease lost", **labels(had.task))
+            log.warning("task lease lost", **labels(had.task))
             slot.cancel()

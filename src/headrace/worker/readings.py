@@ -1,4 +1,4 @@
-"""Where the tasks of a store stand in the topics that they read."""
+"""The positions of a store's tasks in the topics that they read."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 _FRESH_SECONDS = 5.0
-"""Many topics are looked after one after the other, and one look at the store serves all."""
+"""How long one read of the store is reused, as topics are maintained one after another."""
 _CAPTURE = ".capture"
-"""How the topic between a capture and its connector's chain is called."""
+"""The suffix of the topic between a capture and its connector's chain."""
 
 
 @dataclass
 class TopicReadings:
-    """Tells of each topic who reads it, as positions and unfinished batches say.
+    """Finds the readers of each topic from positions and unfinished batches.
 
-    Whoever was started once has a position, also while it is paused, stopped or failed. Used
+    Every task that was ever started has a position, even while paused, stopped or failed. Used
     by one thread at a time.
     """
 
@@ -36,7 +36,7 @@ class TopicReadings:
     _looked: float | None = field(default=None, init=False)
 
     def __call__(self, topic: str) -> Sequence[Reading]:
-        """Return who reads a topic. Raises StoreUnavailableError when the store is away."""
+        """Return the readers of a topic. Raises StoreUnavailableError."""
         now = self.monotonic()
         if self._looked is None or now - self._looked >= _FRESH_SECONDS:
             self._look()
@@ -44,7 +44,8 @@ class TopicReadings:
         found = self._found.get(topic, ())
         owner = topic.removesuffix(_CAPTURE)
         if not found and owner != topic and owner in self._connectors:
-            # Its source has let go of what only this topic has, and nobody has begun to read.
+            # The source has already released data that only this topic has, and the chain has
+            # not begun to read it.
             return [Reading(reader=owner, version=-1)]
         return found
 
@@ -63,7 +64,7 @@ class TopicReadings:
 
 
 def _versions(position: Position) -> Iterator[tuple[str, int]]:
-    """Yield the topics of a position, each with the newest version that is read as a whole."""
+    """Yield the topics of a position, each with the newest version that is read completely."""
     for partition, offset in position.items():
         if partition.keys() == {"topic"} and "version" in offset:
             yield partition["topic"], int(offset["version"]) - ("index" in offset)

@@ -1,4 +1,4 @@
-"""Makes a worker run what the store says is wanted."""
+"""Reconciles the connectors that a worker runs with their target states in the store."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Planned:
-    """What a connector is to run.
+    """The planned tasks of a connector.
 
     Args:
-        make: Makes the task of a number; nothing of it is started.
-        topics: The topics that it is known to use beforehand.
+        make: Creates the task of a number, without starting it.
+        topics: The topics that the connector is known in advance to use.
     """
 
     configs: Mapping[int, Mapping[str, str]]
@@ -59,38 +59,38 @@ class Planning(Protocol):
     """A connector that plans its tasks. One thread at a time calls it."""
 
     def plan(self) -> Planned:
-        """Return what it is to run now; the first call starts the connector.
+        """Return the tasks to run now; the first call starts the connector.
 
-        May raise anything, and hang, as a plugin does the work.
+        May raise anything, and may hang, since it calls a plugin.
         """
 
     def changed(self) -> bool:
         """Return whether a new plan may differ. Called about once a second; must be quick."""
 
     def close(self) -> None:
-        """Stop the connector. Called once, also after a ``plan`` that failed."""
+        """Stop the connector. Called once, also after ``plan`` has failed."""
 
 
 @dataclass
 class LocalConnector:
-    """A connector as it was last settled, and what runs of it."""
+    """A connector as it was last reconciled, and its running tasks."""
 
     connector: Connector
     planning: Planning | None = None
     planned: Planned | None = None
     running: list[TaskId] = field(default_factory=list)
     restarts: Mapping[int, int] = field(default_factory=dict)
-    """How often each task had been asked to start again when it was started."""
+    """The number of requested restarts of each task at the time it was started."""
     failed: bool = False
-    """Whether the connector itself has failed; its tasks may run on."""
+    """Whether the connector itself has failed; its tasks may still run."""
     done: bool = False
-    """Whether it was settled to the last word; else that is tried again."""
+    """Whether the connector is completely reconciled; otherwise that is retried."""
 
     def settled(self, stored: Connector) -> bool:
-        """Return whether the connector was settled as it is wanted now."""
+        """Return whether the connector is already as it is wanted now."""
         here, shown = self.connector, stored.status.state
         if shown is ConnectorState.UNASSIGNED and stored.target is not TargetState.RUNNING:
-            return False  # it was wanted to run in between, which nobody saw
+            return False  # its target was RUNNING in between, which was not noticed
         return self.done and (here.version, here.target, here.restarts) == (
             stored.version,
             stored.target,
@@ -98,11 +98,11 @@ class LocalConnector:
         )
 
     def late(self, asked: Mapping[int, int]) -> set[int]:
-        """Return the numbers of the tasks that were asked to start again since they did."""
+        """Return the numbers of the tasks with restart requests since their last start."""
         return {n for n, count in asked.items() if self.restarts.get(n, 0) != count}
 
     def unchanged(self, stored: Connector, planned: Planned) -> set[int]:
-        """Return the numbers of the tasks that run as they are planned now."""
+        """Return the numbers of the running tasks that match the new plan."""
         if self.planned is None or self.connector.version != stored.version:
             return set()
         had, has = self.planned.configs, planned.configs
@@ -110,12 +110,12 @@ class LocalConnector:
         return {n for n in running if n in has and has[n] == had.get(n)}
 
     def changed(self, stored: Connector, planned: Planned | None) -> set[int]:
-        """Return the numbers of the tasks that run otherwise than they are planned now."""
+        """Return the numbers of the running tasks that do not match the new plan."""
         stay = set() if planned is None else self.unchanged(stored, planned)
         return {task.number for task in self.running} - stay
 
     def closing(self, after: Future[Any] | None = None) -> Future[None] | None:
-        """Begin to stop the connector, if it is started, when a call of it has ended."""
+        """Begin to stop the connector, if it is started, once the call ``after`` has ended."""
         planning, self.planning = self.planning, None
         if planning is None:
             return None
@@ -133,7 +133,7 @@ class LocalConnector:
 
 
 def close_all(local: Iterable[LocalConnector], stop_timeout: timedelta) -> None:
-    """Stop connectors, all at once. One that hangs is left behind after a while."""
+    """Stop connectors in parallel. A connector that hangs is abandoned after a timeout."""
     by = time.monotonic() + stop_timeout.total_seconds()
     closing = [(each.connector.name, each.closing()) for each in local]
     for name, stop in closing:
@@ -143,9 +143,9 @@ def close_all(local: Iterable[LocalConnector], stop_timeout: timedelta) -> None:
 
 T = TypeVar("T")
 Work: TypeAlias = Generator[bool, None, T]
-"""Work that stops where it has to wait, and goes on when it is asked for its next value.
+"""A generator that yields whenever it has to wait, and continues at the next call.
 
-It gives whether it may be left there for good, as newer work makes it needless.
+It yields whether it may be cancelled at that point because newer work supersedes it.
 """
 
 
@@ -159,9 +159,9 @@ class _Settlement:
 
 @dataclass
 class Settlements:
-    """Work on connectors, at most one on each: where one waits, others go on.
+    """Reconciliation work, at most one per connector; while one waits, others proceed.
 
-    One thread uses it, so that the work on all of them needs no locks.
+    Used by one thread only, so the work needs no locks.
     """
 
     _under_way: dict[str, _Settlement] = field(default_factory=dict)
@@ -173,17 +173,17 @@ class Settlements:
         return len(self._under_way)
 
     def begin(self, stored: Connector, work: Work[None], failed: Callable[[], None]) -> None:
-        """Do work up to where it waits. ``failed`` is called if it raises, then or later."""
+        """Start work and run it until it waits. ``failed`` is called if it ever raises."""
         self._under_way[stored.name] = _Settlement(stored, work, failed)
         self._go_on(stored.name)
 
     def go_on(self) -> None:
-        """Do all work up to where it waits again. Raises StoreUnavailableError."""
+        """Continue all work until it waits again. Raises StoreUnavailableError."""
         for name in list(self._under_way):
             self._go_on(name)
 
     def leave(self, name: str, stored: Connector | None) -> None:
-        """Leave what is needless now that a connector is wanted as this, if that can be."""
+        """Cancel the work on a connector if its target has changed and it may be cancelled."""
         now = self._under_way[name]
         if now.may_be_left and (stored is None or _target_of(stored) != _target_of(now.stored)):
             del self._under_way[name]
@@ -205,8 +205,8 @@ class Settlements:
             now.failed()
             raise
         except Exception:
-            # The others are settled all the same, and this one is tried again.
-            log.exception("connector could not be settled", connector=name)
+            # Continue with the other connectors; this one is retried.
+            log.exception("cannot reconcile connector; retrying", connector=name)
             del self._under_way[name]
             now.failed()
 
@@ -216,21 +216,22 @@ def _target_of(stored: Connector) -> object:
 
 
 _MANY = 500
-"""How many changes are looked at one by one; where there are more, all is looked at."""
+"""The maximum number of events to read; if there are more, all connectors are read instead."""
 _PRUNE_SECONDS = 3600.0
-"""How often old events are forgotten."""
+"""How often old events are deleted."""
 _ENDS = {TargetState.PAUSED: TaskState.PAUSED, TargetState.STOPPED: TaskState.STOPPED}
 
 
 LostOf: TypeAlias = Callable[[Iterable[TaskId]], set[TaskId]]
-"""Gives those of some tasks that nobody runs."""
+"""Returns those of the given tasks that no worker runs."""
 
 
 @dataclass
 class LostTasks:
-    """Looks now and then for the tasks of connectors that were lost.
+    """Checks periodically for lost tasks of connectors.
 
-    One was taken by a worker that died, or the store went back to an earlier state.
+    A task is lost if the worker that took it died, or if the store was restored to an earlier
+    state.
     """
 
     interval: timedelta = timedelta(seconds=10)
@@ -239,7 +240,7 @@ class LostTasks:
     def found(
         self, connectors: Collection[LocalConnector], lost: LostOf
     ) -> list[tuple[LocalConnector, set[int]]]:
-        """Return the numbers of lost tasks by connector, when it is time to look."""
+        """Return the numbers of lost tasks by connector; empty until the next check is due."""
         now = time.monotonic()
         if now < self._next:
             return []
@@ -250,7 +251,7 @@ class LostTasks:
         found = [(each, some) for each, some in numbers if some]
         for each, some in found:
             log.warning(
-                "tasks shown as running have no live worker, and are restarted",
+                "restarting tasks that are shown as running but have no live worker",
                 connector=each.connector.name,
                 tasks=sorted(some),
             )
@@ -259,15 +260,15 @@ class LostTasks:
 
 @dataclass(kw_only=True)
 class Reconciler:
-    """Compares what is wanted with what runs, and settles the difference.
+    """Compares the wanted state with what runs, and reconciles the difference.
 
-    It only reads what is wanted, so that it does not matter how a change came, how many came
-    at once, or whether the worker was there to see it.
+    It reads only the wanted state, so it does not matter how a change was made, how many were
+    made at once, or whether the worker was running at the time.
 
     Args:
-        open_plan: Gives what plans a connector's tasks; may raise anything.
-        policy: Says when what fails of a connector is started again; may raise anything.
-        grace: How long a running step may take until it is cancelled.
+        open_plan: Returns the planner of a connector's tasks; may raise anything.
+        policy: Returns the restart policy of a connector; may raise anything.
+        grace: How long a running step may take before it is cancelled.
         limit: How long a connector may take to start and to plan its tasks.
     """
 
@@ -286,21 +287,21 @@ class Reconciler:
     _local: dict[str, LocalConnector] = field(default_factory=dict)
     _settlements: Settlements = field(default_factory=Settlements)
     _again: set[str] = field(default_factory=set)
-    """Connectors that are to be looked at once more, whatever happens."""
+    """Connectors to check again, even without a new event."""
     _seen: int = -1
     _asked: SimpleQueue[tuple[str, Exception | None]] = field(default_factory=SimpleQueue)
-    """Connectors that want to plan again, or have failed."""
+    """Connectors that requested a new plan, or have failed."""
     _prune_at: float = 0.0
     _errors: RepeatedErrors = field(
         default_factory=lambda: RepeatedErrors(
-            "target states cannot be read", "target states can be read again"
+            "cannot read target states", "target states can be read again"
         )
     )
     _woken: threading.Event = field(default_factory=threading.Event)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Settle what is wanted until ``stop`` is called; blocks."""
+        """Reconcile until ``stop`` is called; blocks."""
         while not self._stopping.is_set():
             self._woken.clear()
             with self._errors.logged():
@@ -311,27 +312,28 @@ class Reconciler:
 
     @property
     def busy(self) -> bool:
-        """Whether something is being done about a connector that waits for a plugin."""
+        """Whether the reconciliation of any connector is in progress."""
         return len(self._settlements) > 0
 
     def wake(self) -> None:
-        """Look at once. Any thread may call it."""
+        """Check for changes at once. Thread-safe."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Look no more; what runs is left to the worker. Any thread may call it."""
+        """Stop reconciling; running tasks are left to the worker. Thread-safe."""
         self._stopping.set()
         self._woken.set()
 
     def reconfigure(self, name: str, error: Exception | None = None) -> None:
-        """Let a connector plan its tasks again, or fail. Any thread may call it."""
+        """Make a connector plan its tasks again, or fail with ``error``. Thread-safe."""
         self._asked.put((name, error))
         self.wake()
 
     def step(self) -> None:
-        """Look once, and settle what has changed since the last look.
+        """Check for changes once, and reconcile the connectors that have changed.
 
-        Connectors are settled each by itself: what waits for a plugin goes on in a later look.
+        Each connector is reconciled independently: work that waits for a plugin continues in a
+        later step.
         """
         self._prune()
         self._settlements.go_on()
@@ -359,7 +361,7 @@ class Reconciler:
             self.store.prune(self.keep, self.clock())
 
     def _see_to(self, name: str, stored: Connector | None) -> None:
-        """Settle a connector, now or when what is being done about it allows."""
+        """Reconcile a connector, now or after the work on it that is in progress."""
         if name in self._settlements:
             self._settlements.leave(name, stored)
         if name in self._settlements:
@@ -376,7 +378,7 @@ class Reconciler:
     def _look_at(self, name: str, stored: Connector | None) -> Work[None]:
         local = self._local.get(name)
         if local is not None and (stored is None or stored.uid != local.connector.uid):
-            # It is no more; what its tasks still write is refused by the store already.
+            # The connector was deleted; the store already rejects writes of its tasks.
             yield from self._close(local)
             self._restarts.drop([name, *local.running])
             yield from self._end(local, TaskState.STOPPED)
@@ -386,12 +388,12 @@ class Reconciler:
             yield from self._settle(stored)
 
     def _changed(self, newest: int) -> Mapping[str, Connector | None]:
-        """Return the connectors of the events since the last look; None for those gone."""
+        """Return the connectors with events since the last step; None for deleted ones."""
         if self._seen < 0 or newest - self._seen > _MANY:
             stored = {each.name: each for each in self.store.connectors()}
             return {**dict.fromkeys(self._local), **stored}
         events = self.store.events(after=self._seen, limit=_MANY)
-        # How connectors are is what workers tell, and asks for nothing.
+        # Workers write the "state" events; they request no change.
         names = dict.fromkeys(event.connector for event in events if event.kind != "state")
         return {name: self.store.connector(name) for name in names}
 
@@ -424,9 +426,9 @@ class Reconciler:
         yield from self._run(stored, local, planned)
 
     def _called(self, local: LocalConnector, call: Callable[[], T]) -> Work[T]:
-        """Call a plugin, and wait for its answer while other connectors are settled.
+        """Call a plugin, and wait for the result while other connectors are reconciled.
 
-        Raises PluginTimeoutError when that does not come in time.
+        Raises PluginTimeoutError if the call takes longer than ``limit``.
         """
         answer = self._aside(f"headrace-plan-{local.connector.name}", call)
         by = time.monotonic() + self.limit.total_seconds()
@@ -437,7 +439,7 @@ class Reconciler:
                 yield True
         finally:
             if not answer.done():
-                local.closing(after=answer)  # nobody has a use any more for what it plans
+                local.closing(after=answer)  # its plan is not needed any more
         return answer.result()
 
     def _aside(self, name: str, work: Callable[[], T]) -> Future[T]:
@@ -448,9 +450,10 @@ class Reconciler:
     def _planned(
         self, stored: Connector, local: LocalConnector, planning: Planning
     ) -> Work[Planned]:
-        """Return what is to run, once all tasks have ended that would run otherwise.
+        """Return the new plan after ending all tasks that do not match it.
 
-        A source may plan by where its tasks stand, which is final only when they have ended.
+        A source may plan by the positions of its tasks, which are final only when the tasks
+        have ended.
         """
         planned = yield from self._called(local, planning.plan)
         while changed := local.changed(stored, planned):
@@ -459,7 +462,7 @@ class Reconciler:
         return planned
 
     def _plan_asked(self) -> None:
-        """Let connectors plan again that asked for it; what they plan as before runs on."""
+        """Replan the connectors that requested it; unchanged tasks keep running."""
         asked: dict[str, Exception | None] = {}
         while not self._asked.empty():
             name, error = self._asked.get()
@@ -482,7 +485,7 @@ class Reconciler:
                     self._asked.put(each)
                 raise
             except Exception:
-                log.exception("connector could not be planned again", connector=name)
+                log.exception("cannot plan connector again", connector=name)
 
     def _plan_again(self, local: LocalConnector, planning: Planning) -> Work[None]:
         had = list(local.running)
@@ -499,10 +502,10 @@ class Reconciler:
             yield from self._run(local.connector, local, planned)
 
     def _run(self, stored: Connector, local: LocalConnector, planned: Planned) -> Work[None]:
-        """Run what is planned; tasks stay whose configuration does."""
+        """Run the planned tasks; tasks with an unchanged configuration keep running."""
         was_done, local.done = local.done, False
         if not self.store.plan(stored, planned.configs, self.clock()):
-            return  # it has changed meanwhile, which the next look will see
+            return  # the connector has changed meanwhile; the next step handles that
         asked = {task.number: task.restarts for task in self.store.tasks(stored.name)}
         late = local.late(asked)
         stay = local.unchanged(stored, planned) - late
@@ -516,7 +519,7 @@ class Reconciler:
         self._restarts.forget([stored.name])
         self.store.add_topics(stored, planned.topics)
         if settled:
-            self._show(local, ConnectorState.RUNNING)  # its tasks may be others
+            self._show(local, ConnectorState.RUNNING)  # its tasks may have changed
             local.done = True
         else:
             self._set_state(local, ConnectorState.RUNNING)
@@ -527,7 +530,7 @@ class Reconciler:
         yield from self._end(local, _ENDS[stored.target])
         local.connector, marked = stored, True
         if stored.target is TargetState.PAUSED:
-            # Those that another server left as it died were not ended here, or never ran.
+            # Tasks left by another server that died were not ended here, or never ran.
             left = [TaskId(stored.name, task.number) for task in self.store.tasks(stored.name)]
             marked = self._mark(left, TaskState.PAUSED, stored)
         if stored.target is TargetState.STOPPED:
@@ -577,14 +580,14 @@ class Reconciler:
     def _add(
         self, local: LocalConnector, numbers: Collection[int], asked: Mapping[int, int]
     ) -> bool:
-        """Start tasks as they are planned; return whether their connector has not failed."""
+        """Start planned tasks; return False if the connector failed."""
         local.restarts = asked
         planned = local.planned
         if planned is None:
             return True
         try:
             tasks = [planned.make(n) for n in sorted(numbers) if n in planned.configs]
-        except Exception as error:  # noqa: BLE001 - a plugin may have a say in it
+        except Exception as error:  # noqa: BLE001 - it may call a plugin
             self._fail(local, error)
             return False
         added = [task.id for task in tasks]
@@ -594,21 +597,21 @@ class Reconciler:
         return True
 
     def _stop(self, local: LocalConnector, numbers: set[int], *, seen_to: bool) -> Work[None]:
-        """End tasks that come again; who is ``seen_to`` by hand counts from the first again."""
+        """End tasks that will be restarted; ``seen_to`` resets their restart counts."""
         ended = [task for task in local.running if task.number in numbers]
         yield from self._ended(ended, TaskState.RESTARTING)
         if seen_to:
-            self._restarts.forget(ended)  # also one that failed on its way to its end
+            self._restarts.forget(ended)  # including tasks that failed while ending
         local.running = [task for task in local.running if task.number not in numbers]
 
     def _end(self, local: LocalConnector, state: TaskState) -> Work[None]:
         self._restarts.forget(local.running)
         yield from self._ended(local.running, state)
-        self._restarts.forget(local.running)  # one that failed on its way to its end
+        self._restarts.forget(local.running)  # tasks that failed while ending
         local.running = []
 
     def _ended(self, tasks: Collection[TaskId], state: TaskState) -> Work[None]:
-        """Let the worker end tasks, which takes two times the grace at most."""
+        """Let the worker end tasks, which takes at most twice the grace period."""
         if not tasks:
             return
         end = partial(self.worker.end, dict.fromkeys(tasks, state), self.grace)
@@ -622,7 +625,7 @@ class Reconciler:
         return all(marked)
 
     def _close(self, local: LocalConnector) -> Work[None]:
-        """Stop a connector; one that hangs is left behind after a while."""
+        """Stop a connector; it is abandoned after a timeout if it hangs."""
         closing = local.closing()
         by = time.monotonic() + self._stop_timeout.total_seconds()
         while closing is not None and not closing.done():
@@ -633,7 +636,7 @@ class Reconciler:
 
     @property
     def _stop_timeout(self) -> timedelta:
-        return 2 * self.grace  # as long as tasks have
+        return 2 * self.grace  # the same as for tasks
 
     @property
     def _restarts(self) -> Restarts:
@@ -644,20 +647,20 @@ class Reconciler:
             return self.policy(stored)
         except Exception as error:  # noqa: BLE001 - its configuration was checked by another version
             log.warning(
-                "restart policy cannot be read; using the default",
+                "cannot read restart policy; using the default",
                 connector=stored.name,
                 why=str(error),
             )
             return RestartPolicy()
 
     def _fail(self, local: LocalConnector, error: Exception) -> None:
-        """Tell that a connector has failed, and try again where that makes sense."""
+        """Store that a connector has failed, and schedule a restart if its policy allows."""
         stored = local.connector
         local.failed = True
         log.error("connector failed", connector=stored.name, why=str(error))
         policy = self._policy(stored)
         if isinstance(error, RetriableError):
-            policy = policy.without_end()  # as with its tasks, which wait for a busy system too
+            policy = policy.without_end()  # its tasks also wait for a busy system without limit
         self._restarts.follow([stored.name], policy)
         verdict = self._restarts.failed(stored.name, error)
         now = self.clock()

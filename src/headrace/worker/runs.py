@@ -1,4 +1,4 @@
-"""Takes runs of jobs and has them executed, as many at a time as it may."""
+"""Takes due runs of jobs and executes them, up to a limit at a time."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _LOOK = 20
-"""How many runs of a job that wait are looked at: some may have to wait for others."""
+"""How many waiting runs of a job are considered: some may have to wait for others."""
 _DEATHS = 3
-"""How often the worker of a run, or its Spark, may die, beyond its retries."""
+"""How often the worker of a run, or its Spark, may die, in addition to the run's retries."""
 _BEAT_SECONDS = 1.0
 _STORE_WAIT = 1.0
-"""Seconds between two tries to store how a run has ended."""
+"""Seconds between two attempts to store how a run has ended."""
 _FINAL = (ConfigError, ConfigErrors, TooManyRejectedError)
-"""What a retry does not help."""
+"""Errors that are not retried, since a retry would fail again."""
 
 
 _COUNTS_SECONDS = 5.0
-"""How often it is stored how many records a run has moved so far."""
+"""How often the record counts of a running run are stored."""
 _CODE = re.compile(r"\[[a-z_]+\.[a-z_.]+\]")
-"""The code of an error, in its text."""
+"""Matches the error code in an error's text."""
 
 
 class Execution(Protocol):
@@ -57,33 +57,33 @@ class Execution(Protocol):
 
     @property
     def version(self) -> int:
-        """The version of its job's document that it was opened with; 0 for none."""
+        """The version of the job's document that the run was opened with; 0 if not opened."""
 
     def run(self) -> None:
-        """Move what the run is to move; blocks. Raises why it has failed."""
+        """Move the data of the run; blocks. Raises the error if the run fails."""
 
     def stop(self) -> None:
-        """Make ``run`` return or raise soon. Any thread may call it."""
+        """Make ``run`` return or raise soon. Thread-safe."""
 
     def counts(self) -> Counts:
-        """Return what became of the records of the run, in all its attempts."""
+        """Return the record counts of the run over all its attempts."""
 
     def wake(self) -> None:
-        """Try again at once what waits to be. Any thread may call it."""
+        """Retry at once whatever waits for a retry. Thread-safe."""
 
     def trouble(self) -> str | None:
-        """Return why it does not get on now and tries again; None if it does."""
+        """Return the error that the run is currently retrying; None if it makes progress."""
 
     def is_wanted(self) -> bool:
-        """Return whether its job still wants it as it was opened. Asked about once a second."""
+        """Return whether the job still wants this run unchanged. Called about once a second."""
 
 
 @dataclass(frozen=True)
 class _End:
-    """Why an attempt ends before its end, and what becomes of its run.
+    """Why an attempt ends early, and the resulting state of its run.
 
     Args:
-        state: The run's state then; None for what a failure leaves.
+        state: The run's resulting state; None to treat the end like a failure.
     """
 
     why: str
@@ -98,29 +98,30 @@ class _Active:
     ends: _End | None = None
     lost: bool = False
     troubled: float | None = None
-    """Since when it does not get on."""
+    """Since when the run makes no progress."""
     told: float = field(default_factory=time.monotonic)
-    """When its counts were stored last."""
+    """When the counts were last stored."""
 
 
 @dataclass(kw_only=True)
 class RunWorker:
-    """Takes runs that are due, one thread for each, and stores how they end.
+    """Takes due runs, executes each on its own thread, and stores how they end.
 
-    A run that its worker has left by dying is taken by another, and goes on where it stood.
+    If the worker of a run dies, another worker takes the run and resumes it.
 
     Args:
         owner: The name of this process, unique among living workers.
-        is_dead: Says of an owner whether it is known to have ended.
-        clock: Gives the time of day.
-        lease_clock: Gives the time by which leases expire, see ``Store.now``.
-        policy: Gives what is done with the runs of a job.
-        open: Makes the execution of a run that was taken.
-        application: Gives Spark's application.
-        slots: How many runs go on at a time, beside those in real time.
-        redact: Takes secrets out of an error.
-        alerts: Gives what people are told of a run as it will have ended, and of why.
-        only: The one job whose runs are taken, until none is left; None for all jobs, for ever.
+        is_dead: Returns whether an owner is known to have ended.
+        clock: Returns the time of day.
+        lease_clock: Returns the time by which leases expire, see ``Store.now``.
+        policy: Returns the run policy of a job.
+        open: Creates the execution of a run that was taken.
+        application: Returns Spark's application id.
+        slots: How many runs execute at a time, not counting real-time runs.
+        redact: Removes secrets from an error.
+        alerts: Builds the alerts for a run as it will have ended, and for the cause.
+        only: The only job whose runs are taken, until none is left; None for all jobs, without
+            end.
     """
 
     store: JobStore
@@ -137,10 +138,10 @@ class RunWorker:
     redact: Callable[[Exception], Exception] = as_it_is
     alerts: Callable[[Run, str], Sequence[NewAlert]] = lambda _run, _cause: ()
     patience: timedelta = timedelta(minutes=5)
-    """How long a run may try again the same before people are told, once an hour."""
+    """How long a run may retry before it alerts, then once an hour."""
     only: str | None = None
     stuck: bool = field(default=False, init=False)
-    """Whether runs of the one job are left that cannot begin."""
+    """Whether runs of the job ``only`` are left that cannot begin."""
     _active: dict[int, _Active] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _woken: threading.Event = field(default_factory=threading.Event)
@@ -148,10 +149,10 @@ class RunWorker:
     _threads: set[threading.Thread] = field(default_factory=set)
 
     def run(self) -> None:
-        """Take and hold runs until ``stop`` is called; blocks until all have ended."""
+        """Take and execute runs until ``stop`` is called; blocks until all have ended."""
         heart = threading.Thread(target=self._beat, name="headrace-runs-leases", daemon=True)
         heart.start()
-        errors = RepeatedErrors("runs cannot be looked at now", "runs are looked at again")
+        errors = RepeatedErrors("cannot check for due runs", "due runs are checked again")
         while not self._stopping:
             with errors.logged():
                 self.look()
@@ -166,24 +167,24 @@ class RunWorker:
         heart.join()
 
     def wake(self) -> None:
-        """Look soon. Any thread may call it."""
+        """Check for due runs soon. Thread-safe."""
         self._woken.set()
 
     def wake_all(self) -> None:
-        """Look soon, and let what goes on try again at once: Spark is back."""
+        """Check for due runs soon and retry active runs at once, since Spark is back."""
         for each in self._all():
             each.execution.wake()
         self.wake()
 
     def stop(self) -> None:
-        """Take no more, and stop what goes on: other workers, or the next start, go on."""
+        """Take no more runs and stop the active ones; another worker or start resumes them."""
         self._stopping = True
         for each in self._all():
             self._end(each, _SHUT_DOWN)
         self._woken.set()
 
     def look(self) -> None:
-        """Take runs that are due, as many as there is room for."""
+        """Take due runs, up to the number of free slots."""
         free = self.slots - sum(not active.run.is_live for active in self._all())
         now = self.clock()
         waiting = self.store.waiting(
@@ -193,7 +194,7 @@ class RunWorker:
             if self._stopping:
                 return
             if seen.id in self._active or (free <= 0 and not seen.is_live):
-                continue  # its own, which was not heard of for a while, is left to end
+                continue  # its own run whose lease has expired may end by itself
             policy = self.policy(seen.job)
             side_by_side = policy.parallel if seen.backfill else policy.side_by_side
             taken = self.store.take(
@@ -209,7 +210,7 @@ class RunWorker:
                 self._begin(taken, policy)
 
     def _is_over(self, job: str) -> bool:
-        """Return whether no run of a job goes on or comes: what is left cannot begin."""
+        """Return whether no run of a job is active or will begin."""
         return not self._all() and not self.store.is_coming(job, self.clock())
 
     def _is_gone(self, owner: str) -> bool:
@@ -223,7 +224,7 @@ class RunWorker:
         with self._lock:
             self._active[run.id] = active
             self._threads.add(thread)
-        if self._stopping:  # since it was looked for what goes on
+        if self._stopping:  # stop may have been called before the run was registered
             self._end(active, _SHUT_DOWN)
         thread.start()
 
@@ -246,7 +247,7 @@ class RunWorker:
             if not active.lost:
                 self._ended(active, error)
         except StaleEpochError as stale:
-            log.warning("a run was taken by another worker", run=run.id, why=str(stale))
+            log.warning("run was taken by another worker", run=run.id, why=str(stale))
         finally:
             with self._lock:
                 if self._active.get(run.id) is active:
@@ -255,7 +256,7 @@ class RunWorker:
             self.wake()
 
     def _ended(self, active: _Active, error: Exception | None) -> None:
-        """Store how an attempt has ended, as soon as the store answers."""
+        """Store how an attempt has ended, retrying until the store answers."""
         while True:
             try:
                 self._store_end(active, error)
@@ -283,7 +284,7 @@ class RunWorker:
             died = isinstance(error, SparkUnavailableError)
             cause = why if is_own else cause_of(shown)
             state = RunState.FAILED
-            # What is to go on for ever is tried for ever.
+            # A real-time run has no end, so it is retried without a limit.
             wait: timedelta | None = timedelta() if died else active.policy.retry_delay
             if not (died or run.is_live):
                 wait = active.policy.wait(run.attempt - run.deaths)
@@ -307,8 +308,8 @@ class RunWorker:
         told("run ended", job=run.job, run=run.id, state=state.value, why=why)
 
     def _beat(self) -> None:
-        """Hold what goes on, and end what is to end."""
-        errors = RepeatedErrors("runs cannot be held now", "runs are held again")
+        """Renew the leases of active runs, and end the runs that have to end."""
+        errors = RepeatedErrors("cannot renew leases of runs", "leases of runs renewed again")
         wait = min(self.lease.total_seconds() / 3, _BEAT_SECONDS)
         while not (self._stopping and not self._all()):
             time.sleep(wait)
@@ -327,27 +328,27 @@ class RunWorker:
             run = found.get(active.run.id)
             if run is None or run.epoch != active.run.epoch:
                 active.lost = True
-                self._end(active, _End("Another worker has taken it."))
+                self._end(active, _End("Another worker has taken the run."))
                 continue
             limit = active.policy.timeout
             assert run.began is not None
             if run.stop_asked:
                 self._end(active, _ASKED)
             elif limit is not None and now - run.began > limit:
-                self._end(active, _End(f"It took longer than its timeout of {limit}."))
+                self._end(active, _End(f"The run took longer than its timeout of {limit}."))
             elif run.is_live and not self._is_wanted(active):
                 self._end(active, _CHANGED)
             elif time.monotonic() - active.told > _COUNTS_SECONDS:
                 active.told = time.monotonic()
                 counts, trouble = active.execution.counts(), active.execution.trouble()
                 alerts = self._alerts_of_trouble(active, run, trouble)
-                with suppress(StaleEpochError):  # it has ended meanwhile
+                with suppress(StaleEpochError):  # the run has ended meanwhile
                     self.store.progress(run, counts, trouble, alerts)
 
     def _alerts_of_trouble(
         self, active: _Active, run: Run, trouble: str | None
     ) -> Sequence[NewAlert]:
-        """Return what people are told of a run that has not got on for long."""
+        """Return the alerts for a run that has made no progress for ``patience``."""
         now = time.monotonic()
         if trouble is None:
             active.troubled = None
@@ -356,7 +357,7 @@ class RunWorker:
             active.troubled = now
         if now - active.troubled < self.patience.total_seconds():
             return ()
-        # Its code holds nothing of a record.
+        # Only the error code is used, as the text may contain data of a record.
         code = _CODE.search(trouble)
         return self.alerts(run, code[0] if code else "see its error")
 
@@ -376,13 +377,13 @@ class RunWorker:
             return list(self._active.values())
 
 
-_ASKED = _End("It was asked to stop.", RunState.STOPPED)
-_SHUT_DOWN = _End("Its server was stopped.", RunState.QUEUED)
-_CHANGED = _End("Its job was changed or suspended.", RunState.QUEUED)
+_ASKED = _End("A stop was requested.", RunState.STOPPED)
+_SHUT_DOWN = _End("The server was stopped.", RunState.QUEUED)
+_CHANGED = _End("The job was changed or suspended.", RunState.QUEUED)
 
 
 class NotWantedError(Exception):
-    """A run whose job does not want it now, or not any more."""
+    """The job does not want this run now, or not any more."""
 
     def __init__(self, why: str, state: RunState) -> None:
         super().__init__(why)
@@ -393,12 +394,12 @@ class _DiedError(Exception):
     """The worker of a run, or its Spark, has died too often."""
 
     def __init__(self, deaths: int) -> None:
-        super().__init__(f"What moved it has died {deaths} times.")
+        super().__init__(f"The worker or Spark died {deaths} times during the run.")
 
 
 @dataclass(frozen=True)
 class _Unopened:
-    """The execution of a run that is not made yet."""
+    """Placeholder until the execution of a run is opened."""
 
     going: Run
 

@@ -1,4 +1,4 @@
-"""Finds Spark jobs in which nothing moves, and batches of which no job runs for long."""
+"""Detects stalled Spark jobs, and batches that run no Spark job for a long time."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _FIX = (
-    "Check what it waits for: a system that does not respond, or Spark for executors. Set "
-    "HEADRACE_SPARK_STALLED_CANCEL=true to cancel and retry such jobs automatically."
+    "Check what the job waits for: a system that does not respond, or free Spark executors. "
+    "Set HEADRACE_SPARK_STALLED_CANCEL=true to cancel and retry such jobs automatically."
 )
 
 
 _PLAN_FIX = (
-    "Check that the systems it reads and writes respond. If they do, leave columns out at the "
-    "source, or by a connector for each part of them; use fewer transforms; or let batches be "
-    "larger, as each is planned anew."
+    "Check that the source and target systems respond. If they do, select fewer columns at the "
+    "source, split the columns over several connectors, use fewer transforms, or use larger "
+    "batches, because Spark plans each batch separately."
 )
 
 
 class SlowPlanningError(RetriableError):
-    """No job of a batch has run for long: Spark plans it, or a system does not respond.
+    """A batch has run no Spark job for long: Spark is planning, or a system does not respond.
 
-    The batch goes on: this is only shown.
+    The batch continues; the error is only shown.
     """
 
     code = "spark.planning"
 
 
 class SparkStalledError(RetriableError):
-    """A Spark job has made no progress for too long, and was cancelled where so configured."""
+    """A Spark job has made no progress for too long; it was cancelled if so configured."""
 
     code = "spark.stalled"
 
@@ -55,17 +55,17 @@ class _Seen:
 
 
 _PLANNING = object()
-"""The activity of a task that moves a batch and has no job."""
+"""The activity of a task that runs a batch but no Spark job."""
 
 
 @dataclass(kw_only=True)
 class Stalls:
-    """Looks now and then whether the Spark jobs of tasks get on. One thread uses it.
+    """Checks periodically whether the Spark jobs of tasks make progress. One thread uses it.
 
     Args:
-        after: How long nothing may move.
-        planned: How long a batch may be planned before that is said.
-        report: Called with a task and what is wrong with it; with None when it moves again.
+        after: How long a job may make no progress before it is reported.
+        planned: How long planning a batch may take before it is reported.
+        report: Called with a task and its error; with None when the task progresses again.
     """
 
     after: timedelta = timedelta(minutes=10)
@@ -105,7 +105,7 @@ class Stalls:
 
     def _stalled(self, slot: TaskSlot) -> None:
         minutes = self.after.total_seconds() / 60
-        problem = f"Its Spark job has made no progress for {minutes:g} minutes."
+        problem = f"The task's Spark job has made no progress for {minutes:g} minutes."
         log.warning("Spark job makes no progress", minutes=minutes, **labels(slot.task.id))
         error = SparkStalledError(problem, fix=_FIX)
         self.report(slot, error)
@@ -117,11 +117,11 @@ class Stalls:
         seconds, columns = self.planned.total_seconds(), slot.task.columns()
         of = f" of {columns} columns" if columns else ""
         problem = (
-            f"No Spark job of a batch{of} has run for {seconds:g} seconds: Spark plans it, or "
-            "it waits for a system that does not respond."
+            f"A batch{of} has run no Spark job for {seconds:g} seconds: Spark is still "
+            "planning it, or it waits for a system that does not respond."
         )
         log.warning(
-            "no Spark job of a batch runs",
+            "batch runs no Spark job",
             seconds=seconds,
             columns=columns,
             fix=_PLAN_FIX,

@@ -1,4 +1,4 @@
-"""What the worker runs: a task that is asked for one step at a time."""
+"""The task interface of the worker, and the task that runs a batch loop."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step did.
+    """The result of a step.
 
     Args:
-        batch: The batch it finished; None when nothing new was there.
+        batch: The finished batch; None if there was no new data.
         ended: Whether the task's source has an end and the task has reached it.
-        took: How long the batch took, where the step only tells of it.
-        commit: How long its position and counts took to store, where that is known.
+        took: How long the batch took, if it ran outside of the step.
+        commit: How long storing the position and counts took, if known.
     """
 
     batch: Batch | None = None
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a running task is doing."""
+    """The progress of a running task."""
 
     batch: int
     spark_done: int = 0
@@ -53,61 +53,61 @@ class Progress:
 
 
 class Task(Protocol):
-    """A task as the worker sees it. Its methods are called by one thread at a time."""
+    """A task as the worker sees it. One thread at a time calls its methods."""
 
     id: TaskId
     reads: str | None
-    """The topic it reads: the worker wakes it after each append."""
+    """The topic that the task reads; the worker wakes the task after each append."""
     writes: str | None
-    """The topic it writes."""
+    """The topic that the task writes."""
     routes: bool
-    """Whether it may write any other topic as well, as its records say."""
+    """Whether the task may route records to any other topic as well."""
     poll_interval: timedelta
     backoff: Backoff
 
     @property
     def lag(self) -> Lag | None:
-        """How far it was behind when its newest batch began; None when nothing was new."""
+        """The lag when the newest batch began; None if there was no new data."""
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
-        """Get ready to run under ``lease``. Raises RetriableError to be called again later.
+        """Prepare to run under ``lease``. Raises RetriableError to be called again later.
 
-        With ``once`` the task stops at what is available. ``bounded`` says that nothing
-        in this process writes what it reads, so that it can tell the end at once.
+        With ``once`` the task ends when it has processed the available data. ``bounded`` means
+        that nothing in this process writes the task's input, so its end is known at the start.
         """
 
     def step(self) -> Step:
-        """Do a bounded piece of work. Raises RetriableError to be called again later."""
+        """Do a bounded amount of work. Raises RetriableError to be called again later."""
 
     def cancel(self) -> None:
         """Make a running ``step`` end soon. Any thread may call it."""
 
     def activity(self) -> object | None:
-        """Return something that differs when its Spark jobs have got on; None without one.
+        """Return a value that changes when the task's Spark jobs progress; None without jobs.
 
-        Any thread may call it; it may hang where Spark does.
+        Any thread may call it. It may hang if Spark hangs.
         """
 
     def columns(self) -> int | None:
-        """Return how many columns the batch that it moves has; None while it moves none.
+        """Return the number of columns of the running batch; None while no batch runs.
 
-        0 is what is not known yet. Any thread may call it.
+        0 means not known yet. Any thread may call it.
         """
 
     def stop(self) -> None:
-        """Let go of everything. Called once after ``start``, also when that failed."""
+        """Release all resources. Called once after ``start``, even if ``start`` failed."""
 
 
 def feeds(writer: Task, reader: Task) -> bool:
     """Return whether one task may write what the other reads."""
     if reader.reads is None or writer is reader:
         return False
-    # Two tasks that route and read topics would wait for each other's end for ever.
+    # Otherwise two tasks that both route and read topics would wait for each other forever.
     return writer.writes == reader.reads or (writer.routes and not reader.routes)
 
 
 class Assembled(Protocol):
-    """A task's running parts, made under a lease."""
+    """The running parts of a task, created under a lease."""
 
     loop: BatchLoop
 
@@ -119,24 +119,24 @@ class Jobs(Protocol):
     """The task's Spark jobs."""
 
     def run(self, task: TaskId, work: Callable[[], Counts]) -> Counts:
-        """Run ``work`` with its jobs tagged and pooled for the task."""
+        """Run ``work`` with its jobs tagged for the task and in the task's scheduler pool."""
 
     def cancel(self, task: TaskId) -> None:
         """Cancel the task's jobs."""
 
     def activity(self, task: TaskId) -> object | None:
-        """Return something that differs when the task's jobs have got on; None without any."""
+        """Return a value that changes when the task's jobs progress; None without jobs."""
 
     def lost(self, error: BaseException | None = None) -> bool:
-        """Return whether what runs them has ended, perhaps as an error tells."""
+        """Return whether the Spark session has ended, as ``error`` may indicate."""
 
 
 @dataclass
 class _TaggedFlow:
-    """A flow whose jobs are the task's.
+    """A flow whose Spark jobs are tagged for the task.
 
-    Only what moves a batch is passed to Spark: that takes ten calls to the JVM, which a look
-    for new data can do without.
+    Only moving a batch tags the jobs, which takes ten calls to the JVM; polling for new data
+    does not need them.
     """
 
     flow: BatchRunner
@@ -153,7 +153,7 @@ class _TaggedFlow:
 
     @property
     def columns(self) -> int | None:
-        # What commits is planned no more.
+        # A batch that is already committing is no longer being planned.
         return (self.flow.columns or 0) if self.runs and self.flow.untouched else None
 
     def run(self, batch: Batch) -> Counts:
@@ -166,7 +166,7 @@ class _TaggedFlow:
 
 @contextmanager
 def _on(jobs: Jobs) -> Iterator[None]:
-    """Raise SparkUnavailableError for whatever the end of the session has caused."""
+    """Raise SparkUnavailableError in place of any error that the end of the session caused."""
     if jobs.lost():
         raise SparkUnavailableError
     try:
@@ -179,12 +179,12 @@ def _on(jobs: Jobs) -> Iterator[None]:
 
 @dataclass(eq=False)
 class BatchTask:
-    """A task that is a loop of batches.
+    """A task that runs a batch loop.
 
     Args:
-        assemble: Makes its parts once it has its lease.
-        open_jobs: Gives its jobs on the session that lives then.
-        routes: Whether it may write any other topic as well.
+        assemble: Creates the task's parts under its lease.
+        open_jobs: Returns the task's jobs on the current Spark session.
+        routes: Whether the task may write any other topic as well.
     """
 
     id: TaskId
@@ -203,12 +203,12 @@ class BatchTask:
 
     @property
     def lag(self) -> Lag | None:
-        """Return how far the task is behind, or was when its batch began."""
+        """Return the current lag, or the lag when the newest batch began."""
         parts = self._parts
         return None if parts is None else parts.loop.measured_lag() or parts.loop.lag
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
-        self.stop()  # parts of a start that failed, or of a session that has ended
+        self.stop()  # release the parts of a failed start or an ended session
         jobs = self._jobs = self.open_jobs()
         self._once = once
         with _on(jobs):
@@ -258,4 +258,4 @@ class BatchTask:
         except Exception:
             if self._jobs is None or not self._jobs.lost():
                 raise
-            log.debug("parts of a session that has ended were released", exc_info=True)
+            log.debug("task parts not closed cleanly: the session has ended", exc_info=True)

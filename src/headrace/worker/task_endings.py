@@ -1,4 +1,4 @@
-"""How tasks end: their plugins let go, their states are stored and reported."""
+"""Ends tasks: stops their plugins, then stores and reports their final states."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _End:
 
 @dataclass(kw_only=True)
 class TaskEndings:
-    """Ends tasks. Any thread may call it.
+    """Ends tasks. Thread-safe.
 
     Args:
         on_end: Called with each task that has ended.
@@ -54,7 +54,7 @@ class TaskEndings:
     stop_timeout: timedelta = timedelta(seconds=10)
     on_end: Callable[[TaskSlot], None] = lambda _: None
     _owed: dict[TaskId, _End] = field(default_factory=dict)
-    """Ends that the store did not take."""
+    """Final states that could not be stored yet."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def set_state(self, slot: TaskSlot, state: TaskState) -> None:
@@ -62,16 +62,16 @@ class TaskEndings:
         self.events.state_changed(slot.task.id, state, slot.error)
 
     def end(self, slot: TaskSlot, state: TaskState) -> None:
-        """Let a task's plugins let go, and store the state that it ends in.
+        """Stop a task's plugins and store its final state.
 
-        One that hangs is left behind after a while, and its lease taken away; but what has
-        come to its own end may take its time.
+        A plugin that hangs is abandoned after ``stop_timeout`` and the task is fenced. A task
+        that completed has no timeout.
         """
         patient = state is TaskState.COMPLETED
         self._end(slot, state, self._stop_task(slot), None if patient else self._by())
 
     def end_all(self, slots: Collection[TaskSlot], state: TaskState) -> None:
-        """End tasks whose plugins let go all at once, those that were given up as well."""
+        """End tasks, including abandoned ones, stopping their plugins in parallel."""
         left = [slot for slot in slots if not slot.abandoned]
         stops = [(slot, self._stop_task(slot)) for slot in left]
         by = self._by()
@@ -81,7 +81,7 @@ class TaskEndings:
             try:
                 end()
             except Exception:
-                log.exception("end of task is lost")  # and not those of others
+                log.exception("final state of task is lost")  # the other tasks still end
 
     def _by(self) -> float:
         return time.monotonic() + self.stop_timeout.total_seconds()
@@ -93,24 +93,25 @@ class TaskEndings:
         if not gone:
             log.warning("task did not stop in time", **labels(slot.task.id))
         if slot.abandoned:
-            return  # whoever has given it up has told of it too
+            return  # give_up has already reported it
         trace, next_try = traced(slot.error, slot.verdict, self.clock())
         self._store_and_report(slot, TaskStatus(state, trace, next_try), fenced=not gone)
 
     def give_up(self, slot: TaskSlot, state: TaskState) -> None:
-        """Take the lease away from a step that does not end."""
+        """Fence a task whose step does not end."""
         log.warning("task did not end in time and is abandoned", **labels(slot.task.id))
         self._store_and_report(slot, TaskStatus(state), fenced=True)
 
     def stop_task(self, slot: TaskSlot) -> None:
-        """Let the plugins of a task let go, unless they were asked to before."""
+        """Stop the plugins of a task, unless that was already requested."""
         if not slot.stopping:
             has_ended(self._stop_task(slot))
 
     def mark(self, task: TaskId, state: TaskState, lease: Callable[[], Lease]) -> bool:
-        """Store the state of a task that nobody runs. One that has failed stays so.
+        """Store the state of a task that no worker runs. A failed task stays failed.
 
-        Return whether it has that state now: who died may hold its lease for a while.
+        Return False if another worker still holds the lease, which a dead worker may do until
+        it expires.
         """
         never_ran = TaskStatus(TaskState.UNASSIGNED)
         found = self.store.statuses(task.connector).get(task, never_ran)
@@ -119,21 +120,24 @@ class TaskEndings:
         try:
             self.store.end(lease(), TaskStatus(state), self.clock())
         except (StateError, StaleEpochError):
-            log.warning("task is run by another worker", **labels(task))
+            log.warning("task lease is held by another worker", **labels(task))
             return False
         return True
 
     def catch_up(self) -> None:
-        """Store what could not be stored before. Raises what is wrong with the store."""
+        """Store the final states that could not be stored before.
+
+        Raises StoreUnavailableError or StoreDamagedError.
+        """
         for task, end in self._all_owed().items():
             try:
                 end.store_in(self.store)
             except StaleEpochError:
-                log.info("task was restarted before its end was stored", **labels(task))
+                log.info("task was restarted before its final state was stored", **labels(task))
             except (StoreUnavailableError, StoreDamagedError):
                 raise
             except Exception:
-                log.exception("end of task is still not stored", **labels(task))
+                log.exception("final state of task is still not stored", **labels(task))
                 continue
             with self._lock:
                 if self._owed.get(task) is end:
@@ -161,8 +165,8 @@ class TaskEndings:
 
     def _store_and_report(self, slot: TaskSlot, status: TaskStatus, *, fenced: bool) -> None:
         if slot.lease is not None:
-            # Guarantee 3: the epoch of one that hangs is used up, so whatever it still does
-            # is refused.
+            # Guarantee 3: fencing uses up the epoch of a task that hangs, so its later writes
+            # are rejected.
             end = _End(slot.lease, status, self.clock(), fenced)
             with labelled(slot.task.id):
                 self._store(end)
@@ -177,8 +181,8 @@ class TaskEndings:
         except StaleEpochError:
             log.warning("task was taken by another worker")
         except Exception as error:
-            # Whatever the reason: else the store would call it running for ever.
+            # Retry after any error: otherwise the store would show the task as running forever.
             away = isinstance(error, StoreUnavailableError)
-            log.warning("end of task is not stored for now", why=str(error), exc_info=not away)
+            log.warning("final state of task not stored", why=str(error), exc_info=not away)
             with self._lock:
                 self._owed[end.lease.task] = end

@@ -1,4 +1,4 @@
-"""The tasks that a worker has: which is next, who waits for whose end, or for a new start."""
+"""The task queue of a worker, and the restart policy for failed tasks."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 _SOON = 5.0
-"""Seconds after which a start is tried again that was not even a try."""
+"""Seconds until a restart that could not be attempted is due again."""
 Part: TypeAlias = TaskId | str
-"""A task, or a connector by its name."""
+"""A task, or the name of a connector."""
 
 _LASTING = (
     DataLostError,
@@ -51,22 +51,22 @@ _LASTING = (
     TooManyRejectedError,
     UnfitRecordError,
 )
-"""Failures that come back until somebody fixes the data or the definition."""
+"""Failures that recur until the data or the definition is fixed."""
 
 
 def is_lasting(error: Exception) -> bool:
-    """Return whether something must be fixed before a new start makes sense."""
+    """Return whether a restart is useless until something is fixed."""
     ours = isinstance(error, HeadraceError) and error.category is not Category.RUN
     return ours or isinstance(error, _LASTING)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is done about a failure.
+    """The decision about a failure.
 
     Args:
-        wait: The time until the next start; None when there is none.
-        text: What is shown of it; empty where nothing is done unless asked for.
+        wait: The time until the next restart; None if there is none.
+        text: The text to show; empty if automatic restarts are off.
     """
 
     wait: timedelta | None = None
@@ -76,13 +76,13 @@ class Verdict:
 def traced(
     error: Exception | None, verdict: Verdict, now: datetime
 ) -> tuple[str | None, datetime | None]:
-    """Return what is stored of a failure: why it came, and when the next try comes."""
+    """Return the trace to store for a failure, and the time of the next restart."""
     if error is None:
         return None, None
     if verdict.wait is None:
         return "\n".join(filter(None, [trace_of(error), verdict.text])), None
     later = now + verdict.wait
-    text = f"{verdict.text} comes at {later:%Y-%m-%d %H:%M:%S %Z}."
+    text = f"{verdict.text} is due at {later:%Y-%m-%d %H:%M:%S %Z}."
     return f"{trace_of(error)}\n{text}", later
 
 
@@ -94,12 +94,11 @@ class _Failing:
 
 @dataclass
 class Restarts:
-    """Decides on failures, and remembers who waits for a new start. Any thread may call it.
-
-    Times are those of a clock that only goes on, whatever happens to the time of day.
+    """Decides whether failed tasks and connectors restart, and when. Thread-safe.
 
     Args:
-        chance: Gives a number from 0 to below 1.
+        clock: A monotonic clock, in seconds.
+        chance: Returns a random number in [0, 1).
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -109,19 +108,19 @@ class Restarts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def follow(self, parts: Iterable[Part], policy: RestartPolicy) -> None:
-        """Set what is done when one of these fails; nothing unless it is set."""
+        """Set the restart policy of these parts; without one there are no restarts."""
         with self._lock:
             self._policies.update(dict.fromkeys(parts, policy))
 
     def failed(self, part: Part, error: Exception, ran: timedelta = timedelta()) -> Verdict:
-        """Take note of a failure; return what is done about it."""
+        """Record a failure; return the decision about it."""
         with self._lock:
             policy = self._policies.get(part, RestartPolicy())
             if not policy.enabled:
                 return Verdict()
             if is_lasting(error):
                 self._failing.pop(part, None)
-                return Verdict(text="It is not restarted: this must be fixed first.")
+                return Verdict(text="Not restarted automatically: fix this error first.")
             failing = self._failing.setdefault(part, _Failing())
             if ran >= policy.quiet:
                 failing.attempts = 0
@@ -137,7 +136,7 @@ class Restarts:
             return Verdict(wait, f"Restart {failing.attempts}{of}")
 
     def due(self) -> list[Part]:
-        """Return what is to be started again now, each once."""
+        """Return the parts whose restart is due now; each is returned once."""
         now = self.clock()
         with self._lock:
             found = [p for p, f in self._failing.items() if f.due is not None and f.due <= now]
@@ -146,20 +145,20 @@ class Restarts:
             return found
 
     def postpone(self, part: Part) -> None:
-        """Let something be due again soon, as it could not be started."""
+        """Make a part due again soon, since its restart could not be attempted."""
         with self._lock:
             failing = self._failing.get(part)
             if failing is not None:
                 failing.due = self.clock() + _SOON
 
     def forget(self, parts: Iterable[Part]) -> None:
-        """Count from the first again, and let nothing be due: somebody has seen to these."""
+        """Reset the restart counts and pending restarts, e.g. after a manual restart."""
         with self._lock:
             for part in parts:
                 self._failing.pop(part, None)
 
     def drop(self, parts: Iterable[Part]) -> None:
-        """Forget these altogether: they are no more."""
+        """Remove parts that were deleted, with their policies."""
         with self._lock:
             for part in parts:
                 self._failing.pop(part, None)
@@ -174,19 +173,19 @@ _LIVE = {TaskState.UNASSIGNED, TaskState.RUNNING}
 
 @dataclass(eq=False)
 class TaskSlot:
-    """A task with what the worker knows of it."""
+    """A task and its runtime state in the worker."""
 
     task: Task
     identity: str | None = None
-    """Its connector's, if that may be removed while the task runs."""
+    """The uid of the connector, if it may be removed while the task runs."""
     due: float = 0.0
     running: bool = False
-    """Whether somebody sees to it just now; nobody else does then."""
+    """Whether a thread currently owns the slot; no other thread handles it then."""
     thread: threading.Thread | None = None
-    """What runs its step."""
+    """The thread that runs the task's step."""
     woken: bool = False
     recalled: bool = False
-    """Whether it was woken although it may wait to be tried again."""
+    """Whether the task was woken even if it waits for a retry."""
     started: bool = False
     ending: TaskState | None = None
     state: TaskState = TaskState.UNASSIGNED
@@ -194,20 +193,20 @@ class TaskSlot:
     failures: int = 0
     trying_since: float = 0.0
     away_since: float | None = None
-    """When the runtime's own part went away (store, Spark) that its last failure names."""
+    """Since when a part of the runtime (store, Spark) is unavailable, by the last failure."""
     away: float = 0.0
-    """For how many of the seconds since ``trying_since`` such a part was away."""
+    """For how many of the seconds since ``trying_since`` such a part was unavailable."""
     retrying: str | None = None
-    """What is shown while it is tried again: the newest error."""
+    """The trace shown while the task is retried: the newest error."""
     error: Exception | None = None
     began: float = 0.0
     verdict: Verdict = field(default_factory=Verdict)
     abandoned: bool = False
-    """Whether its step did not end in time; the thread that runs it is given up with it."""
+    """Whether the step did not end in time; its thread is abandoned too."""
     stalled: RetriableError | None = None
-    """Why its step is cancelled, where that is for lack of progress."""
+    """Why the step is cancelled, if it was cancelled for lack of progress."""
     stopping: bool = False
-    """Whether its task was asked to stop."""
+    """Whether the task was asked to stop."""
 
     @property
     def live(self) -> bool:
@@ -215,20 +214,20 @@ class TaskSlot:
 
     @property
     def ready(self) -> float:
-        """When it is to run, in seconds of the monotonic clock."""
+        """When the task should run, in seconds of the monotonic clock."""
         return self.due if self.ending is None else 0.0
 
     @property
     def ran(self) -> float:
-        """For how many seconds it has run, without those in which it was tried again."""
+        """For how many seconds the task has run, without the time spent retrying."""
         until = self.trying_since if self.failures else time.monotonic()
         return max(0.0, until - self.began)
 
     def wake(self, *, again: bool = False) -> None:
-        """Make it ready, also once more if it runs just now.
+        """Make the task ready, for one more step if it is running now.
 
-        Behind all that have been ready before: who is woken often is not to starve others.
-        New data does not help one that has failed: it waits on, unless it is to try ``again``.
+        The task queues behind all tasks that are already ready, so that frequent wakes do not
+        starve others. New data does not end the backoff of a failed task; ``again`` does.
         """
         if again or not self.failures:
             self.due = min(self.due, time.monotonic())
@@ -236,22 +235,22 @@ class TaskSlot:
         self.recalled = self.recalled or again
 
     def cancel(self) -> None:
-        """Make a running step end soon. It is up to others if that cannot be done."""
+        """Make a running step end soon. A failure to cancel is only logged."""
         try:
             self.task.cancel()
         except Exception:
-            log.warning("task cannot be cancelled", **labels(self.task.id), exc_info=True)
+            log.warning("cannot cancel task", **labels(self.task.id), exc_info=True)
 
 
 @dataclass
 class TaskQueue:
-    """Gives each task to one thread at a time. Any thread may call it.
+    """Assigns each task to one thread at a time. Thread-safe.
 
-    No plugin, host or store is ever called while its lock is held: they may call back, and
-    they may hang.
+    The queue never calls a plugin, host or store while it holds its lock: they may call back
+    or hang.
 
     Args:
-        serving: Whether it goes on without a task, as one may be put in at any time.
+        serving: Whether the queue stays open without tasks, as tasks may be added at any time.
     """
 
     serving: bool = False
@@ -264,15 +263,15 @@ class TaskQueue:
             return iter(list(self._all.values()))
 
     def put(self, slot: TaskSlot) -> None:
-        """Take a task on, in place of one of its id that has ended."""
+        """Add a task. It replaces an ended task with the same id."""
         with self._changed:
             self._all[slot.task.id] = slot
             self._changed.notify_all()
 
     def next(self) -> TaskSlot | None:
-        """Wait for the task that has been ready longest; None when all is over.
+        """Wait for the task that has been ready longest; return None when the queue has ended.
 
-        Whoever gets one must ``give_back`` it.
+        The caller must ``give_back`` the task.
         """
         with self._changed:
             while not self._stopping:
@@ -290,19 +289,19 @@ class TaskQueue:
             return None
 
     def give_back(self, slot: TaskSlot) -> None:
-        """Tell that nobody sees to a task any more."""
+        """Release a task that ``next`` returned."""
         with self._changed:
             slot.running = False
             self._changed.notify_all()
 
     def rest(self, slot: TaskSlot, seconds: float) -> None:
-        """Let a task be due after a while; at once if it was woken while it ran."""
+        """Make a task due after some seconds, or at once if it was woken while it ran."""
         with self._changed:
             woken = slot.recalled if slot.failures else slot.woken
             slot.due = time.monotonic() + (0.0 if woken else seconds)
 
     def wake(self, which: Callable[[Task], bool], *, again: bool = False) -> None:
-        """Make tasks run soon; those that wait to be tried again only if ``again``."""
+        """Make tasks run soon; tasks that wait for a retry only if ``again``."""
         with self._changed:
             for slot in self._all.values():
                 if which(slot.task):
@@ -313,7 +312,10 @@ class TaskQueue:
         return [each for each in self if feeds(each.task, slot.task)]
 
     def ask_to_end(self, tasks: Mapping[TaskId, TaskState]) -> list[TaskSlot]:
-        """Let tasks end in the given states before they run again; return those that are."""
+        """Request that tasks end in the given states before they run again.
+
+        Return the slots of the tasks that are in the queue.
+        """
         with self._changed:
             asked = [self._all[task] for task in tasks if task in self._all]
             for slot in asked:
@@ -322,7 +324,7 @@ class TaskQueue:
             return asked
 
     def wait_ended(self, slots: Collection[TaskSlot], within: timedelta) -> bool:
-        """Wait until tasks have ended, or nobody will end them; return whether they have."""
+        """Wait until tasks have ended or no thread will end them; return whether they have."""
 
         def ended() -> bool:
             return not any(each.live or _is_busy(each) for each in slots)
@@ -335,7 +337,7 @@ class TaskQueue:
             return ended()
 
     def take_out(self, slots: Collection[TaskSlot]) -> list[TaskSlot]:
-        """Forget tasks; return those that have not ended, which are the caller's to end."""
+        """Remove tasks; return those that have not ended, which the caller must end."""
         with self._changed:
             for slot in slots:
                 if self._all.get(slot.task.id) is slot:
@@ -343,7 +345,7 @@ class TaskQueue:
             return self._claimed(slots)
 
     def take_over(self) -> list[TaskSlot]:
-        """Return the tasks that have not ended, which are the caller's to end."""
+        """Return the tasks that have not ended, which the caller must end."""
         with self._changed:
             return self._claimed(self._all.values())
 
@@ -351,17 +353,17 @@ class TaskQueue:
         left = [
             each
             for each in slots
-            # What a server has stopped as it ends is wanted still, and so counts as live.
+            # A task that a stopping server has stopped is still wanted, so it counts as live.
             if each.live and not each.abandoned and (each.running or not each.stopping)
         ]
         for slot in left:
-            # One that does not run was idle, or has waited for a thread while all were busy.
+            # A slot that is not running was idle, or was waiting for a free thread.
             slot.abandoned = slot.running
             slot.running = True
         return left
 
     def stop(self) -> None:
-        """Give no task to anybody any more."""
+        """Stop assigning tasks."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

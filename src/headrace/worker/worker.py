@@ -1,4 +1,4 @@
-"""The worker: many tasks on a few threads."""
+"""The worker: runs many tasks on a few threads."""
 
 from __future__ import annotations
 
@@ -45,30 +45,30 @@ from headrace.worker.task_queue import Restarts, TaskQueue, TaskSlot
 log = structlog.get_logger(__name__)
 
 
-_LOOK_SECONDS = 0.2  # how often it is looked whether it was told to stop
-_HEART_SECONDS = 5.0  # how long a renewal that runs is waited for in the end
+_LOOK_SECONDS = 0.2  # how often the worker checks whether it was stopped
+_HEART_SECONDS = 5.0  # how long to wait at the end for a running lease renewal
 
 
 _OURS = (SparkUnavailableError, StoreUnavailableError, HeldElsewhereError)
-"""What is away here, and comes back: a task is not failed for it, however long it takes."""
+"""The runtime's own parts are unavailable: a task retries these errors without a timeout."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Worker:
-    """Runs tasks until they end or it is stopped. One failing task fails alone.
+    """Runs tasks until they end or the worker is stopped. A failing task affects no other.
 
     A task is ready when it is woken (its topic was appended to) or its poll interval
-    has passed; ``threads`` of them run at the same time.
+    has passed; up to ``threads`` tasks run at the same time.
 
     Args:
         owner: This worker's name, unique among living workers.
         lease: How long a lease lasts without renewal.
-        once: Whether tasks stop at what is available.
-        serving: Whether it goes on without a task, as one may be added at any time.
-        patient: Whether it waits for a task that another owner has; one that serves does.
-        places: The folders that tasks write to, to find out which is full.
-        stop_timeout: How long a plugin may take to stop, unless its task has come
-            to its own end; then it is left behind, and its lease taken away.
+        once: Whether tasks end when they have processed the available data.
+        serving: Whether the worker keeps running without tasks, as tasks may be added any time.
+        patient: Whether to wait for a task that another owner holds; implied by ``serving``.
+        places: The folders that tasks write to, used to find out which one is full.
+        stop_timeout: How long a plugin may take to stop before it is abandoned and its task
+            fenced; no timeout for a task that completed.
     """
 
     store: Store
@@ -105,18 +105,17 @@ class Worker:
         self._numbers = itertools.count()
 
     def add(self, tasks: Iterable[Task], identity: str | None = None) -> None:
-        """Take on tasks of a connector. Those that it has already must have ended."""
+        """Add tasks of a connector. Earlier tasks with the same ids must have ended."""
         for task in tasks:
             self.events.state_changed(task.id, TaskState.UNASSIGNED, None)
             self._queue.put(TaskSlot(task, identity))
 
     def end(self, tasks: Mapping[TaskId, TaskState], grace: timedelta) -> None:
-        """End tasks in the given states, and return when they have. Any thread may call it.
+        """End tasks in the given states, and return when they have ended. Thread-safe.
 
-        A step that is running is finished, or cancelled when it takes over ``grace``. One
-        that does not end then either, within the same time, is given up: its lease is taken
-        away, so that it can commit nothing more. Tasks that have ended already are
-        forgotten, their states left as they were.
+        A running step may finish; it is cancelled after ``grace``. If it does not end within
+        the same time again, it is abandoned: the task is fenced, so it can commit nothing
+        more. Tasks that have already ended are removed, and keep their states.
         """
         asked = self._queue.ask_to_end(tasks)
         if not self._queue.wait_ended(asked, grace):
@@ -131,10 +130,10 @@ class Worker:
         for slot in left:
             if slot.abandoned and slot.thread is not None:
                 self._threads.discard(slot.thread)
-                self._spawn()  # in place of the thread that is stuck
+                self._spawn()  # replaces the stuck thread
 
     def mark(self, task: TaskId, state: TaskState, identity: str) -> bool:
-        """Store the state of a task that nobody runs; see ``TaskEndings.mark``."""
+        """Store the state of a task that no worker runs; see ``TaskEndings.mark``."""
         return self._endings.mark(
             task,
             state,
@@ -144,7 +143,7 @@ class Worker:
         )
 
     def lost(self, tasks: Iterable[TaskId]) -> set[TaskId]:
-        """Return those of these tasks that the store shows as running, and nobody runs."""
+        """Return the tasks that the store shows as running although no worker runs them."""
         live = {slot.task.id for slot in self._queue if slot.live}
         return lost_tasks({*tasks} - live - self._endings.owed(), self.store, self.owner)
 
@@ -159,7 +158,7 @@ class Worker:
         self._join()
         self._stopping.set()
         heart.join(_HEART_SECONDS)
-        # What a server ran is wanted still, by whoever comes next.
+        # After a server stops, its tasks are still wanted: the next server runs them.
         left = TaskState.UNASSIGNED if self.serving else TaskState.STOPPED
         taken = self._queue.take_over()
         running = [slot for slot in taken if slot.state is TaskState.RUNNING]
@@ -169,7 +168,7 @@ class Worker:
         try:
             self._endings.catch_up()
         except StoreUnavailableError as error:
-            log.warning("ends of tasks are not stored", why=str(error))
+            log.warning("final states of tasks not stored", why=str(error))
         ended = list(self._queue)
         states = {slot.task.id: slot.state for slot in ended}
         errors = {e.task.id: e.error for e in ended if e.error is not None}
@@ -188,31 +187,28 @@ class Worker:
                 return
 
     def lags(self) -> dict[TaskId, Lag | None]:
-        """Return how far each running task is behind, see Task. Any thread may call it."""
+        """Return the lag of each running task, see Task. Thread-safe."""
         return {e.task.id: e.task.lag for e in self._queue if e.started and e.live}
 
     def wake(self, topic: str) -> None:
-        """Make the tasks that read ``topic`` run soon, unless they wait to be tried again.
+        """Make the tasks that read ``topic`` run soon, unless they wait for a retry.
 
-        Any thread may call it.
+        Thread-safe.
         """
         self._queue.wake(lambda reader: reader.reads == topic)
 
     def wake_task(self, task: TaskId) -> None:
-        """Make a task run soon, as it has something to tell. Any thread may call it."""
+        """Make a task run soon, as it has something to report. Thread-safe."""
         self._queue.wake(lambda woken: woken.id == task, again=True)
 
     def wake_all(self) -> None:
-        """Make all tasks run soon, also those that wait to be tried again.
-
-        Any thread may call it.
-        """
+        """Make all tasks run soon, including those that wait for a retry. Thread-safe."""
         self._queue.wake(lambda _: True, again=True)
 
     def stop(self, grace: timedelta = timedelta(seconds=5)) -> None:
-        """Stop after the steps that are running; cancel those that take over ``grace``.
+        """Stop after the running steps; cancel steps that take longer than ``grace``.
 
-        Those that do not end then either, within the same time, are given up as by ``end``.
+        Steps that do not end within the same time again are abandoned, as in ``end``.
         """
         self._stop_by = time.monotonic() + 2 * grace.total_seconds()
         self._stopping.set()
@@ -232,12 +228,13 @@ class Worker:
                 with labelled(slot.task.id):
                     self._run(slot)
             except Exception as error:
-                # Not the task's own failure, which _run takes care of; others must run on.
-                log.exception("task is lost", **labels(slot.task.id))
+                # An internal error: _run handles failures of the task itself. Keep the thread
+                # alive for the other tasks.
+                log.exception("internal error while running task", **labels(slot.task.id))
                 self._lose(slot, error)
             if slot.abandoned:
                 self._endings.stop_task(slot)
-                return  # another thread works in its place
+                return  # end has started another thread instead
             self._queue.give_back(slot)
 
     def _lose(self, slot: TaskSlot, error: Exception) -> None:
@@ -268,13 +265,13 @@ class Worker:
             error = self._of_storage(slot, error)
             self._add_way_out(slot, error)
         if slot.abandoned:
-            return  # whatever it did, it has nothing to say any more
+            return  # the result of an abandoned step does not count
         if step is not None:
             slot.failures = 0
             if slot.retrying is not None:
                 slot.retrying = None
                 self._show(slot, None)
-                log.info("task works again", **labels(slot.task.id))
+                log.info("task recovered", **labels(slot.task.id))
             self._stepped(slot, step, finished, timedelta(seconds=time.monotonic() - began))
         elif isinstance(error, RetriableError):
             self._retry(slot, error)
@@ -293,7 +290,7 @@ class Worker:
             waits=self.serving or self.patient,
             trace=slot.retrying,
         )
-        if slot.state is not TaskState.RUNNING:  # else its last start is tried again
+        if slot.state is not TaskState.RUNNING:  # otherwise this retries a failed start
             self._endings.set_state(slot, TaskState.RUNNING)
         task.start(slot.lease, once=self.once, bounded=not self._queue.feeders(slot))
         slot.started = True
@@ -306,11 +303,11 @@ class Worker:
                 self.measures.committed(slot.task.id, step.commit)
             slot.due = time.monotonic()
             return
-        # To a server more can always be given.
+        # In a server more data may always come.
         if not self.serving and finished and (step.ended or self._queue.feeders(slot)):
             feeders = self._queue.feeders(slot)
             failed = any(each.state is TaskState.FAILED for each in feeders)
-            # What a failed task has not given is missing: this one is not at its end.
+            # If a feeding task failed, some input is missing, so this task is not complete.
             ended = TaskState.STOPPED if failed else TaskState.COMPLETED
             self._endings.end(slot, ended)
         else:
@@ -325,7 +322,7 @@ class Worker:
             slot.away += now - slot.away_since
             slot.away_since = None
         backoff = slot.task.backoff
-        if isinstance(error, _OURS):  # without an end, and never without a wait
+        if isinstance(error, _OURS):  # retry without a timeout, and never without a wait
             backoff = replace(backoff, timeout=None)
             slot.away_since = now
         trying_for = timedelta(seconds=now - slot.trying_since - slot.away)
@@ -334,26 +331,26 @@ class Worker:
             return
         wait = backoff.wait(slot.failures, error.after, trying_for)
         if isinstance(error, SparkUnavailableError):
-            # What the task holds is of a session that has ended. Its next start takes a new
-            # epoch, so that what was staged under the old one is nobody's.
+            # The task's parts belong to a session that has ended. The next start takes a new
+            # epoch, so data staged under the old one is never committed.
             slot.started = False
-            self._queue.rest(slot, wait.total_seconds())  # not at all if Spark is back
+            self._queue.rest(slot, wait.total_seconds())  # no wait if Spark is already back
         else:
             slot.due = now + wait.total_seconds()
         shown = self.redact(error)
         if slot.failures == 1 or not isinstance(error, SparkUnavailableError):
             self.events.retrying(slot.task.id, shown, wait)
-        trace = f"{trace_of(shown)}\nIt is tried again until it works."
+        trace = f"{trace_of(shown)}\nThe task is retried until it succeeds."
         if slot.retrying != trace:
             slot.retrying = trace
             self._show(slot, trace)
 
     def _of_storage(self, slot: TaskSlot, error: Exception) -> Exception:
-        """Return what the storage's error is, where that is the cause."""
+        """Return the storage error that caused ``error`` if there is one, else ``error``."""
         if isinstance(error, RetriableError) and not isinstance(error, StorageUnavailableError):
             return error
         found: HeadraceError | None = storage_error(error, self.places)
-        if found is None and not isinstance(error, HeadraceError):  # those say it themselves
+        if found is None and not isinstance(error, HeadraceError):  # these are already clear
             found = denied_error(error)
             if found is not None and slot.task.reads is None:
                 found = SourceError(found.problem, fix=found.fix)
@@ -363,45 +360,48 @@ class Worker:
         return found
 
     def _add_way_out(self, slot: TaskSlot, error: Exception) -> None:
-        """Tell of the batch that a start could not go on with, as a step does of its own."""
+        """Add the way out of the unfinished batch to the error of a failed start.
+
+        A step does this itself.
+        """
         if slot.started or not isinstance(error, DataLostError | SourceError | StateError):
             return
-        with suppress(HeadraceError):  # of a store that is away
+        with suppress(HeadraceError):  # the store may be unavailable
             batch = self.store.unfinished_batch(slot.task.id)
             if batch is not None and batch.way_out not in error.fix:
                 error.fix = f"{error.fix} {batch.way_out}".lstrip()
 
     def _show(self, slot: TaskSlot, trace: str | None) -> None:
-        """Store why a running task is tried again, or that it runs well."""
+        """Store why a running task is being retried; None if it runs without error."""
         if slot.lease is None:
             return
         try:
             self.store.show(slot.lease, TaskStatus(TaskState.RUNNING, trace), self.clock())
         except StoreUnavailableError:
-            log.debug("state of task is not stored", exc_info=True)  # it still runs
+            log.debug("state of task not stored", exc_info=True)  # the task still runs
         except StaleEpochError:
             log.warning("task was taken by another worker", **labels(slot.task.id))
 
     def _fail(self, slot: TaskSlot, error: Exception) -> None:
         stopping = self._stopping.is_set() or slot.ending is not None
         if stopping and _cancelled(error):
-            return  # the batch stays unfinished and runs again at the next start
+            return  # the batch stays unfinished and is retried at the next start
         slot.error = self.redact(error)
         ran = timedelta(seconds=slot.ran)
         slot.verdict = self.restarts.failed(slot.task.id, error, ran)
         self._endings.end(slot, TaskState.FAILED)
 
     def _watch(self) -> None:
-        """Look for jobs that do not get on, on a thread that may hang with Spark."""
+        """Check for stalled Spark jobs, on a thread that may hang if Spark hangs."""
         while not self._stopping.wait(self.stalls.interval.total_seconds()):
             try:
                 self.stalls.look(list(self._queue))
             except Exception:
-                log.debug("jobs could not be looked at", exc_info=True)
+                log.debug("cannot check the progress of Spark jobs", exc_info=True)
 
     def _beat(self) -> None:
-        """Renew the leases well before they end, and store the ends that are not stored."""
-        errors = RepeatedErrors("leases are not renewed now", "leases are renewed again")
+        """Renew the leases well before they expire, and store the remaining final states."""
+        errors = RepeatedErrors("cannot renew leases", "leases are renewed again")
         while not self._stopping.wait(self.lease.total_seconds() / 3):
             with errors.logged():
                 renew_leases(list(self._queue), self.store, self.lease)

@@ -163,7 +163,7 @@ def test_what_is_mistaken_is_named_with_what_mends_it(
     assert code == 2
     for part in ("source", "sinks[0]", "sinks[1]"):
         assert "connection.url" in failed[f"{part} a connection"]["fix"]
-    assert "at the top" in failed["definition source.poll.interval.ms"]["fix"]
+    assert "to the top level" in failed["definition source.poll.interval.ms"]["fix"]
     unset = failed["definition sinks[2].connection.password"]["found"]
     assert "${env:NOPE_NOT_SET}" in unset
 

@@ -15,6 +15,6 @@ def test_a_wait_is_told_only_where_it_is_kept() -> None:
         events.retrying(task, RetriableError("busy"), wait)
         events.retrying(task, SparkUnavailableError(), wait)
     assert [(each["event"], each.get("seconds")) for each in told] == [
-        ("task is tried again", 30.0),
-        ("task goes on once Spark is back", None),
+        ("task will be retried", 30.0),
+        ("task waits for Spark to restart", None),
     ]

@@ -18,9 +18,9 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "told"),
     [
-        (SINK, [], "A topic holds records, several of a row perhaps"),
+        (SINK, [], "A topic may hold several records per row"),
         (SOURCE, [], "read only feeds a topic"),
-        (f"{SOURCE}---\n{SINK}", ["--connector", "other"], "No connector is called 'other'"),
+        (f"{SOURCE}---\n{SINK}", ["--connector", "other"], "There is no connector 'other'"),
         (SINK, ["--delete-extra"], "--delete-extra needs --repair"),
     ],
 )

@@ -309,7 +309,7 @@ def test_the_keys_of_alerts_are_checked() -> None:
     }
     others: list[Any] = [[], "log", False]
     for other in others:
-        with pytest.raises(ConfigErrors, match="section"):
+        with pytest.raises(ConfigErrors, match="mapping"):
             read_job(document(other))
 
 

@@ -98,7 +98,7 @@ def test_windows_share_no_part_where_a_sink_replaces_them(
     desk.tick()
     two_hours = ("2024-03-30T00:00:00Z", "2024-03-30T02:00:00Z")
     monkeypatch.setattr(ConsoleSink, "takes_overlaps", classmethod(lambda _cls, _config: False))
-    with pytest.raises(ConfigError, match="may hold the rows of that part twice"):
+    with pytest.raises(ConfigError, match="could then have the rows of the overlap twice"):
         desk.jobs.trigger("flights", "ann", *two_hours)
     execute(desk.jobs)
     again = desk.jobs.rerun("flights", desk.jobs.runs("flights")[0].id, "ann")
@@ -110,7 +110,7 @@ def test_windows_share_no_part_where_a_sink_replaces_them(
 
 def test_only_a_window_that_is_past_is_triggered(desk: Desk) -> None:
     desk.make()
-    with pytest.raises(ConfigError, match="is not past"):
+    with pytest.raises(ConfigError, match="is in the future"):
         desk.jobs.trigger("flights", "ann", "2024-03-30T03:00:00Z", "2024-03-30T04:00:00Z")
     desk.jobs.trigger("flights", "ann")
     assert desk.hours() == [(2, 3)]
@@ -405,7 +405,7 @@ def test_a_window_by_hand_cuts_none_that_the_schedule_comes_to(
     appends(monkeypatch)
     desk.make(delay="2 hours", catchup="all")
     bounds = [START + 2 * HOUR, START + 3 * HOUR]
-    with pytest.raises(ConfigError, match="will have"):
+    with pytest.raises(ConfigError, match="will overlap"):
         desk.jobs.trigger(
             "flights", "ann", bounds[0].isoformat(), (bounds[0] + HOUR / 3).isoformat()
         )
@@ -536,7 +536,7 @@ def test_only_an_approver_says_who_else_approves(desk: Desk, others: tuple[str, 
         desk.jobs.edit("flights", described(approvers=others), "ann", "ann")
     desk.jobs.reject("flights", "dan", "dan", "not so")
     for other in ((), ("ann",), ("ann", "bob", "dan")):
-        with pytest.raises(NotApproverError, match="Only who approves"):
+        with pytest.raises(NotApproverError, match="Only approvers of"):
             desk.jobs.edit("flights", described(approvers=other), "ann", "ann")
     same = described(approvers=("dan", "bob"), delay="1 hour")
     assert desk.jobs.edit("flights", same, "ann", "ann").version == 3
@@ -549,10 +549,10 @@ def test_a_bound_is_no_reference(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
     desk.jobs.create(document(boundaries="value", schedule=None), "ann")
     desk.jobs.submit("flights", "ann")
     for lower, upper in (("${env:CONNECT_SECRET}", "b"), ("a", "x${env:CONNECT_SECRET}")):
-        with pytest.raises(ConfigError, match="no reference"):
+        with pytest.raises(ConfigError, match="must not contain a reference"):
             desk.jobs.trigger("flights", "ann", lower, upper)
         definition = read_job(document(schedule=None)).definition
-        with pytest.raises(ConfigError, match="no reference"):
+        with pytest.raises(ConfigError, match="must not contain a reference"):
             bounded(definition, Boundaries(BoundaryKind.VALUE, lower, upper), Registry())
     assert not desk.jobs.runs("flights")
 
@@ -579,16 +579,16 @@ def test_changes_are_read_once_and_in_order(
     desk.now = START + 4 * HOUR
     desk.tick()
     [run] = execute(desk.jobs)
-    with pytest.raises(ConfigError, match="gives changes"):
+    with pytest.raises(ConfigError, match="returns changes"):
         desk.jobs.trigger("flights", "ann", "2024-03-30T00:00:00Z", "2024-03-30T01:00:00Z")
-    with pytest.raises(ConfigError, match="gives changes"):
+    with pytest.raises(ConfigError, match="returns changes"):
         desk.jobs.backfill("flights", START, START + 2 * HOUR, "ann")
     desk.jobs.rerun("flights", run.id, "ann")  # the newest
     execute(desk.jobs)
     desk.now += HOUR
     desk.tick()
     execute(desk.jobs)
-    with pytest.raises(ConfigError, match="gives changes"):
+    with pytest.raises(ConfigError, match="returns changes"):
         desk.jobs.rerun("flights", run.id, "ann")
 
 
@@ -628,10 +628,10 @@ def test_a_misspelt_key_of_a_job_names_the_one_that_was_meant(key: str, meant: s
 
 
 def test_an_attempt_has_to_have_time() -> None:
-    with pytest.raises(ConfigError, match="No attempt ends in no time"):
+    with pytest.raises(ConfigError, match="Must be more than 0"):
         read_job(document(timeout="0"))
 
 
 def test_a_name_that_is_shown_as_another_one_is_refused() -> None:
-    with pytest.raises((ConfigError, ConfigErrors), match="turn the direction of text"):
+    with pytest.raises((ConfigError, ConfigErrors), match="bidirectional control characters"):
         read_job(document(name="x\u202egnp"))  # shown as xpng

@@ -196,8 +196,8 @@ def test_an_undo_tells_what_it_would_double() -> None:
     bench.run(Position.of({"filename": "/a"}, {"position": 9}))
     with pytest.raises(StateError) as refused:
         bench.offsets.undo("c", "x")
-    assert "Between position 9 and the beginning of filename /a" in refused.value.problem
-    assert "read again, and doubled" in refused.value.problem
+    assert "between position 9 and the beginning of filename /a" in refused.value.problem
+    assert "read again, and duplicated" in refused.value.problem
     [change] = bench.offsets.undo("c", "x", force=True)
     assert change.effect is OffsetEffect.REPEATED
     assert [each.action for each in bench.offsets.history("c")] == ["undo", "alter"]

@@ -56,7 +56,7 @@ def doubt() -> Doubt:
 
 @pytest.mark.parametrize(
     ("skip", "position", "told"),
-    [(False, START, "comes twice where"), (True, END, "lost where no target has it")],
+    [(False, START, "some of them gets duplicates"), (True, END, "are skipped")],
 )
 def test_the_task_goes_on_from_the_start_or_the_end_of_the_batch(
     doubt: Doubt, skip: bool, position: Position, told: str
@@ -95,13 +95,21 @@ def test_a_dry_run_changes_nothing(doubt: Doubt):
 @pytest.mark.parametrize(
     ("views", "problem", "fix"),
     [
-        ([("A", "yes"), ("B", "no")], "A holds batch 1 of task c-0. B may not.", "Start the"),
+        (
+            [("A", "yes"), ("B", "no")],
+            "A holds batch 1 of task c-0. B may not hold it.",
+            "Start the",
+        ),
         (
             [("A", "part"), ("B", "no")],
-            "A part of batch 1 of task c-0 is held. A: away",
+            "Batch 1 of task c-0 is partly written. A: away",
             "lost",
         ),
-        ([("A", "part"), ("B", "yes")], "B holds batch 1 of task c-0. A may not.", "Start the"),
+        (
+            [("A", "part"), ("B", "yes")],
+            "B holds batch 1 of task c-0. A may not hold it.",
+            "Start the",
+        ),
         ([("A", "unknown")], "Cannot determine whether batch 1 was written. A: away", "force"),
     ],
 )

@@ -233,7 +233,7 @@ def test_a_trial_says_of_each_channel_what_became_of_it(hung: threading.Event) -
     assert {each.channel: each.error for each in found} == {
         "good": None,
         "bad": "[task.retriable] away [hidden]",
-        "hung": "It does not respond.",
+        "hung": "The channel does not respond.",
     }
     assert good.got == ["t"]
     assert (good.closed, bad.closed) == (1, 1)

@@ -89,7 +89,7 @@ def test_its_state_says_why_it_failed_and_when_it_is_started_anew(bench: Bench) 
     status = bench.status()
     assert status.next_try is not None
     assert before + timedelta(minutes=29) < status.next_try
-    assert str(status.trace).startswith("[source.failed] broken\nRestart 1 of 10 comes at 20")
+    assert str(status.trace).startswith("[source.failed] broken\nRestart 1 of 10 is due at 20")
 
 
 def test_a_restart_by_hand_does_not_wait_and_counts_from_the_first(bench: Bench) -> None:

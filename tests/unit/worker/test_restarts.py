@@ -75,7 +75,7 @@ def test_what_ran_for_long_has_failed_for_the_first_time() -> None:
 def test_what_must_be_mended_first_is_not_restarted(error: Exception) -> None:
     some = restarts()
     assert some.failed(TASK, error).wait is None
-    assert "must be fixed first" in some.failed(TASK, error).text
+    assert "fix this error first" in some.failed(TASK, error).text
     assert some.due() == []
 
 

@@ -203,7 +203,7 @@ def test_the_end_of_a_run_is_stored_with_its_alerts_which_quote_no_record() -> N
     with late.working():
         late.until(RunState.FAILED)
     [(_, cause)] = late.causes
-    assert cause.startswith("It took longer than its timeout")
+    assert cause.startswith("The run took longer than its timeout")
 
 
 def test_a_worker_of_one_job_ends_though_a_backfill_is_paused() -> None:

@@ -88,20 +88,20 @@ def test_a_batch_that_is_planned_for_long_is_told_of_until_its_job_runs() -> Non
     task = Hanging()
     task.doing, task.width = None, 5000
     with capture_logs() as logs, running(task, Stalls(planned=SHORT)) as here:
-        until(lambda: "job of a batch of 5000 columns" in str(status(here, task).trace))
+        until(lambda: "batch of 5000 columns has run no" in str(status(here, task).trace))
         assert status(here, task).state is TaskState.RUNNING
         task.doing = 1
         until(lambda: status(here, task).trace is None)
         task.may.set()
         until(lambda: len(task.calls) > 1)
-    (told,) = [each for each in logs if each["event"] == "no Spark job of a batch runs"]
+    (told,) = [each for each in logs if each["event"] == "batch runs no Spark job"]
     assert (told["log_level"], told["connector"], told["columns"]) == (
         "warning",
         "hanging",
         5000,
     )
-    assert "systems it reads and writes" in told["fix"]
-    assert "leave columns out" in told["fix"]
+    assert "source and target systems respond" in told["fix"]
+    assert "select fewer columns" in told["fix"]
 
 
 def test_what_is_tried_again_is_still_shown_after_a_batch_was_planned_for_long() -> None:
@@ -110,7 +110,7 @@ def test_what_is_tried_again_is_still_shown_after_a_batch_was_planned_for_long()
     task.steps = [task.hang, RetriableError("busy", after=timedelta(hours=1))]
     task.backoff = Backoff(longest=timedelta(hours=1))
     with running(task, Stalls(planned=SHORT)) as here:
-        until(lambda: "job of a batch" in str(status(here, task).trace))
+        until(lambda: "has run no Spark job" in str(status(here, task).trace))
         task.may.set()
         until(lambda: "busy" in str(status(here, task).trace))
         time.sleep(4 * SHORT.total_seconds())

@@ -1,6 +1,6 @@
-"""Brings the tables of a database to what this version wants, by Alembic's revisions.
+"""Migrates the tables of a database to this version, with Alembic.
 
-Never: a revision that was released is changed; another is added, and is ``HEAD`` then.
+Never change a released revision: add a new one, and set ``HEAD`` to it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from headrace.sdk.errors import SetupError
 from headrace.store.connections import Mode, in_mode
 
 HEAD = "0010"
-"""The newest revision. Said here too, as to ask Alembic for it takes longer than a query."""
+"""The newest revision; a constant, because asking Alembic takes longer than a query."""
 
 _FOLDER = Path(__file__).parent
 _revisions = Table("alembic_version", MetaData(), Column("version_num", String))
 
 
 def migrate(engine: Engine) -> None:
-    """Bring a database to the newest revision, or find that it has it.
+    """Migrate a database to the newest revision, if necessary.
 
     Raises:
-        SetupError: A newer version of Headrace has changed the tables.
+        SetupError: A newer version of Headrace has migrated the tables.
     """
     with engine.connect() as db:
         if _found(db) == HEAD:
             return
-    # Of several processes that open a new database at once, one makes it and the others wait.
+    # If several processes open a new database at once, one migrates it and the others wait.
     with in_mode(engine, Mode.ALONE).begin() as db:
         if _found(db) != HEAD:
             _upgrade(db)
@@ -41,7 +41,7 @@ def _found(db: Connection) -> str | None:
 
 
 def _upgrade(db: Connection) -> None:
-    # A third of a second to import, and most starts need no migration.
+    # The import takes a third of a second, and most starts need no migration.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
@@ -54,8 +54,8 @@ def _upgrade(db: Connection) -> None:
         if found is not None:
             ScriptDirectory.from_config(config).get_revision(found)
     except CommandError as error:
-        problem = f"A newer Headrace has changed this store (revision {found})."
+        problem = f"A newer Headrace has migrated this store (revision {found})."
         raise SetupError(problem, fix="Use that version, or another store.") from error
     if found is None and inspect(db).has_table("connectors"):
-        command.stamp(config, "0001")  # made before there were revisions
+        command.stamp(config, "0001")  # created before revisions were introduced
     command.upgrade(config, HEAD)

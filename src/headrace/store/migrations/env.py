@@ -1,4 +1,4 @@
-"""Run by Alembic: its migrations happen in the transaction that the caller has begun."""
+"""Run by Alembic; the migrations run in the caller's transaction."""
 
 from alembic import context
 
@@ -6,7 +6,7 @@ from headrace.store.tables import metadata
 
 
 def run() -> None:
-    """Run the migrations that Alembic has chosen."""
+    """Run the migrations that Alembic has selected."""
     context.configure(
         connection=context.config.attributes["connection"],
         target_metadata=metadata,
@@ -16,5 +16,5 @@ def run() -> None:
         context.run_migrations()
 
 
-if __name__ == "env_py":  # the name that Alembic gives it; else it is only imported
+if __name__ == "env_py":  # Alembic's name for this module; not for a plain import
     run()

@@ -1,1 +1,1 @@
-"""One module a revision; a released one never changes."""
+"""One module per revision; never change a released one."""

@@ -12,7 +12,7 @@ _NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Make the first tables."""
+    """Create the first tables."""
     _make_tasks()
     _make_registry()
 

@@ -1,4 +1,4 @@
-"""Epochs of tasks that were removed, so that they are not used again."""
+"""Epochs of deleted tasks, so that they are not reused."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ _NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     op.create_table(
         "retired_epochs",
         sa.Column("connector", _NAME, primary_key=True),

@@ -1,4 +1,4 @@
-"""Connectors that the control plane was given, and what happened to them."""
+"""Connectors managed by the control plane, and their events."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ _NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "managed_connectors",
         sa.Column("name", _NAME, primary_key=True),

@@ -1,4 +1,4 @@
-"""How often tasks were started anew, what failed is tried next, and which server serves."""
+"""Restart counts, the times of the next restarts, and the lease of the server."""
 
 import sqlalchemy as sa
 from alembic import op

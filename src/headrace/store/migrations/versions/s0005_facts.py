@@ -1,4 +1,4 @@
-"""What is known of the store as a whole: where its numbers begin, and by which clock it is."""
+"""Facts about the store as a whole, such as its floors and its lease clock."""
 
 import sqlalchemy as sa
 from alembic import op

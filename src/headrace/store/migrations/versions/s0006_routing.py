@@ -1,4 +1,4 @@
-"""What decides which topic each record of a batch goes to, beside the batch's intent."""
+"""The routing digest of each batch, stored with its intent."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; of batches that are there already it is not known."""
+    """Add the column; it is null for existing batches."""
     op.add_column(
         "batches",
         sa.Column("routing", sa.Text, comment="null where it is not known"),

@@ -1,4 +1,4 @@
-"""What outside schedulers wake jobs, and what they have of them."""
+"""External schedulers of jobs, and the registrations with them."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ _NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Add the column and the table; our own schedule wakes all jobs so far."""
+    """Add the column and the table; existing jobs keep our own scheduler."""
     op.add_column(
         "jobs",
         sa.Column("engine", sa.String, comment="the outside scheduler that wakes it"),
