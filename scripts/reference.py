@@ -246,7 +246,7 @@ def _plugin(info: PluginInfo) -> str:
     facts += [f"- Also called: `{alias}`" for alias in info.aliases]
     if (delivery := getattr(info.plugin, "delivery", None)) is not None:
         facts.append(f"- Delivery: {delivery.value}")
-    keys = _keys(info.config_def()) or "It takes no keys.\n"
+    keys = _keys(info.config_def()) or "It has no keys.\n"
     about = _sentences(inspect.getdoc(info.plugin) or "")
     return f"## {info.name} ({info.kind})\n\n{about}\n\n" + "\n".join(facts) + f"\n\n{keys}"
 
