@@ -161,8 +161,7 @@ class Flow:
         Reads the range, applies the chain to each stream, and delivers each stream: a sink
         that has already committed the batch returns its receipt; for the others, rows that
         fit their schema are staged with the dead letters; the limits are checked; then all
-        sinks commit. Packed rows that only go to topics are copied without the JVM, see
-        PackedCopy.
+        sinks commit. Packed rows that go only to topics bypass the JVM (PackedCopy).
 
         Raises RangeChangedError only while no sink has committed any part of the batch.
         """
@@ -286,8 +285,7 @@ class Flow:
         """
         receipts = [(part, part.receipt(batch)) for part in delivery.parts]
         if any(there is None for _, there in receipts):
-            # Guarantee 4: a changed chain or source may accept records that were rejected
-            # before.
+            # Guarantee 4: a changed chain or source may accept what was rejected before.
             for part, there in receipts:
                 if there:
                     self.fingerprint.require_same(Fingerprint.of_receipt(there), part.title)
