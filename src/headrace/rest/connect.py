@@ -119,11 +119,11 @@ def plugin_routes(registry: Registry) -> APIRouter:
             problem = f"Included connector type {named} does not match request type {plugin}"
             raise ConfigError(problem, field="connector.class")
         found = config_infos(given, registry)
-        told = found.to_kafka_json()
+        body = found.to_kafka_json()
         if PROBLEM in accepted(request.headers):  # Kafka's error form has no field for a fix
-            told["faults"] = [error.to_json() for error in found.errors]
-            told["warnings"] = [warning.to_json() for warning in found.warnings]
-        return told
+            body["faults"] = [error.to_json() for error in found.errors]
+            body["warnings"] = [warning.to_json() for warning in found.warnings]
+        return body
 
     return router
 
@@ -505,8 +505,8 @@ def answer(
     more: Mapping[str, Any] | None = None,
 ) -> JSONResponse:
     """Return an error in Kafka Connect's form, with additional fields if given."""
-    told = {"error_code": status, "message": message, **(more or {})}
-    return JSONResponse(told, status, headers)
+    body = {"error_code": status, "message": message, **(more or {})}
+    return JSONResponse(body, status, headers)
 
 
 def _more(request: Request, error: HeadraceError) -> dict[str, Any]:

@@ -112,10 +112,10 @@ class AlertStore:
         with self._engine.connect() as db:
             if db.execute(select(_R.id).where(late).limit(1)).scalar() is None:
                 return 0
-        told = update(runs).where(late).values(late=True)
+        marked = update(runs).where(late).values(late=True)
         with self._writer.begin() as db:
             # If two servers do this at once, only one gets each row.
-            rows = db.execute(told.returning(_R.id, _R.lower, _R.upper, _R.state)).all()
+            rows = db.execute(marked.returning(_R.id, _R.lower, _R.upper, _R.state)).all()
             found = [
                 LateRun(
                     id=row.id,

@@ -44,8 +44,8 @@ class Backfills:
             count = _stop(db, _of(job, backfill), stamp.at)
             _set_paused(db, job, backfill, paused=False)
             self._finish(db, job)
-            told = {"backfill": backfill, "runs": count}
-            add_event(db, job, EventKind.BACKFILL_STOP, stamp, told)
+            detail = {"backfill": backfill, "runs": count}
+            add_event(db, job, EventKind.BACKFILL_STOP, stamp, detail)
             return count
 
     def pause(self, job: str, backfill: str, stamp: Stamp) -> None:

@@ -601,8 +601,8 @@ class JobStore:
                     fix = f"Retry the run first, so that it finishes the batch: {retry}."
                     raise JobChangedError(problem, field="run", fix=fix)
                 forget_runs(db, [run_of_row(row).task_name])
-            told = {"run": number, "from_beginning": from_beginning}
-            add_event(db, row.job, EventKind.RUN_AGAIN, stamp, told)
+            detail = {"run": number, "from_beginning": from_beginning}
+            add_event(db, row.job, EventKind.RUN_AGAIN, stamp, detail)
             return run_of_row(existing_run(db, number))
 
 
@@ -637,8 +637,8 @@ def _changed(db: Connection, change: JobChange, stamp: Stamp) -> bool:
     _insert(db, seen.name, change.made, stamp)
     add_alerts(db, change.alerts)
     if change.event is not None:
-        told = {"state": wanted.state, "version": wanted.version, **(change.detail or {})}
-        add_event(db, seen.name, change.event, stamp, told)
+        detail = {"state": wanted.state, "version": wanted.version, **(change.detail or {})}
+        add_event(db, seen.name, change.event, stamp, detail)
     return True
 
 

@@ -99,7 +99,7 @@ class _Active:
     lost: bool = False
     troubled: float | None = None
     """Since when the run makes no progress."""
-    told: float = field(default_factory=time.monotonic)
+    stored_at: float = field(default_factory=time.monotonic)
     """When the counts were last stored."""
 
 
@@ -304,8 +304,8 @@ class RunWorker:
             died=died,
             version=active.execution.version if run.is_live and is_own_end else None,
         )
-        told = log.info if state is RunState.SUCCEEDED else log.warning
-        told("run ended", job=run.job, run=run.id, state=state.value, why=why)
+        report = log.info if state is RunState.SUCCEEDED else log.warning
+        report("run ended", job=run.job, run=run.id, state=state.value, why=why)
 
     def _beat(self) -> None:
         """Renew the leases of active runs, and end the runs that have to end."""
@@ -338,8 +338,8 @@ class RunWorker:
                 self._end(active, _End(f"The run took longer than its timeout of {limit}."))
             elif run.is_live and not self._is_wanted(active):
                 self._end(active, _CHANGED)
-            elif time.monotonic() - active.told > _COUNTS_SECONDS:
-                active.told = time.monotonic()
+            elif time.monotonic() - active.stored_at > _COUNTS_SECONDS:
+                active.stored_at = time.monotonic()
                 counts, trouble = active.execution.counts(), active.execution.trouble()
                 alerts = self._alerts_of_trouble(active, run, trouble)
                 with suppress(StaleEpochError):  # the run has ended meanwhile
