@@ -1,7 +1,7 @@
-"""Makes the database of a shop in PostgreSQL: 30 tables with foreign keys, to copy elsewhere.
+"""Creates a shop database in PostgreSQL: 30 tables with foreign keys, as a source for copies.
 
-Keys are numbers, texts, uuids, several columns, or none; tables have from 0 to 200,000 rows,
-the same ones each time. Needs psycopg.
+Keys are numbers, strings, UUIDs, several columns, or none; tables have from 0 to 200,000 rows,
+which are the same in every run. Needs psycopg.
 
     createdb shop
     python shop_database.py postgresql:///shop [--scale 0.01]
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psycopg
 
 UNSCALED = 1000
-"""Tables of up to so many rows have all of them at any scale."""
+"""Tables with at most this many rows are not scaled."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Table:
     """A table.
 
     Args:
-        rows: How many it has at scale 1.
-        columns: Each column's name and type, and what it is in row `i`, which counts from 1.
-            None where the database makes it. `{orders}` stands for how many orders there are.
+        rows: The number of rows at scale 1.
+        columns: Each column's name and type, and the SQL of its value in row `i`, which counts
+            from 1. None if the database generates it. `{orders}` is the number of orders.
         key: The columns of its primary key, if it has one.
         parents: Foreign keys: columns, and the table whose key they are.
     """
@@ -35,32 +35,32 @@ class Table:
 
 
 def one_of(table: str, factor: int = 7919) -> str:
-    """Return the number of some row of a table, spread over it by a prime factor."""
+    """Return the number of a row of a table; a prime factor spreads these over all rows."""
     return f"(1 + (i * {factor}) % {{{table}}})"
 
 
 def each_of(table: str) -> str:
-    """Return the numbers of all rows of a table, again and again; see `round_of`."""
+    """Return the number of each row of a table in turn, repeatedly; see `round_of`."""
     return f"(1 + (i - 1) % {{{table}}})"
 
 
 def round_of(table: str) -> str:
-    """Return how often `each_of` has been through the table, from 1."""
+    """Return the number of the current pass of `each_of` through the table, from 1."""
     return f"(1 + (i - 1) / {{{table}}})"
 
 
 def uuid(table: str, number: str = "i") -> str:
-    """Return the key of a row of a table that has uuids."""
+    """Return the UUID key of a row of a table."""
     return f"md5('{table}' || {number})::uuid"
 
 
 def code(prefix: str, number: str = "i") -> str:
-    """Return the key of a row of a table that has texts."""
+    """Return the string key of a row of a table."""
     return f"'{prefix}-' || lpad(({number})::text, 6, '0')"
 
 
 def choice(*texts: str) -> str:
-    """Return one text of several."""
+    """Return one of several strings, which alternate from row to row."""
     return f"(ARRAY{list(texts)})[1 + i % {len(texts)}]"
 
 
@@ -391,7 +391,7 @@ TABLES = {
 
 
 def statements(scale: float = 1) -> list[str]:
-    """Return what makes all tables; keys come after the rows, which is quicker."""
+    """Return the statements that create all tables; they add keys after the rows, for speed."""
     rows = {
         name: table.rows if table.rows <= UNSCALED else max(1, round(table.rows * scale))
         for name, table in TABLES.items()
@@ -416,7 +416,7 @@ def statements(scale: float = 1) -> list[str]:
 
 
 def main(url: str, scale: float) -> None:
-    """Make the tables in one transaction."""
+    """Create the tables in one transaction."""
     with psycopg.connect(url) as connection:
         for statement in statements(scale):
             connection.execute(statement.encode())
