@@ -78,7 +78,7 @@ class RegistryService:
                     "Schema being registered is incompatible with an earlier schema for "
                     f'subject "{subject}", details: [{", ".join(reasons)}]'
                 )
-                raise IncompatibleSchemaError(problem, reasons=reasons, field=subject)
+                raise IncompatibleSchemaError(problem, field=subject)
             schema_id = rows.find(read.fingerprint)
             if schema_id is None:
                 schema_id = rows.add_schema(read.fingerprint, read.schema, submitted.extras)

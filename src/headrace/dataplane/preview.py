@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -88,8 +88,8 @@ class Stage:
     Args:
         name: ``source``, or the alias of the preceding step.
         fields: Name and type of the value's fields, or ``value`` for a scalar.
-        records: ``{"key", "value", "dropped", "error"}`` of each record; dropped and error
-            only if they are set, by this step or an earlier one.
+        records: ``{"key", "value", "dropped", "error"}`` of each record that reaches the
+            stage; dropped and error only if it ends here.
         reader: The reader of the source and the reason for its choice, if there are several.
     """
 
@@ -127,7 +127,16 @@ def preview(
         frames = chain_frames(record_frame(frame, topic), steps)
         names = ["source", *(step.transform.alias for step in steps)]
         stages = [_stage(name, records) for name, records in zip(names, frames, strict=True)]
-        return [replace(stages[0], reader=data.reader), *stages[1:]]
+        return [*_reached([replace(stages[0], reader=data.reader), *stages[1:]])]
+
+
+def _reached(stages: Iterable[Stage]) -> Iterator[Stage]:
+    """Yield the stages without the records that have ended at an earlier one."""
+    ended: set[int] = set()
+    for stage in stages:
+        numbered = [(n, each) for n, each in enumerate(stage.records) if n not in ended]
+        yield replace(stage, records=[each for _, each in numbered])
+        ended.update(n for n, each in numbered if "dropped" in each or "error" in each)
 
 
 def _data(

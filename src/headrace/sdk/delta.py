@@ -153,12 +153,7 @@ def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
     if held is None or held < mark.batch:
         return None
     if held > mark.batch:
-        problem = (
-            f"The target already holds batch {held} of {mark.application}, "
-            f"but the task is at batch {mark.batch}."
-        )
-        fix = "Another worker runs this task, or the state folder was set back; restore it."
-        raise StaleEpochError(problem, fix=fix)
+        raise mark.newer(held)
     for most in (_NEAR, None):  # the receipt is usually recent, and a log may be long
         for entry in table.history(most):
             metadata = entry | _user_metadata(entry)

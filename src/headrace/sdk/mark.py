@@ -68,10 +68,18 @@ class Mark:
             raise self.ahead()
 
     def ahead(self) -> StaleEpochError:
-        """Return the error for a target that is ahead of the store."""
+        """Return the error for a target that has this batch of another range."""
+        return self._conflict(f"batch {self.batch} of {self.application}, of other records")
+
+    def newer(self, held: int) -> StaleEpochError:
+        """Return the error for a target that has a newer batch of the application."""
+        return self._conflict(
+            f"batch {held} of {self.application}, which is newer than batch {self.batch}"
+        )
+
+    def _conflict(self, held: str) -> StaleEpochError:
         return StaleEpochError(
-            problem=f"The target already holds batch {self.batch} of {self.application}, but "
-            "with other records.",
+            problem=f"The target already has {held}.",
             fix="If another worker runs this task, stop one of them. Otherwise the store was "
             "set back to an earlier state: see Back up its store in the guide Look after a "
             "server.",

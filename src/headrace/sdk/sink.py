@@ -240,8 +240,8 @@ class FrameSink(SinkTask):
         """Return the unchanged receipt of the batch if the target already contains the batch.
 
         Called before each attempt at a batch that may have run before. Return an empty receipt
-        if the target no longer has it. Raise StateError if the target contains a newer batch of
-        the same application: batches never go back.
+        if the target no longer has it. Raise ``mark.newer`` if the target contains a newer
+        batch of the same application: batches never go back.
         """
 
     def known_schema(self, topic: str) -> Schema | None:

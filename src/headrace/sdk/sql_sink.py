@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.sdk.errors import ConfigError, RetriableError, StateError
+from headrace.sdk.errors import ConfigError, RetriableError
 from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from headrace.sdk.sink import BatchSink, SinkBatch
 
@@ -198,8 +198,7 @@ class SqlSink(BatchSink):
         self._execute(cursor, query, (mark.application,))
         batch, receipt = cursor.fetchone() or (0, "")
         if batch > mark.batch:
-            problem = f"The database already holds batch {batch} of {mark.application}."
-            raise StateError(problem, fix="Another worker runs this task: stop one of them.")
+            raise mark.newer(batch)
         return receipt if batch == mark.batch else None
 
     def _fit(self, table: str, columns: Mapping[str, str]) -> None:

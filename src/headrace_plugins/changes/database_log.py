@@ -88,12 +88,14 @@ class DatabaseLog(ABC):
         """Raise ConfigError if these tables cannot be followed. Has no side effects."""
 
     @abstractmethod
-    def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
+    def begin(
+        self, session: Session, tables: Sequence[Table], *, restart: bool = False
+    ) -> Offset:
         """Make the server retain the log for these tables from now on; return the place.
 
-        All commits after the place can be read. Idempotent after a crash, but ``anew`` releases
-        the log retained before, which cannot be read. Raises ConfigError with the statement to
-        run if something is missing.
+        All commits after the place can be read. Idempotent after a crash, but ``restart``
+        releases the log retained before, which cannot be read. Raises ConfigError with the
+        statement to run if something is missing.
         """
 
     def taken_over(self, session: Session, place: Offset) -> Offset | None:

@@ -172,7 +172,7 @@ class ChangeTask(StreamFrameSource):
             self._looked = -float("inf")  # until the restart's first batch, the loss recurs
             if limit.until is None and limit.rows is None:
                 return self._all_read(Position())  # the end position of `--once`
-            return Position.of(self._log.partition, self._first(anew=True))
+            return Position.of(self._log.partition, self._first(restart=True))
         except RetriableError:
             self._expect_another_server()
             raise
@@ -263,14 +263,14 @@ class ChangeTask(StreamFrameSource):
         self._drop_snapshot()
         return moved_over(start, self._log.partition, place)
 
-    def _first(self, *, anew: bool = False) -> Offset:
+    def _first(self, *, restart: bool = False) -> Offset:
         """Return the start in the log for a task without a position."""
         if self._begun is None:
             tables = list(self._tables.values())
             if self.settings.window is not None:
                 place = self._window.begin(self._asking(), tables)
             elif self.settings.snapshot_mode.follows:
-                place = self._log.begin(self._asking(), tables, anew=anew)
+                place = self._log.begin(self._asking(), tables, restart=restart)
             else:
                 place = self._log.now(self._asking())  # the log need not be retained
             self._writers.begin(self._tables)

@@ -4,7 +4,7 @@ The converters of this package use a registry, at a URL or the embedded one, whi
 ``headrace_registry``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -206,28 +206,10 @@ class SchemaNotFoundError(SchemaRegistryError):
 
 
 class IncompatibleSchemaError(SchemaRegistryError):
-    """The schema is incompatible with earlier versions of its subject.
-
-    Args:
-        problem: What is wrong.
-        reasons: The incompatibilities that the registry reported.
-        fix: What to do about it.
-        field: The subject.
-    """
+    """The schema is incompatible with earlier versions of its subject."""
 
     code = "registry.incompatible"
     usual_error_code = 409
-
-    def __init__(
-        self,
-        problem: str = "",
-        *,
-        reasons: Sequence[str] = (),
-        fix: str = "",
-        field: str | None = None,
-    ) -> None:
-        super().__init__(problem, fix=fix, field=field)
-        self.reasons: tuple[str, ...] = tuple(reasons)
 
 
 class InvalidSchemaError(SchemaRegistryError):

@@ -86,14 +86,12 @@ class _Known:
         one: The statement to select a value without a table, one of ``_FULL_SELECTS``.
         has_limit: Whether the dialect has LIMIT and OFFSET.
         has_escapes: Whether a backslash in a string literal is an escape.
-        has_savepoints: Whether savepoints are supported.
     """
 
     schema: str
     one: str
     has_limit: bool
     has_escapes: bool
-    has_savepoints: bool
 
 
 class AnyJdbc(Database):
@@ -176,7 +174,6 @@ class AnyJdbc(Database):
                 one=one,
                 has_limit=_runs(session, f"{one.format('1 AS one')} LIMIT 1 OFFSET 0"),
                 has_escapes=str(escaped) == "\\",
-                has_savepoints=connection.has_savepoints,
             )
 
     @contextmanager

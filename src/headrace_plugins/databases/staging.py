@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, StateError
 from headrace.sdk.arrow import conform, to_arrow
-from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.keyed_rows import DELETED
 from headrace_plugins.databases.catalog import TableName, check_cases
 from headrace_plugins.databases.errors import DatabaseError
@@ -281,12 +280,7 @@ class Bookkeeping:
         )
         batch, receipt = found[0] if found else (0, "")
         if batch > mark.batch:
-            raise StaleEpochError(
-                problem=f"The target already holds batch {batch} of {mark.application}, "
-                f"which is newer than batch {mark.batch}.",
-                fix="Another worker runs this task, or the state folder was reset to an older "
-                "state; restore it.",
-            )
+            raise mark.newer(batch)
         return str(receipt) if batch == mark.batch else None
 
     def is_new(

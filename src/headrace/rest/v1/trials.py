@@ -119,8 +119,10 @@ class RecordShown(Shown):
 
     key: Any
     value: Any
-    dropped: str | None = Field(default=None, description="The step that dropped it here.")
-    error: dict[str, Any] | None = Field(default=None, description="Why it was rejected here.")
+    dropped: str | None = Field(
+        default=None, description="The name of the step, if it dropped the record."
+    )
+    error: dict[str, Any] | None = Field(default=None, description="Why this step rejected it.")
 
 
 class StageShown(Shown):

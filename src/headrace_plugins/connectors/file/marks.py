@@ -51,11 +51,7 @@ def held_receipt(held: Committed | None, mark: Mark) -> str | None:
     if held is None or held.batch < mark.batch:
         return None
     if held.batch > mark.batch:
-        raise StaleEpochError(
-            problem=f"The target already has batch {held.batch} of {mark.application}, so "
-            f"batch {mark.batch} is stale.",
-            fix="Another worker runs this task, or an old state folder is in use; restore it.",
-        )
+        raise mark.newer(held.batch)
     return held.receipt
 
 

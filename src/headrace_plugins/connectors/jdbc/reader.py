@@ -101,10 +101,10 @@ class TableReader:
         self._batch.close()
         self.forget()
 
-    def tables(self, *, anew: bool = False) -> Mapping[str, Table]:
-        """Return the tables to read by name, parents first; from a cache unless ``anew``."""
+    def tables(self, *, refresh: bool = False) -> Mapping[str, Table]:
+        """Return the tables to read by name, parents first; cached unless ``refresh``."""
         due = self._looked + self.settings.table_poll_interval_ms / 1000
-        if anew or time.monotonic() >= due:
+        if refresh or time.monotonic() >= due:
             session = self.session()
             found = self.selection.tables(self.database, session)
             before = set(self._tables)
@@ -372,7 +372,7 @@ class TablesTask(StreamFrameSource):
             except RetriableError:
                 raise
             except HeadraceError:
-                if name in reader.tables(anew=True):
+                if name in reader.tables(refresh=True):
                     raise
                 continue  # dropped since the tables were listed; continue with the others
             if found is None or found[0] == offset:
@@ -398,7 +398,7 @@ class TablesTask(StreamFrameSource):
         # Take the snapshot first: reading detects schema changes made after it.
         snapshot = reader.begin_batch()
         try:
-            tables = reader.tables(anew=True)
+            tables = reader.tables(refresh=True)
         except ConfigError as error:  # a table named in the settings was dropped
             raise RangeChangedError(error.problem, fix=error.fix) from error
         check_range(start, end, [partition_of(name) for name in {*tables, *changed}])

@@ -162,7 +162,9 @@ class BinaryLog(DatabaseLog):
                 )
 
     @override
-    def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
+    def begin(
+        self, session: Session, tables: Sequence[Table], *, restart: bool = False
+    ) -> Offset:
         self.require(session, tables)
         return committed_place(session)
 

@@ -177,7 +177,9 @@ class SlotLog(DatabaseLog):
     # --- the slot and the publication -----------------------------------------------
 
     @override
-    def begin(self, session: Session, tables: Sequence[Table], *, anew: bool = False) -> Offset:
+    def begin(
+        self, session: Session, tables: Sequence[Table], *, restart: bool = False
+    ) -> Offset:
         place: str | None = None
         system = self._system(session)
         for plugin, is_here, status, confirmed, _ in session.rows(_SLOT, [self.slot]):
@@ -186,7 +188,7 @@ class SlotLog(DatabaseLog):
             is_published = session.rows(_PUBLICATION, [self.publication])
             # The slot was never read and cannot be: its log was removed, or starts before the
             # publication was created, which pgoutput cannot read.
-            if not (is_published or anew or self.slot.startswith(OWN_SLOT)):
+            if not (is_published or restart or self.slot.startswith(OWN_SLOT)):
                 raise ConfigError(
                     problem=f"The slot {self.slot} exists, but not the publication "
                     f"{self.publication}: the changes that the slot retains cannot be read "
@@ -196,7 +198,7 @@ class SlotLog(DatabaseLog):
                     f"{self.database.literal(self.slot)});",
                     field="publication.name",
                 )
-            if anew or status == "lost" or not is_published:
+            if restart or status == "lost" or not is_published:
                 self.require(session, tables)
                 session.rows("SELECT pg_catalog.pg_drop_replication_slot(%s)", [self.slot])
                 session.commit()
