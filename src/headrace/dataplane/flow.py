@@ -530,16 +530,14 @@ class Flow:
             part.mark, part.target.topic, value, key, policy, continues=stream.continues
         )
         if stream.arrow is not None and fitted is transformed.records:
-            rejected = partial(self._rejected, transformed, batch)
             of_all = replace(to, rows=stream.rows, schema=value.replaced(optional=False))
             past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), of_all)
             if past_jvm is not None:
                 # After a refusal, use a frame: its record ids identify the refused records.
                 with refusals_passed_over():
-                    staged = self._stage_straight(
-                        stream.arrow, past_jvm, of_all, rejected, batch
+                    return replace(
+                        self._stage_straight(transformed, past_jvm, of_all, batch), schema=value
                     )
-                    return replace(staged, schema=value)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
         )
@@ -571,19 +569,15 @@ class Flow:
         return StagedRows(write=write, counts=counts, rejected=rejected, schema=value)
 
     def _stage_straight(
-        self,
-        arrow: ArrowParts,
-        write: ArrowWrite,
-        to: SinkBatch,
-        rejected: Callable[[], RejectedFrame],
-        batch: Batch,
+        self, transformed: TransformedStream, write: ArrowWrite, to: SinkBatch, batch: Batch
     ) -> StagedRows:
         """Stage the records in the sink as Arrow, bypassing the JVM."""
-        tolerant = self.dead_letters is not None
+        tolerant, stream = self.dead_letters is not None, transformed.stream
+        assert stream.arrow is not None
         with ExitStack() as undo:
             undo.callback(write.abort)
-            counts, results = copy_straight(
-                self.spark, arrow, to.schema, write, tolerant=tolerant
+            counts, results, faulty = copy_straight(
+                self.spark, stream.arrow, to.schema, write, tolerant=tolerant
             )
             staged = write.staged(results)
             undo.callback(staged.abort)
@@ -593,6 +587,13 @@ class Flow:
             counts = replace(counts, read=read, written=staged.rows)
             check_balance(counts, batch)
             undo.pop_all()
+
+        def rejected() -> RejectedFrame:
+            if self.steps:
+                return self._rejected(transformed, batch)
+            few = replace(stream, frame=frame_of_rows(self.spark, faulty))
+            return self._rejected(self._transform(few, batch, ExitStack()), batch)
+
         return StagedRows(write=staged, counts=counts, rejected=rejected, schema=to.schema)
 
     def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:

@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -337,14 +337,14 @@ class _PartCopy:
 
 def copy_straight(
     spark: SparkSession, arrow: ArrowParts, schema: Schema, to: ArrowWrite, *, tolerant: bool
-) -> tuple[Counts, list[str]]:
+) -> tuple[Counts, list[str], ArrowParts]:
     """Write the rows of all parts, bypassing the JVM.
 
     If both sides share a raw format, its bytes are copied unchanged, and the writers count the
     rows.
 
-    Returns the counts, and the results of ``to`` in the order of the parts. Only the attempts
-    whose results arrive here count.
+    Returns the counts, the results of ``to`` in the order of the parts, and what reads the
+    rejected rows again. Only the attempts whose results arrive here count.
 
     Raises ToleranceExceededError: a row is rejected, and no errors are tolerated.
     """
@@ -359,7 +359,20 @@ def copy_straight(
         raise not_tolerated(firsts[0])
     rejected = sum(part.rejected for part in found)
     results = [part.written for part in found if part.written is not None]
-    return Counts(sum(part.rows for part in found) + rejected, rejected=rejected), results
+    counts = Counts(sum(part.rows for part in found) + rejected, rejected=rejected)
+    faulty = [part for part, copy in zip(arrow.parts, found, strict=True) if copy.rejected]
+    return counts, results, _only_rejected(replace(arrow, parts=faulty))
+
+
+def _only_rejected(arrow: ArrowParts) -> ArrowParts:
+    read = arrow.read
+
+    def rejected_of(part: Any) -> Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]:
+        for batch, rejected in read(part):
+            if rejected:
+                yield batch.slice(0, 0), rejected
+
+    return replace(arrow, read=rejected_of)
 
 
 def _arrow_copy(

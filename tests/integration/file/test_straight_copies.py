@@ -18,7 +18,7 @@ from tests.integration.file.test_flow_of_files import NOW, TASK, batch
 from tests.task_doubles import Context
 
 from headrace.control.connector_settings import sink_def, source_def
-from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
+from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step, flow, sources
 from headrace.model import Batch, ToleranceExceededError
 from headrace.sdk import FrameSink, Position, ReadLimit, SourceError
 from headrace.sdk.location import Location
@@ -155,6 +155,23 @@ def test_bad_records_are_letters_with_their_lines(copy: Start, tmp_path: Path) -
     headers = str([pq.read_table(file).to_pylist() for file in files])
     assert "b.csv, line 3" in headers
     assert "1 values instead of 2" in headers
+
+
+def test_only_the_parts_with_invalid_records_are_read_again_for_their_letters(
+    copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in/a.csv").write_text(CSV)
+    (tmp_path / "in/b.csv").write_text("id,name\n-1,x\noops,y\n")
+    parts: list[Any] = []
+
+    def frame_of_rows(spark: Any, rows: Any) -> Any:
+        parts.extend(rows.parts)
+        return sources.frame_of_rows(spark, rows)
+
+    monkeypatch.setattr(flow, "frame_of_rows", frame_of_rows)
+    one = copy(dead=True)
+    assert one.flow.run(batch(one.flow, 1, Position())).rejected == 1
+    assert len(parts) == 1
 
 
 def test_a_bad_record_stops_a_task_that_tolerates_none(copy: Start, tmp_path: Path) -> None:

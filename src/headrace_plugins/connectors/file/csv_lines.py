@@ -40,16 +40,18 @@ _NUMBER = r"^\s*[+-]?[0-9.]"
 _BLANK = re.compile(r"In CSV column #(\d+): .*invalid value ''$")
 _DAY = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _SHAPES = (
-    (pa.types.is_integer, r"^\s*[+-]?[0-9]{1,20}\s*$"),
-    (pa.types.is_floating, r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"),
-    (pa.types.is_boolean, r"(?i)^(true|false|[01])$"),
-    (pa.types.is_date, f"^{_DAY}$"),
+    (pa.types.is_integer, r"^\s*[+-]?[0-9]+\s*$"),
     (
-        pa.types.is_timestamp,
-        rf"^{_DAY}([ T][0-9]{{2}}(:?[0-9]{{2}}){{0,2}}(\.[0-9]{{1,6}})?(Z|[+-][0-9:]+)?)?$",
+        pa.types.is_floating,
+        r"(?i)^\s*[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf.*|nan.*)\s*$",
     ),
+    (pa.types.is_boolean, r"(?i)^\s*(true|false|[01])\s*$"),
+    (pa.types.is_date, rf"^\s*{_DAY}\s*$"),
+    (pa.types.is_timestamp, rf"^\s*{_DAY}([ T][0-9:.]+)?(Z|[+-][0-9:]+)?\s*$"),
 )
-"""What most valid values of a type look like."""
+"""Patterns that all valid values of a type match, and nearly all others do not."""
+_BASE64 = "^[A-Za-z0-9+/]*={0,2}$"
+_AFTER_QUOTE = "Text follows a closing quote"
 _RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
 _MISFIT = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)"
@@ -80,7 +82,7 @@ class CsvLines:
             lambda records: self._parse(records, target),
             target,
             self._ends.records,
-            suspects=lambda records: self._suspects(records, target),
+            find_invalid=lambda records: self._invalid(records, target),
         )
 
     @property
@@ -91,8 +93,7 @@ class CsvLines:
         if not records.strip(b"\r\n"):
             return Parsed(no_rows(target))
         if self.quoting is not None and len(self.quoting.text_after_quotes(records)):
-            message = "Text follows a closing quote"
-            raise pa.ArrowInvalid(message)
+            raise pa.ArrowInvalid(_AFTER_QUOTE)
         records = self._ends.doubled(records)
         tried: set[str] = set()
         while True:
@@ -103,23 +104,22 @@ class CsvLines:
                 if not self._learns(str(error), tried):
                     raise self._named(error) from None
 
-    def _suspects(self, records: Sequence[bytes], target: pa.Schema) -> set[int]:
-        """Return the indices of records that are probably invalid.
+    def _invalid(self, records: Sequence[bytes], target: pa.Schema) -> dict[int, str]:
+        """Return the indices of records that are certainly invalid, with the reasons.
 
-        They are found for all columns and records at once. A guess may be wrong either way: a
-        suspect is parsed alone, and what is missed is found by dividing the block.
+        All records are checked at once: parsing each alone would cost a change of threads for
+        each of them.
         """
-        block = b"".join(records)
-        faults = [*_not_utf8(block)]
+        block, ends = b"".join(records), list(accumulate(map(len, records)))
+        found = {bisect_right(ends, place): reason for place, reason in _not_utf8(block)}
         if self.quoting is not None:
-            faults += self.quoting.text_after_quotes(block).tolist()
-        ends = list(accumulate(map(len, records)))
-        found = {bisect_right(ends, place) for place in faults}
+            for place in self.quoting.text_after_quotes(block).tolist():
+                found.setdefault(bisect_right(ends, place), _AFTER_QUOTE)
         asked = [n for n, r in enumerate(records) if n not in found and r.strip(b"\r\n")]
-        ragged: list[int] = []
+        ragged: dict[int, str] = {}
 
         def skip(row: pa_csv.InvalidRow) -> str:
-            ragged.append(row.number - 1)
+            ragged[row.number - 1] = _ragged(row.actual_columns, row.expected_columns)
             return "skip"
 
         shapes = {
@@ -132,24 +132,36 @@ class CsvLines:
             table = self._columns(part, texts, names, blank=True, invalid_row_handler=skip)
         except pa.ArrowInvalid:
             return found
-        if table.num_rows + len(ragged) == len(asked):
-            found.update(asked[number] for number in ragged)
-            numbers = np.delete(asked, ragged)
-            for name, shape in shapes.items():
-                fits = pc.match_substring_regex(table.column(name), shape)
-                found.update(numbers[pc.indices_nonzero(pc.invert(fits))].tolist())
+        if table.num_rows + len(ragged) != len(asked):
+            return found
+        found |= {asked[number]: reason for number, reason in ragged.items()}
+        numbers = np.delete(asked, [*ragged])
+        for name, shape in shapes.items():
+            fits = pc.match_substring_regex(table.column(name), shape)
+            misfits = pc.indices_nonzero(pc.invert(fits))
+            values = table.column(name).take(misfits).to_pylist()
+            for number, value in zip(numbers[misfits].tolist(), values, strict=True):
+                problem = self._misfit(target.field(name).type, value)
+                found.setdefault(number, f"{self._column(name)}: {problem}")
         return found
 
     def _shape(self, arrow: pa.DataType) -> str | None:
-        """Return a pattern of valid values of a type; None where there is none."""
+        """Return a pattern that all valid values of a type match; None if there is none."""
         if pa.types.is_binary(arrow):
-            return r"^[A-Za-z0-9+/]*={0,2}$"
-        if self._is_text_first(arrow):
-            return None
+            return _BASE64
+        if (pattern := self.dialect.pattern_of(arrow)) is not None:
+            return pattern.regex
         if pa.types.is_decimal(arrow):
-            whole = arrow.precision - arrow.scale
-            return rf"^\s*[+-]?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{arrow.scale}}}0*)?\s*$"
+            whole, fraction = arrow.precision - arrow.scale, arrow.scale
+            return rf"^\s*[+-]?(0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{fraction}}}0*)?|.*[eE].*)\s*$"
         return next((shape for test, shape in _SHAPES if test(arrow)), None)
+
+    def _misfit(self, arrow: pa.DataType, value: str) -> str:
+        if pa.types.is_binary(arrow):
+            return "invalid Base64"
+        if (pattern := self.dialect.pattern_of(arrow)) is not None:
+            return pattern.mismatch(value)
+        return f"invalid value {value!r}"
 
     def _learns(self, error: str, tried: set[str]) -> bool:
         """Return whether an error shows that a column must be read in another way."""
@@ -276,7 +288,7 @@ class CsvLines:
     def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
         """Return an error with our names of columns and types instead of Arrow's."""
         if (ragged := _RAGGED.search(str(error))) is not None:
-            return pa.ArrowInvalid(f"{ragged[2]} values instead of {ragged[1]}")
+            return pa.ArrowInvalid(_ragged(int(ragged[2]), int(ragged[1])))
         found = _MISFIT.match(str(error))
         if found is None:
             return error
@@ -295,14 +307,18 @@ class CsvLines:
         return column.type
 
 
-def _not_utf8(block: bytes) -> Iterator[int]:
-    """Yield where a block has bytes that are not UTF-8."""
+def _ragged(found: int, expected: int) -> str:
+    return f"{found} values instead of {expected}"
+
+
+def _not_utf8(block: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the places of bytes that are not UTF-8, with the reasons."""
     start = 0
     while start < len(block):
         try:
             str(memoryview(block)[start:], "utf-8")
         except UnicodeDecodeError as error:
-            yield start + error.start
+            yield start + error.start, f"Invalid UTF-8: {error.reason}"
             start += error.end
         else:
             return

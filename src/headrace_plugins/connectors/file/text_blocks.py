@@ -13,7 +13,7 @@ from headrace.sdk.arrow import conform, from_arrow
 from headrace_plugins.connectors.file.record_ends import LineEnds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace_plugins.connectors.file.formats import Dialect
     from headrace_plugins.connectors.file.record_ends import RecordEnds
@@ -54,14 +54,14 @@ def salvaged(
     schema: pa.Schema,
     split: Callable[[bytes], list[bytes]],
     *,
-    suspects: Callable[[list[bytes]], Iterable[int]] | None = None,
+    find_invalid: Callable[[list[bytes]], Mapping[int, str]] = lambda _: {},
     one_by_one: Callable[[list[bytes]], Parsed] | None = None,
 ) -> Parsed:
     """Parse a block; if this fails, divide the block until invalid records are isolated.
 
-    ``suspects`` returns the indices of records that are probably invalid. A part is parsed
-    without those that are, before it is divided. ``one_by_one`` parses the records once only
-    few are left, and raises nothing.
+    ``find_invalid`` returns the indices of records that are certainly invalid, with reasons. It
+    need not find all. ``one_by_one`` parses the records once only few are left, and raises
+    nothing.
     """
     fault: Exception | None = None
     try:
@@ -71,7 +71,7 @@ def salvaged(
     records = split(block)
     parts: list[pa.RecordBatch] = []
     bad: dict[int, str] = {}
-    pending: list[tuple[Sequence[int], bool]] = [(range(len(records)), suspects is None)]
+    pending: list[tuple[Sequence[int], bool]] = [(range(len(records)), False)]
     while pending:
         numbers, is_examined = pending.pop()
         some = [records[number] for number in numbers]
@@ -81,24 +81,25 @@ def salvaged(
                 continue
             except FAULTS as error:
                 fault = error
+        reason, fault = _reason(fault), None
         if one_by_one is not None and len(some) <= _FEW:
             parsed = one_by_one(some)
             parts.append(parsed.rows)
             bad.update((numbers[each.line], each.reason) for each in parsed.rejected)
-        elif len(some) == 1:
-            bad[numbers[0]] = _reason(fault)
-        elif suspects is not None and not is_examined and len(some) <= _MANY:
-            for index in suspects(some):
-                try:
-                    parse(some[index])
-                except FAULTS as error:
-                    bad[numbers[index]] = _reason(error)
-            pending.append(([number for number in numbers if number not in bad], True))
-        else:
-            size = -(-len(some) // (_FAN if len(some) > _MANY else 2))
-            starts = reversed(range(0, len(some), size))
-            pending += [(numbers[start : start + size], is_examined) for start in starts]
-        fault = None
+            continue
+        if not is_examined and len(some) <= _MANY:
+            is_examined = True
+            if found := find_invalid(some):
+                bad.update((numbers[index], text) for index, text in found.items())
+                rest = [number for number in numbers if number not in bad]
+                pending += [(rest, is_examined)] if rest else []
+                continue
+        if len(some) == 1:
+            bad[numbers[0]] = reason
+            continue
+        size = -(-len(some) // (_FAN if len(some) > _MANY else 2))
+        starts = reversed(range(0, len(some), size))
+        pending += [(numbers[start : start + size], is_examined) for start in starts]
     table = pa.Table.from_batches(parts, schema).combine_chunks()
     rows = next(iter(table.to_batches()), no_rows(schema))
     return Parsed(rows, [*_bad_records(records, bad)])

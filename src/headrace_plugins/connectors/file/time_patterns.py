@@ -66,9 +66,7 @@ class TimePattern:
         parts = pc.extract_regex(texts, self.regex)
         unread = pc.and_(pc.is_null(parts), pc.is_valid(texts))
         if pc.any(unread).as_py():
-            first = pc.filter(texts, unread)[0].as_py()
-            message = f"{first!r} does not match the pattern {self.text}"
-            raise pa.ArrowInvalid(message)
+            raise pa.ArrowInvalid(self.mismatch(pc.filter(texts, unread)[0].as_py()))
         names = list(re.compile(self.regex).groupindex)
         values = {name: pc.struct_field(parts, [name]) for name in names}
         date = [_year(values), _month(values), _two(values, "day")]
@@ -79,6 +77,10 @@ class TimePattern:
         if "zone" not in values:
             return pc.cast(iso, _NAIVE)
         return pc.cast(_joined([iso, values["zone"]], ""), _UTC)
+
+    def mismatch(self, text: str) -> str:
+        """Return the problem of a text that does not match the pattern."""
+        return f"{text!r} does not match the pattern {self.text}"
 
 
 _LONGEST = 200
