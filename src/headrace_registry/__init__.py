@@ -1,7 +1,7 @@
 """The schema registry: subjects, versions and ids, compatibility, and Confluent's REST API.
 
-It stands beside the kernel, which finds it by entry point: `headrace.commands` has its command,
-`headrace.schema_registry` what converters use. In it: all that only the registry does, its SQL
-and HTTP too. Never: Spark, a connector, or another room of the kernel than those that the
-contracts of import-linter name.
+A package beside the kernel, which finds it by entry points: `headrace.commands` for its
+command, `headrace.schema_registry` for converters. In it: everything that only the registry
+does, including its SQL and HTTP. Never: Spark, a connector, or imports of the kernel's packages
+that the contracts of import-linter do not allow.
 """

@@ -1,6 +1,6 @@
-"""``headrace registry``: serves the schema registry, and looks after one.
+"""``headrace registry``: serves and manages the schema registry.
 
-The kernel's command line imports this module at every start, so commands import what they run.
+The kernel's CLI imports this module at every start, so each command imports what it needs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     )
 
 app = typer.Typer(
-    help="Serve the schema registry, and look after it or another. Does not start Spark."
+    help="Serve the schema registry, and manage it or another one. Does not start Spark."
 )
 
 Url = Annotated[
     str,
     typer.Option(
-        help="The registry's URLs; embedded is the one in the home folder. A URL without "
-        "user and password is shown the setting registry_token, if there is one.",
+        help="The registry's URLs; embedded is the registry in the home folder. A URL without "
+        "user and password uses the setting registry_token, if it is set.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -45,9 +45,9 @@ SchemaFile = Annotated[
 ]
 References = Annotated[
     list[str] | None,
-    typer.Option("--reference", help="NAME=SUBJECT:VERSION of what it refers to."),
+    typer.Option("--reference", help="NAME=SUBJECT:VERSION of a referenced schema."),
 ]
-Deleted = Annotated[bool, typer.Option("--deleted", help="With those that are deleted.")]
+Deleted = Annotated[bool, typer.Option("--deleted", help="Include deleted ones.")]
 
 
 @app.command()
@@ -57,18 +57,19 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            help="Another than this machine's own needs a token or clients' certificates."
+            help="An address other than a loopback address requires a token or client "
+            "certificates."
         ),
     ] = "127.0.0.1",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the address as a JSON object.")
     ] = False,
 ) -> None:
-    """Serve the embedded registry as Confluent's clients expect it, until Ctrl-C.
+    """Serve the embedded registry with Confluent's API, until Ctrl-C.
 
-    The token is the setting registry_token; clients show it as a bearer token, or as the
-    password of any user. The settings registry_ssl_certificate and registry_ssl_key make it
-    speak TLS; with registry_ssl_client_ca clients have to show a certificate too.
+    The token is the setting registry_token; clients send it as a bearer token, or as the
+    password of any user. The settings registry_ssl_certificate and registry_ssl_key enable
+    TLS; with registry_ssl_client_ca clients must also present a certificate.
     """
     from headrace.cli.serving import serve, tls_of
     from headrace.rest import Listener, Serving, SharedToken
@@ -142,7 +143,7 @@ def show(
     context: typer.Context,
     subject: SubjectName,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Which version; the newest by default.")
+        int | None, typer.Option(min=1, help="The version; the newest by default.")
     ] = None,
     url: Url = "embedded",
     as_json: Json = False,
@@ -176,12 +177,13 @@ def register(  # noqa: PLR0917 - Typer passes them by name
     file: SchemaFile,
     references: References = None,
     normalize: Annotated[
-        bool, typer.Option("--normalize", help="Take what means the same for the same.")
+        bool,
+        typer.Option("--normalize", help="Treat schemas with the same meaning as the same."),
     ] = False,
     url: Url = "embedded",
     as_json: Json = False,
 ) -> None:
-    """Register a schema and print its id; nothing changes if the subject has it already."""
+    """Register a schema and print its id; nothing changes if the subject already has it."""
     invocation = invocation_of(context)
     with _opened(invocation, url) as registry:
         schema = _read(file, references or [])
@@ -201,7 +203,7 @@ def check(  # noqa: PLR0917 - Typer passes them by name
     url: Url = "embedded",
     as_json: Json = False,
 ) -> None:
-    """Say whether a schema could be registered. Exit code 1 if it could not."""
+    """Check whether a schema could be registered. Exit code 1 if it could not."""
     invocation = invocation_of(context)
     with _opened(invocation, url) as registry:
         schema = _read(file, references or [])
@@ -225,15 +227,16 @@ def delete(  # noqa: PLR0917 - Typer passes them by name
     context: typer.Context,
     subject: SubjectName,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Which version; all by default.")
+        int | None, typer.Option(min=1, help="The version; all by default.")
     ] = None,
     permanent: Annotated[
-        bool, typer.Option("--permanent", help="For good; only what was deleted before.")
+        bool,
+        typer.Option("--permanent", help="Delete permanently; it must already be deleted."),
     ] = False,
     url: Url = "embedded",
     as_json: Json = False,
 ) -> None:
-    """Delete a subject or one of its versions; it is hidden, and its ids are still read."""
+    """Delete a subject or one of its versions; it is hidden, but readable by its ids."""
     invocation = invocation_of(context)
     with _opened(invocation, url) as registry:
         if version is None:
@@ -251,18 +254,18 @@ def delete(  # noqa: PLR0917 - Typer passes them by name
 def compatibility(  # noqa: PLR0917 - Typer passes them by name
     context: typer.Context,
     subject: Annotated[
-        str | None, typer.Argument(help="The subject; without one, the whole registry.")
+        str | None, typer.Argument(help="The subject; by default the whole registry.")
     ] = None,
     level: Annotated[
         str | None, typer.Option("--set", help="BACKWARD, FORWARD, FULL (_TRANSITIVE), NONE.")
     ] = None,
     unset: Annotated[
-        bool, typer.Option("--unset", help="Back to the registry's level, or to BACKWARD.")
+        bool, typer.Option("--unset", help="Reset to the registry's level, or to BACKWARD.")
     ] = False,
     url: Url = "embedded",
     as_json: Json = False,
 ) -> None:
-    """Show or set what a new version must be able to do with older data."""
+    """Show or set the compatibility level."""
     invocation = invocation_of(context)
     with _opened(invocation, url) as registry:
         if level is not None or unset:
@@ -275,7 +278,7 @@ def compatibility(  # noqa: PLR0917 - Typer passes them by name
 
 
 def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
-    """Open the registry that a command is about; to be used in a ``with``."""
+    """Open the registry of a command, as a context manager."""
     from headrace_plugins.confluent.client import (
         EMBEDDED,
         URL_KEY,
@@ -285,7 +288,7 @@ def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
     from headrace_registry.embedded import open_embedded
 
     if url == EMBEDDED:
-        # Without a runtime, which would load Spark first.
+        # Without a Runtime, which would import Spark.
         return closing(open_embedded(invocation.settings.store_place))
     settings = invocation.settings
     password = settings.registry_ssl_client_key_password
@@ -310,8 +313,8 @@ def _read(file: Path, references: list[str]) -> SchemaText:
     types = {".avsc": SchemaType.AVRO, ".proto": SchemaType.PROTOBUF, ".json": SchemaType.JSON}
     kind = types.get(file.suffix.lower())
     if kind is None:
-        fix = f"Name it with one of: {', '.join(types)}."
-        problem = f"The name {file.name!r} does not show the schema's language."
+        fix = f"Use one of the extensions: {', '.join(types)}."
+        problem = f"Unknown schema language of file {file.name!r}."
         raise _config_error(problem, "FILE", fix)
     return SchemaText(
         file.read_text(encoding="utf-8"), kind, tuple(map(_reference, references))
@@ -325,7 +328,7 @@ def _reference(text: str) -> SchemaReference:
     subject, colon, version = rest.rpartition(":")
     if not (equals and colon and version.isdigit()):
         problem = f"Invalid reference {text!r}."
-        raise _config_error(problem, "--reference", "Write NAME=SUBJECT:VERSION.")
+        raise _config_error(problem, "--reference", "Use NAME=SUBJECT:VERSION.")
     return SchemaReference(name, subject, int(version))
 
 

@@ -1,4 +1,4 @@
-"""The registry in this installation's own store, as converters use it."""
+"""The registry in this installation's own store, for converters."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ALL = Listing(deleted=True)
 
 
 class EmbeddedRegistry:
-    """A SchemaRegistryAdmin without a server. See `SchemaRegistry` for what each method does.
+    """A SchemaRegistryAdmin without a server. See `SchemaRegistry` for the methods.
 
-    Pickled, it opens the store again where it arrives, so it serves the Python workers of one
+    After unpickling it opens the store again, so it works in the Python workers on the same
     machine; a cluster needs the registry's URL.
     """
 
@@ -102,14 +102,14 @@ class EmbeddedRegistry:
 
 
 def service_in(place: Place) -> RegistryService:
-    """Return the registry whose rows are in a store's database; nothing is opened yet."""
+    """Return the registry in a store's database; nothing is opened yet."""
     return RegistryService(SqlRegistryStore(place))
 
 
 def open_embedded(place: Place) -> EmbeddedRegistry:
-    """Return the registry in a store's database, as converters use it.
+    """Return the registry in a store's database, for converters.
 
-    Called by the runtime, which finds it by entry point. Nothing is opened yet.
+    The runtime finds and calls it by entry point. Nothing is opened yet.
     """
     return EmbeddedRegistry(service_in(place))
 

@@ -1,4 +1,4 @@
-"""The nouns of the schema registry, and what it needs to know of a schema in any language."""
+"""The domain types of the schema registry, and the interface of a schema in any language."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CompatibilityLevel(StrEnum):
-    """What a new version of a subject must be able to do with the data of the earlier ones."""
+    """The required compatibility of a new version of a subject with earlier versions."""
 
     NONE = "NONE"
     BACKWARD = "BACKWARD"
@@ -28,35 +28,35 @@ class CompatibilityLevel(StrEnum):
 
     @property
     def backward(self) -> bool:
-        """Whether the new schema must read what earlier ones wrote."""
+        """Whether the new schema must read data of earlier schemas."""
         return self.startswith(("BACKWARD", "FULL"))
 
     @property
     def forward(self) -> bool:
-        """Whether earlier schemas must read what the new one writes."""
+        """Whether earlier schemas must read data of the new schema."""
         return self.startswith(("FORWARD", "FULL"))
 
     @property
     def transitive(self) -> bool:
-        """Whether all earlier versions count, and not the newest only."""
+        """Whether all earlier versions are checked, not only the newest."""
         return self.endswith("_TRANSITIVE")
 
 
 @dataclass(frozen=True)
 class StoredSchema:
-    """A schema as it is stored; it never changes."""
+    """A stored schema; it never changes."""
 
     id: int
     fingerprint: str
-    """The same for the same schema, however it is laid out."""
+    """The same for equal schemas, independent of their layout."""
     schema: SchemaText
     extras: str = ""
-    """What clients attach (metadata, rules), as JSON; empty if nothing."""
+    """Metadata and rules from clients, as JSON; empty if none."""
 
 
 @dataclass(frozen=True)
 class SubjectVersion:
-    """One version of a subject; a deleted one is hidden and not yet gone."""
+    """One version of a subject; a (soft) deleted version is hidden, but still stored."""
 
     subject: str
     version: int
@@ -66,17 +66,17 @@ class SubjectVersion:
 
 @dataclass(frozen=True)
 class Found:
-    """A version of a subject with its schema, as it is shown."""
+    """A version of a subject with its schema, for responses."""
 
     version: SubjectVersion
     stored: StoredSchema
     text: str
-    """The schema's text in the form that was asked for."""
+    """The schema's text in the requested form."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A schema to register or to find; ``extras`` as in ``StoredSchema``."""
+    """A schema to register or to look up; ``extras`` as in ``StoredSchema``."""
 
     schema: SchemaText
     extras: str = ""
@@ -84,42 +84,42 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Listing:
-    """Which subjects or versions are asked for, such as deleted ones too."""
+    """A filter for subjects or versions, such as whether to include deleted ones."""
 
     prefix: str = ""
-    """How the subjects' names begin."""
+    """The prefix of the subjects' names."""
     deleted: bool = False
     only_deleted: bool = False
 
 
 class ParsedSchema(Protocol):
-    """A schema that was understood, with all that it refers to."""
+    """A parsed schema, with all schemas that it references."""
 
     @property
     def text(self) -> str:
-        """The text to keep and to show."""
+        """The text to store and to return."""
 
     @property
     def identity(self) -> str:
-        """A text that is the same for the same schema, however it is laid out."""
+        """A text that is the same for equal schemas, independent of their layout."""
 
     @property
     def normalized(self) -> str:
-        """The text in one form for all schemas that mean the same."""
+        """The canonical text of all schemas with the same meaning."""
 
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
-        """Return why data written with the other schema may not be read with this one.
+        """Return why data written with the other schema cannot be read with this schema.
 
-        Empty if it can. Both are of the same language.
+        Empty if it can. Both schemas have the same language.
         """
 
 
 _MOST_LEVELS = 200
-"""How deep a schema may be nested, as functions that follow it call themselves."""
+"""The maximum nesting depth of a schema, as it is processed recursively."""
 
 
 def read_json(text: str, language: str) -> Any:
-    """Return the JSON value that a schema's text is. Raises InvalidSchemaError."""
+    """Parse a schema's text as JSON. Raises InvalidSchemaError."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -140,7 +140,7 @@ def read_json(text: str, language: str) -> Any:
 
 
 def write_json(value: object, *, sort: bool = False) -> str:
-    """Return a JSON value's shortest text."""
+    """Serialize a JSON value without whitespace."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort)
 
 

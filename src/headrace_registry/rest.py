@@ -37,18 +37,18 @@ log = structlog.get_logger(__name__)
 
 Json: TypeAlias = Any
 ALL = -1
-"""How clients ask for a list without a limit."""
+"""The value that clients send for a list without a limit."""
 _STORE_ERROR = 50001
 _UNAUTHORIZED = 401
 _UNAUTHORIZED_CODE = 40101
 _NEXT = {None, -1, 0}
-"""What clients send for an id or a version that the registry is to choose."""
+"""The values that clients send for an id or a version that the registry should choose."""
 
 Number = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 
 
 def registry_app(registry: RegistryService, listener: Listener) -> "ASGIApp":
-    """Return the API over a registry, behind a listener's checks."""
+    """Return the API of a registry, behind a listener's checks."""
     app = FastAPI(
         title="Headrace schema registry",
         version=__version__,
@@ -117,8 +117,8 @@ def _versions(registry: RegistryService) -> APIRouter:
     @router.post("")
     def register(subject: Encoded, body: SchemaBody, *, normalize: bool = False) -> Json:
         found = registry.register(subject, body.submitted(), normalize=normalize)
-        # Not the text: Confluent's Python client would keep it, in whatever form, as the one
-        # that its deserializers ask for.
+        # Without the text: Confluent's Python client would cache it, in any form, as the form
+        # that its deserializers request.
         return {"id": found.stored.id, "version": found.version.version}
 
     @router.get("/{version}")
@@ -255,7 +255,7 @@ def _mode(_: RegistryService) -> APIRouter:
     @router.get("")
     @router.get("/{subject}")
     def mode() -> Json:
-        # Clients ask before they register; there is no other mode.
+        # Clients request it before they register; there is no other mode.
         return {"mode": "READWRITE"}
 
     return router
@@ -288,7 +288,7 @@ class ReferenceBody(BaseModel):
 
 
 class SchemaBody(BaseModel):
-    """A schema that a client sends."""
+    """A schema in a client's request."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -301,13 +301,13 @@ class SchemaBody(BaseModel):
     version: Number | None = None
 
     def submitted(self) -> Submitted:
-        """Return it as the registry takes it.
+        """Return the schema for the registry.
 
-        Raises InvalidSchemaError, and RegistryRefusedError for a chosen id or version.
+        Raises InvalidSchemaError, and RegistryRefusedError if the client sets an id or version.
         """
         if self.id not in _NEXT or self.version not in _NEXT:
             problem = "The registry chooses the ids and versions of schemas itself."
-            raise RegistryRefusedError(problem, fix="Leave id and version out.")
+            raise RegistryRefusedError(problem, fix="Remove id and version.")
         try:
             self.model_dump_json()
         except ValueError:
@@ -330,7 +330,7 @@ class SchemaBody(BaseModel):
 
 
 def schema_json(stored: StoredSchema, text: str) -> dict[str, Any]:
-    """Return a schema as the API shows it, without its subject."""
+    """Return a schema as JSON for the API, without its subject."""
     value: dict[str, Any] = {"schema": text}
     if stored.schema.type is not SchemaType.AVRO:
         value["schemaType"] = stored.schema.type.value
@@ -340,7 +340,7 @@ def schema_json(stored: StoredSchema, text: str) -> dict[str, Any]:
 
 
 def found_json(found: Found) -> dict[str, Any]:
-    """Return a version of a subject as the API shows it."""
+    """Return a version of a subject as JSON for the API."""
     version = found.version
     value = {
         "subject": version.subject,
@@ -352,13 +352,13 @@ def found_json(found: Found) -> dict[str, Any]:
 
 
 class RegistryJson(JSONResponse):
-    """JSON under the registry's own media type."""
+    """JSON with the registry's own media type."""
 
     media_type = "application/vnd.schemaregistry.v1+json"
 
 
 class RegistryErrors:
-    """Answers errors as Confluent's registry does."""
+    """Returns errors in the format of Confluent's registry."""
 
     def failed(self, _: Request, error: HeadraceError) -> RegistryJson:
         if isinstance(error, SchemaRegistryError):
@@ -385,6 +385,6 @@ def _answer(status: int, error_code: int, message: str) -> RegistryJson:
 
 
 def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> RegistryJson:
-    """Refuse a request before it is read, see Refuse."""
+    """Reject a request before it is read, see Refuse."""
     code = _UNAUTHORIZED_CODE if status == _UNAUTHORIZED else status
     return RegistryJson({"error_code": code, "message": message}, status, dict(headers))

@@ -1,4 +1,4 @@
-"""The schema registry: what can be asked of it, each question one transaction."""
+"""The operations of the schema registry, each in one transaction."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 _ACTIVE = Listing()
 _RESERVED = {"", "__GLOBAL", "__EMPTY"}
 _CONTEXT = ":."
-"""How Confluent's clients begin a subject of another context; there is one context here."""
+"""The prefix of a subject in another context in Confluent's clients; here is one context."""
 _PERMANENT = "Set permanent=true to delete permanently"
 _BEFORE = "before being permanently deleted"
 
 
 class RegistryService:
-    """A schema registry over a store. Any thread may use it.
+    """A schema registry with a store. Thread-safe.
 
-    The errors are those of `headrace_plugins.confluent.schema_registry`, with the codes of
+    It raises the errors of `headrace_plugins.confluent.schema_registry`, with the codes of
     Confluent's REST API.
     """
 
     def __init__(self, store: SqlRegistryStore) -> None:
-        """Use a store, which others may use at the same time."""
+        """Use a store, which may be shared."""
         self._store = store
 
     @override
@@ -49,17 +49,17 @@ class RegistryService:
         return RegistryService, (self._store,)
 
     def close(self) -> None:
-        """Let go of the store's files."""
+        """Close the store."""
         self._store.close()
 
     def register(self, subject: str, submitted: Submitted, *, normalize: bool = False) -> Found:
-        """Return the version that is this schema; a new one if there is none.
+        """Return the version with this schema; register a new one if there is none.
 
-        Raises IncompatibleSchemaError, InvalidSchemaError, and RegistryRefusedError for a name
-        that no subject can have.
+        Raises IncompatibleSchemaError, InvalidSchemaError, and RegistryRefusedError for an
+        invalid subject name.
         """
         with self._store.read() as rows:
-            # What is there already, by far the most asked for, needs no write lock.
+            # By far the most frequent case, an already registered schema, needs no write lock.
             known = subjects.find(rows, subject, submitted, normalize=normalize)
         if known is not None:
             return known
@@ -83,7 +83,7 @@ class RegistryService:
             if schema_id is None:
                 schema_id = rows.add_schema(read.fingerprint, read.schema, submitted.extras)
             for row in versions:
-                # The same schema, deleted before: its new version takes the old one's place.
+                # The same schema was deleted before: the new version replaces the old one.
                 stale = row.deleted and row.schema_id == schema_id
                 if stale and not rows.users(subject, row.version):
                     rows.remove_version(row)
@@ -100,7 +100,7 @@ class RegistryService:
         normalize: bool = False,
         deleted: bool = False,
     ) -> Found:
-        """Return the version that is this schema. Raises SchemaNotFoundError."""
+        """Return the version with this schema. Raises SchemaNotFoundError."""
         with self._store.read() as rows:
             subjects.versions_of(rows, subject, deleted=deleted)
             found = subjects.find(
@@ -118,7 +118,10 @@ class RegistryService:
         *,
         normalize: bool = False,
     ) -> list[str]:
-        """Return why a schema does not fit a version, or could not be registered if None."""
+        """Return why a schema is incompatible with a version; empty if it is compatible.
+
+        With None, return why it could not be registered.
+        """
         with self._store.read() as rows:
             against = [row for row in rows.versions(subject) if not row.deleted]
             if version is not None:
@@ -132,7 +135,7 @@ class RegistryService:
     def version(
         self, subject: str, version: str, *, deleted: bool = False, form: str = ""
     ) -> Found:
-        """Return a version, `latest` too. Raises SchemaNotFoundError."""
+        """Return a version by number or `latest`. Raises SchemaNotFoundError."""
         number = subjects.read_version(version)
         with self._store.read() as rows:
             row = subjects.one_version(rows, subject, number, deleted=deleted)
@@ -173,14 +176,14 @@ class RegistryService:
             return stored, subjects.text_of(rows, stored, form)
 
     def versions_by_id(self, schema_id: int, *, deleted: bool = False) -> list[SubjectVersion]:
-        """Return the versions that are a schema. Raises SchemaNotFoundError."""
+        """Return the versions with a schema, by the schema's id. Raises SchemaNotFoundError."""
         with self._store.read() as rows:
             stored = subjects.by_id(rows, schema_id)
             found = rows.versions_of(stored.id)
         return [row for row in found if deleted or not row.deleted]
 
     def users(self, subject: str, version: str) -> list[int]:
-        """Return the ids of the schemas that refer to a version."""
+        """Return the ids of the schemas that reference a version."""
         number = subjects.read_version(version)
         with self._store.read() as rows:
             row = subjects.one_version(rows, subject, number, deleted=True)
@@ -200,7 +203,7 @@ class RegistryService:
                 raise SchemaNotFoundError(problem, error_code=40404, field=subject)
             going = versions if permanent else active
             for row in going:
-                # What goes with it may refer to it.
+                # Versions that are deleted together may reference each other.
                 _check_unused(rows, row, permanent=permanent, going=subject)
             for row in going:
                 _delete(rows, row, permanent=permanent)
@@ -223,7 +226,7 @@ class RegistryService:
             return row.version
 
     def config(self, subject: str | None, *, inherited: bool = False) -> Config:
-        """Return what is set for a subject or for all, or what holds for it."""
+        """Return the settings of a subject, or the global ones; ``inherited`` adds defaults."""
         with self._store.read() as rows:
             if inherited or subject is None:
                 return subjects.config_for(rows, subject or subjects.GLOBAL)
@@ -236,7 +239,7 @@ class RegistryService:
         return found
 
     def set_config(self, subject: str | None, config: Config) -> None:
-        """Set what the values say for a subject or for all."""
+        """Update the settings of a subject, or the global settings."""
         with self._store.write() as rows:
             scope = subject or subjects.GLOBAL
             old = subjects.config_of(rows, scope) or Config()
@@ -245,7 +248,7 @@ class RegistryService:
             rows.put_setting(scope, json.dumps(new.to_json()))
 
     def drop_config(self, subject: str | None) -> Config:
-        """Unset a subject's values, or those for all, and return what was set."""
+        """Delete a subject's settings, or the global settings, and return the deleted ones."""
         with self._store.write() as rows:
             scope = subject or subjects.GLOBAL
             found = subjects.config_of(rows, scope)
@@ -258,7 +261,7 @@ class RegistryService:
 def _violations(
     rows: RegistryRows, read: Read, versions: Sequence[SubjectVersion]
 ) -> list[str]:
-    """Return why a schema does not fit versions of its subject, the newest one first."""
+    """Return why a schema is incompatible with the newest incompatible version, if any."""
     level = subjects.config_for(rows, read.subject).level
     assert level is not None
     if not (level.backward or level.forward):

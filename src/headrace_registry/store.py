@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from headrace.store import Place
 
 metadata = MetaData()
-"""The registry's tables; the migrations of ``headrace.store`` make them."""
+"""The registry's tables; the migrations of ``headrace.store`` create them."""
 
 
 def _context() -> Column[str]:
-    """Return a column that is the same in every row; it leads the keys of all tables."""
+    """Return the column `context`, the same in all rows and first in the tables' keys."""
     return Column("context", Name, primary_key=True, default=".")
 
 
@@ -108,11 +108,11 @@ _S = registry_schemas.c
 _R = registry_references.c
 _C = registry_settings.c
 _HERE = "."
-"""What the column `context` holds in all rows."""
+"""The value of the column `context` in all rows."""
 
 
 class RegistryRows:
-    """The rows of the registry as one transaction sees them."""
+    """The rows of the registry in one transaction."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db
@@ -126,15 +126,15 @@ class RegistryRows:
         return list(found.items())
 
     def versions(self, subject: str) -> Sequence[SubjectVersion]:
-        """Return all versions of a subject, deleted ones too, the oldest first."""
+        """Return all versions of a subject, including deleted ones, oldest first."""
         return self._versions(_V.subject == subject)
 
     def versions_of(self, schema_id: int) -> Sequence[SubjectVersion]:
-        """Return the versions, deleted ones too, that are this schema."""
+        """Return the versions, including deleted ones, with this schema."""
         return self._versions(_V.schema_id == schema_id)
 
     def users(self, subject: str, version: int) -> Sequence[SubjectVersion]:
-        """Return the versions, deleted ones too, whose schemas refer to this version."""
+        """Return the versions, including deleted ones, whose schemas reference this version."""
         uses = select(_R.number).where(
             _R.context == _V.context,
             _R.schema_id == _V.schema_id,
@@ -154,17 +154,17 @@ class RegistryRows:
         return StoredSchema(row.id, row.guid, schema, row.extras)
 
     def find(self, fingerprint: str) -> int | None:
-        """Return the id of the schema, if it is there."""
+        """Return the id of the schema with this fingerprint; None if there is none."""
         query = select(_S.id).where(_S.context == _HERE, _S.guid == fingerprint)
         return self._db.execute(query.order_by(_S.id).limit(1)).scalar()
 
     def setting(self, scope: str) -> str | None:
-        """Return what is set for a subject, or with '' for all."""
+        """Return the settings of a subject, or with '' the global settings."""
         query = select(_C.value).where(_setting(scope))
         return self._db.execute(query).scalar()
 
     def add_schema(self, fingerprint: str, schema: SchemaText, extras: str) -> int:
-        """Keep a schema and return its id, one never used before."""
+        """Store a schema and return its id, which was never used before."""
         this = registry_ids.c.context == _HERE
         last = self._db.execute(select(registry_ids.c.last).where(this)).scalar()
         made = int(last or 0) + 1
@@ -190,19 +190,19 @@ class RegistryRows:
         return made
 
     def remove_schema(self, schema_id: int) -> None:
-        """Forget a schema; its id is not used again."""
+        """Delete a schema; its id is never used again."""
         this = _S.context == _HERE, _S.id == schema_id
         self._db.execute(delete(registry_schemas).where(*this))
         uses = _R.context == _HERE, _R.schema_id == schema_id
         self._db.execute(delete(registry_references).where(*uses))
 
     def put_version(self, version: SubjectVersion) -> None:
-        """Add a version, or replace the one of that subject and number."""
+        """Add a version, or replace the one with the same subject and number."""
         self.remove_version(version)
         self._db.execute(insert(registry_versions).values(**asdict(version)))
 
     def remove_version(self, version: SubjectVersion) -> None:
-        """Forget a version."""
+        """Delete a version."""
         this = (
             _V.context == _HERE,
             _V.subject == version.subject,
@@ -211,7 +211,7 @@ class RegistryRows:
         self._db.execute(delete(registry_versions).where(*this))
 
     def put_setting(self, scope: str, value: str | None) -> None:
-        """Set or, with None, unset what holds for a subject, or with '' for all."""
+        """Set or, with None, delete the settings of a subject, or with '' the global ones."""
         self._db.execute(delete(registry_settings).where(_setting(scope)))
         if value is not None:
             self._db.execute(insert(registry_settings).values(scope=scope, value=value))
@@ -225,18 +225,18 @@ class RegistryRows:
 
 
 class SqlRegistryStore:
-    """The registry's durable state, in the database that holds the other state.
+    """The registry's durable state, in the database of Headrace's other state. Thread-safe.
 
-    Any thread may use it. A transaction sees the rows as they are when it begins. What a
-    writing one did is durable when its block ends, and undone when the block raises; no two
-    writing ones overlap, in whatever process they are.
+    A transaction reads a snapshot of the rows at its start. A write transaction is durable when
+    its block ends, and is rolled back if the block raises. Write transactions are serialized,
+    across processes.
 
-    It can be pickled: a copy opens the database again, so that of a file serves on the same
-    machine only.
+    It can be pickled: a copy opens the database again, so a database file only works on the
+    same machine.
     """
 
     def __init__(self, place: Place) -> None:
-        """Remember the place; the first transaction opens it, and makes it if need be."""
+        """Store the place; the first transaction opens the database, or creates it."""
         self._place = place
         self._lock = threading.Lock()
         self._opened: Engine | None = None
@@ -247,18 +247,18 @@ class SqlRegistryStore:
 
     @contextmanager
     def read(self) -> Iterator[RegistryRows]:
-        """Open a transaction that only reads."""
+        """Open a read-only transaction."""
         with in_mode(self._engine, Mode.SNAPSHOT).begin() as db:
             yield RegistryRows(db)
 
     @contextmanager
     def write(self) -> Iterator[RegistryRows]:
-        """Open a transaction that may write."""
+        """Open a write transaction."""
         with in_mode(self._engine, Mode.ALONE).begin() as db:
             yield RegistryRows(db)
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None:

@@ -1,6 +1,6 @@
-"""What the rows of the registry say: versions of subjects, their schemas and their settings.
+"""Reads the registry's rows: versions of subjects, their schemas and their settings.
 
-The codes and words of errors are those of Confluent's REST API:
+The codes and messages of errors are those of Confluent's REST API:
 docs.confluent.io/platform/current/schema-registry/develop/api.html
 """
 
@@ -34,13 +34,13 @@ LATEST = -1
 
 
 def no_subject(subject: str) -> SchemaNotFoundError:
-    """Return the error for a subject that has no version."""
+    """Return the error for a subject without versions."""
     problem = f"Subject '{subject}' not found."
     return SchemaNotFoundError(problem, error_code=40401, field=subject)
 
 
 def no_schema(name: int | str | None = None) -> SchemaNotFoundError:
-    """Return the error for a schema that was never registered."""
+    """Return the error for a schema that is not registered."""
     shown = "" if name is None else f" {name}"
     return SchemaNotFoundError(f"Schema{shown} not found", error_code=40403)
 
@@ -49,7 +49,7 @@ _MAX_NUMBER = 2**31 - 1
 
 
 def read_version(text: str) -> int:
-    """Read a version: a number from 1, or `latest`, which -1 means too."""
+    """Parse a version: a number from 1, or `latest` or -1 for the newest."""
     if text in {"latest", str(LATEST)}:
         return LATEST
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MAX_NUMBER:
@@ -72,7 +72,7 @@ def versions_of(rows: RegistryRows, subject: str, *, deleted: bool) -> list[Subj
 def one_version(
     rows: RegistryRows, subject: str, version: int, *, deleted: bool
 ) -> SubjectVersion:
-    """Return one version. Raises SchemaNotFoundError if the subject or version is not there."""
+    """Return one version. Raises SchemaNotFoundError if the subject or version is missing."""
     found = versions_of(rows, subject, deleted=deleted)
     if version == LATEST:
         return found[-1]
@@ -95,7 +95,7 @@ def text_of(rows: RegistryRows, stored: StoredSchema, form: str) -> str:
     """Return a schema's text as it was registered.
 
     The form `serialized` is a Protobuf schema's descriptor in Base64, which Confluent's
-    deserializers ask for.
+    deserializers request.
     """
     if form == "serialized" and stored.schema.type is SchemaType.PROTOBUF:
         return read_stored(rows, stored).identity
@@ -111,13 +111,13 @@ def by_id(rows: RegistryRows, schema_id: int) -> StoredSchema:
 
 
 def read_stored(rows: RegistryRows, stored: StoredSchema) -> ParsedSchema:
-    """Read a schema that is in the registry."""
+    """Parse a stored schema."""
     references = referred_texts(rows, stored.schema)
     return parse_schema(stored.schema, references)
 
 
 def referred_texts(rows: RegistryRows, schema: SchemaText) -> dict[str, str]:
-    """Return the texts of all that a schema refers to, dependencies first."""
+    """Return the texts of all schemas that a schema references, dependencies first."""
 
     def target(reference: SchemaReference) -> SchemaText:
         versions = rows.versions(reference.subject)
@@ -128,7 +128,7 @@ def referred_texts(rows: RegistryRows, schema: SchemaText) -> dict[str, str]:
                 f"No schema reference found for subject {reference.subject!r} "
                 f"and version {reference.version}."
             )
-            raise InvalidSchemaError(problem, fix="Register what is referred to first.")
+            raise InvalidSchemaError(problem, fix="Register the referenced schema first.")
         return stored.schema
 
     return resolve_references(target, schema)
@@ -140,31 +140,31 @@ _LEVEL = "compatibilityLevel"
 
 @dataclass(frozen=True)
 class Config:
-    """What is set of a subject or of all, or holds for it.
+    """The settings of a subject, or the global settings.
 
     Args:
-        level: The compatibility level, None if it is not set.
-        normalize: Whether schemas are normalized unasked, None if it is not set.
+        level: The compatibility level; None if not set.
+        normalize: Whether schemas are always normalized; None if not set.
     """
 
     level: CompatibilityLevel | None = None
     normalize: bool | None = None
 
     def to_json(self, level: str = _LEVEL) -> dict[str, Any]:
-        """Return it as the REST API does, which names the level so or so."""
+        """Return the settings for the REST API, where the name of the level's key varies."""
         pairs = {level: self.level, "normalize": self.normalize}
         return {key: value for key, value in pairs.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Config:
-        """Read what a client sends, or what `to_json` gave. Raises RegistryRefusedError."""
+        """Parse a client's JSON, or the result of `to_json`. Raises RegistryRefusedError."""
         values = {key: each for key, each in value.items() if each is not None}
         named, text = values.pop(_LEVEL, None), values.pop("compatibility", None)
         text = text or named
         normalize = values.pop("normalize", None)
         if values:
             problem = f"Unknown settings for this registry: {', '.join(sorted(values))}."
-            raise RegistryRefusedError(problem, error_code=42205, fix="Leave them out.")
+            raise RegistryRefusedError(problem, error_code=42205, fix="Remove them.")
         level = None
         if text is not None:
             level = _level(str(text))
@@ -172,13 +172,13 @@ class Config:
 
 
 def config_of(rows: RegistryRows, scope: str) -> Config | None:
-    """Return what is set for a subject or for all itself."""
+    """Return a scope's own settings, without defaults; None if not set."""
     text = rows.setting(scope)
     return None if text is None else Config.from_json(json.loads(text))
 
 
 def config_for(rows: RegistryRows, scope: str) -> Config:
-    """Return what holds for a subject: its own setting, else that of all, else BACKWARD."""
+    """Return a subject's effective settings: its own, the global ones, or BACKWARD."""
     own = config_of(rows, scope) or Config()
     common = config_of(rows, GLOBAL) or Config()
     normalize = common.normalize if own.normalize is None else own.normalize
@@ -199,7 +199,7 @@ def _level(text: str) -> CompatibilityLevel:
 
 @dataclass(frozen=True)
 class Read:
-    """What was submitted, once it is understood."""
+    """A submitted schema after parsing."""
 
     subject: str
     submitted: Submitted
@@ -216,7 +216,7 @@ def find(
     normalize: bool,
     deleted: bool = False,
 ) -> Found | None:
-    """Return the newest version that is this schema. Raises InvalidSchemaError."""
+    """Return the newest version with this schema. Raises InvalidSchemaError."""
     read = read_submitted(rows, subject, submitted, normalize=normalize)
     versions = [row for row in rows.versions(subject) if deleted or not row.deleted]
     return same(rows, read, versions, normalize=normalize)
@@ -225,9 +225,9 @@ def find(
 def read_submitted(
     rows: RegistryRows, subject: str, submitted: Submitted, *, normalize: bool
 ) -> Read:
-    """Read a schema, each of its references to the newest version as one to that version.
+    """Parse a schema; references to the newest version are replaced by its number.
 
-    Raises InvalidSchemaError, also for a reference that leads nowhere.
+    Raises InvalidSchemaError, also for a reference to a missing version.
     """
     fixed = []
     for each in submitted.schema.references:
@@ -250,7 +250,7 @@ def read_submitted(
 def same(
     rows: RegistryRows, read: Read, versions: Sequence[SubjectVersion], *, normalize: bool
 ) -> Found | None:
-    """Return the newest of some versions that is this schema."""
+    """Return the newest of the versions with this schema."""
     for row in reversed(versions):
         stored = rows.schema(row.schema_id)
         if stored is not None and _is_same(rows, read, stored, normalize=normalize):

@@ -189,7 +189,7 @@ def test_a_batch_of_a_run_is_given_up(job: Commands, jobs: Jobs, v1: V1) -> None
     started(job)
     number = job.json("trigger", "flights")["id"]
     job("give-up", "flights", str(number), code=1)
-    assert "Let it end first: headrace job stop-run flights" in job.err
+    assert "Stop it first: headrace job stop-run flights" in job.err
     execute(jobs, RunState.FAILED)
     state, task = v1.runtime.state, TaskId(f"flights@{number}.1", 0)
     lease = state.lease(task, "w1", state.now(), timedelta(minutes=1))

@@ -120,7 +120,7 @@ def test_a_part_of_a_batch_is_not_taken_for_all_of_it(
     held(v1, topic, part)
     [target] = v1("POST", PATH, {"dry_run": True}).json()["targets"]
     assert target["holds"] == "part"
-    assert target["why"] == f"It has what went to or came as {told}, and may lack the rest."
+    assert target["why"] == f"It has the part of {told}; the rest may be missing."
     refused = v1("POST", PATH, {})
     assert refused.status_code == 409
     assert "Batch 1 of task in-0 is partly written" in str(refused.json())

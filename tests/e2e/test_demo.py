@@ -141,7 +141,7 @@ def test_the_check_works_out_what_a_pipeline_should_count(small: tuple[Checker, 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="the demo did not make it"):
+    with pytest.raises(ConfigError, match="was not created by the demo"):
         DemoFolder(tmp_path).clean()
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 

@@ -141,7 +141,7 @@ def test_a_table_that_the_source_has_no_more_does_not_stop_the_others(shop: Shop
     shop.execute("DROP TABLE a")
     results = {stream: each for (stream, _), each in shop.verify("a", "b").items()}
     assert results["b"].equal
-    assert results["a"].error == "The source has it no more. There are: b."
+    assert results["a"].error == "The stream does not exist. Existing streams: b."
     assert not results["a"].equal
 
 
@@ -155,6 +155,8 @@ def test_a_repair_leaves_out_only_the_sink_that_cannot_be_repaired(shop: Shop) -
     assert (deleted.repaired, deleted.equal) == (1, True)
     assert (kept.repaired, kept.figures.extra) == (0, 1)
     assert "keeping" in kept.target
-    assert any("not repaired" in note and "deletes no rows" in note for note in kept.notes)
+    assert any(
+        "not repaired" in note and "does not allow deletes" in note for note in kept.notes
+    )
     rows = [DeltaTable(f"{shop.folder}/{n}/a").count() for n in ("keeping", "deleting")]
     assert rows == [2, 1]

@@ -1,9 +1,9 @@
 """The runtime for the acceptance kit of connectors, as pytest fixtures.
 
-In it: real batches against a plugin under test. Never: checks, which the kit has.
+In it: real batches with a plugin under test. Never: checks, which belong to the kit.
 pytest finds this module by its entry point, in every project that has Headrace installed,
-so it imports nothing heavy before a fixture is used. A project that has a Spark session
-of its own for tests overrides ``headrace_spark`` with it.
+so it imports nothing heavy before a fixture is used. A project with its own Spark session
+for tests overrides ``headrace_spark``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["headrace_harness", "headrace_spark"]
 
 @pytest.fixture(scope="session")
 def headrace_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Give the one Spark session of the test run."""
+    """Yield the Spark session of the test run."""
     from headrace.settings import load_settings  # noqa: PLC0415 - see above
     from headrace.spark import close_session, open_session  # noqa: PLC0415 - see above
 
@@ -36,13 +36,13 @@ def headrace_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
 
 @pytest.fixture
 def headrace_harness(headrace_spark: SparkSession) -> Iterator[Harness]:
-    """Give the runtime that the kit runs connectors in."""
+    """Yield the harness that the kit runs connectors in."""
     import structlog  # noqa: PLC0415 - see above
 
     from headrace.acceptance.harness import Harness  # noqa: PLC0415 - see above
 
-    # By itself it prints to stdout, among what a connector under test prints there. What
-    # stderr is must be asked at each line: pytest has another for each phase of a test.
+    # By default structlog prints to stdout, like the connector under test. sys.stderr must be
+    # read for each line, as pytest replaces it for each phase of a test.
     before = structlog.get_config() if structlog.is_configured() else None
     structlog.reset_defaults()
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))

@@ -1,4 +1,4 @@
-"""Tasks of one definition, opened one after the other over one store, as processes are."""
+"""Opens tasks of one definition one after the other on one store, as new processes would."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ SOURCE, SINK = "source", "sink"
 _POLL = {"poll.interval.ms": "50"}
 _MOST_LETTERS = 1000
 _LEASE = timedelta(microseconds=1)
-"""Leases end at once, so that a new task takes over from one that was killed."""
+"""Leases expire at once, so that a new task takes over from a killed one."""
 
 
 def now() -> datetime:
-    """Return the present, aware."""
+    """Return the current time, aware."""
     return datetime.now(UTC)
 
 
 class KitRegistry(Registry):
-    """Knows the plugins under test, which need not be installed."""
+    """A registry of the plugins under test, which need not be installed."""
 
     def __init__(self, source: type[SourceConnector], sink: type[SinkConnector]) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class KitRegistry(Registry):
 
 @dataclass(kw_only=True)
 class Bench:
-    """One connector's definition, its state in ``home``, and the tasks that were opened."""
+    """One connector's definition, its state in ``home``, and its opened tasks."""
 
     spark: SparkSession
     home: Path
@@ -77,7 +77,7 @@ class Bench:
 
     @property
     def name(self) -> str:
-        """What the connector is called."""
+        """The connector's name."""
         return NAME
 
     def definition(self, *, rows: int | None = None) -> Definition:
@@ -102,14 +102,14 @@ class Bench:
             store.close()
 
     def open_task(self, registry: Registry, task: int, *, rows: int | None) -> OpenedTask:
-        """Start a task with its own objects and store connection."""
+        """Start a task with its own plugin objects and store connection."""
         plan = self.plans(registry, rows=rows)[task]
         opened = OpenedTask(self, plan)
         self._opened.append(opened)
         return opened
 
     def runtime(self, registry: Registry) -> Runtime:
-        """Return a runtime over the same state, with the session that is there."""
+        """Return a runtime with the same state and session."""
         runtime = Runtime(load_settings(home=self.home), self.store())
         runtime.spark = self.spark
         runtime.registry = registry
@@ -120,7 +120,7 @@ class Bench:
         return Store(self.home / "store.db")
 
     def copy_store(self) -> Path:
-        """Copy the store to another home, and return that."""
+        """Copy the store to another home folder, and return the folder."""
         home = self.home.with_name(f"{self.home.name}-copy")
         home.mkdir(parents=True)
         with (
@@ -140,17 +140,17 @@ class Bench:
         ]
 
     def close(self) -> None:
-        """Stop the tasks that were abandoned."""
+        """Stop the abandoned tasks."""
         for opened in self._opened:
-            with suppress(Exception):  # what a kill left behind may not be able to stop
+            with suppress(Exception):  # a killed task may not be able to stop
                 opened.close()
 
 
 class OpenedTask:
-    """A task with plugin objects of its own, as a new process would have them.
+    """A task with its own plugin objects, as in a new process.
 
-    Its lease is taken over from whoever had it. Not closed, it is abandoned, and closed with
-    its bench.
+    It takes over the lease from the former owner. A task that is not closed is abandoned, and
+    closed with its bench.
     """
 
     def __init__(self, bench: Bench, plan: TaskPlan) -> None:
@@ -174,7 +174,7 @@ class OpenedTask:
             raise
 
     def step(self) -> Moved | None:
-        """Run one batch; None when nothing new is there."""
+        """Run one batch; return None if there is no new data."""
         batch = self._loop.step()
         return None if batch is None else Moved(batch.start, batch.end, batch.counts.read)
 
@@ -183,7 +183,7 @@ class OpenedTask:
         return end
 
     def read(self, start: Position, end: Position) -> list[Arrived]:
-        """Return what a range holds, in order; the task does not move."""
+        """Return the records of a range, in order; the task's position does not change."""
         target = Target()
         sink: Any = memory_sink(target).task({})  # type: ignore[arg-type]  # it has no keys
         flow: Any = replace(self._loop.flow, sinks=[sink], application="read")
@@ -195,7 +195,7 @@ class OpenedTask:
         return position
 
     def close(self) -> None:
-        """Stop the plugins; again changes nothing."""
+        """Stop the plugins. Idempotent."""
         if self._parts is not None:
             parts, self._parts = self._parts, None
             try:
@@ -224,7 +224,7 @@ class RunningRuntime:
         self._thread.start()
 
     def stop(self, timeout: float) -> float | None:
-        """Stop it; return the seconds it took, or None when it did not in ``timeout``."""
+        """Stop it; return the seconds it took, or None after ``timeout``."""
         began = time.monotonic()
         self._runtime.stop()
         self._thread.join(timeout)
@@ -236,14 +236,14 @@ class RunningRuntime:
     def _run(self, definition: Definition) -> None:
         try:
             self._runtime.run([definition], self._events, once=False)
-        except Exception as error:  # noqa: BLE001 - given to whoever asks for it
+        except Exception as error:  # noqa: BLE001 - returned by error()
             self._raised = error
         finally:
             close_runtime(self._runtime)
 
 
 class QuietEvents:
-    """Keeps the first error of a run, and nothing else."""
+    """Events that store only the first error of a run."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -259,7 +259,7 @@ class QuietEvents:
 
 
 def run_offline(runtime: Runtime, definition: Definition) -> None:
-    """Run to the end of what is there; raise what made a task fail."""
+    """Run to the end of the existing data; raise the error of a failed task."""
     try:
         outcome: Outcome = runtime.run([definition], QuietEvents(), once=True)
     finally:
@@ -269,13 +269,13 @@ def run_offline(runtime: Runtime, definition: Definition) -> None:
 
 
 def close_runtime(runtime: Runtime) -> None:
-    """Close a runtime but for the session, which others use."""
+    """Close a runtime except for the session, which is shared."""
     del runtime.spark
     runtime.close()
 
 
 def connector_context(store: Store) -> StoredConnectorContext:
-    """Return the context of a connector that the kit has, which plans at each start."""
+    """Return the context of the kit's connector, which plans at each start."""
 
     def fail(error: Exception) -> None:
         raise error

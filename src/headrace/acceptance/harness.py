@@ -51,9 +51,9 @@ _LONG = timedelta(hours=1)
 
 @dataclass(kw_only=True)
 class SourceBench(Bench):
-    """A source between its system and a target in memory, with one store.
+    """A source under test with a target in memory and one store.
 
-    What arrived, and the store, outlive the tasks: they stand for a target and a disk.
+    The target and the store outlive the tasks, as a real target and disk would.
     """
 
     connector: type[SourceConnector]
@@ -70,12 +70,12 @@ class SourceBench(Bench):
         return self.open_task(self._registry(hook), task, rows=rows)
 
     def tasks(self, at_most: int) -> int:
-        """Return into how many tasks the connector divides its work from now on."""
+        """Set the maximum number of tasks, and return the number that the connector plans."""
         self.tasks_max = at_most
         return len(self.plans(self._registry()))
 
     def run(self) -> None:
-        """Run the connector offline: to the end of what is there."""
+        """Run the connector offline: to the end of the existing data."""
         run_offline(self.runtime(self._registry()), self.definition())
 
     def start(self, *, rows: int | None = None) -> RunningRuntime:
@@ -90,7 +90,7 @@ class SourceBench(Bench):
 
 @dataclass(kw_only=True)
 class SinkBench(Bench):
-    """A sink with a source in memory: what is fed at once is a batch."""
+    """A sink under test with a source in memory: each ``feed`` is a batch."""
 
     connector: type[SinkConnector]
     fed: Feed = field(default_factory=Feed)
@@ -104,17 +104,17 @@ class SinkBench(Bench):
         return self.open_task(registry, task, rows=None)
 
     def copied(self) -> SinkBench:
-        """Return a bench of the same tasks over a copy of their store.
+        """Return a bench of the same tasks with a copy of their store.
 
-        It continues from where this one is, with its own batches: what a store has of
-        which another was set back, or a database server that lagged when it took over.
+        It continues from this bench's state with its own batches, like a store that was
+        restored from a backup, or a database server that took over with a lag.
         """
         return replace(self, home=self.copy_store(), fed=self.fed.copied())
 
 
 @dataclass(kw_only=True)
 class CaptureBench(Bench):
-    """A capture with the durable position that the runtime keeps for it."""
+    """A capture under test with the durable position that the runtime stores for it."""
 
     connector: type[SourceConnector]
 
@@ -124,7 +124,7 @@ class CaptureBench(Bench):
         self._lease = self._store.lease(self._task, "kit", now(), _LONG)
 
     def start(self) -> SourceTask:
-        """Return a new task object, started where the last one was durable."""
+        """Return a new task object, started at the durable position."""
         task = _source_task(self.connector, self.source_config(), self._store)
         folder = self.home / "scratch"
         task.start(StoredTaskContext(self._store, self._lease, folder, threading.Event()))
@@ -145,7 +145,7 @@ class CaptureBench(Bench):
 class Harness:
     """Runs connectors for the kit: each bench has its state in its ``home``.
 
-    A configuration is asked for at each start, as it may change.
+    ``config`` is called at each start, as the configuration may change.
     """
 
     spark: SparkSession
@@ -153,7 +153,7 @@ class Harness:
     def problems(
         self, connector: type[Connector], config: Mapping[str, str]
     ) -> list[HeadraceError]:
-        """Return what validation finds wrong with a configuration."""
+        """Return the validation errors of a configuration."""
         source, sink = feed_source(Feed()), memory_sink(Target())
         of_source: Mapping[str, str] = {}
         of_sink: Mapping[str, str] = {}
@@ -201,7 +201,7 @@ class Harness:
     def unstarted(
         self, connector: type[Connector], config: Mapping[str, str]
     ) -> SourceTask | SinkTask:
-        """Return a task object that was made and not started."""
+        """Return a new task object that is not started."""
         if issubclass(connector, SourceConnector):
             return _source_task(connector, config, Store())
         assert issubclass(connector, SinkConnector)

@@ -46,7 +46,7 @@ _TASK = "task"
 
 @dataclass
 class Target:
-    """What sinks in memory write to; keeps a mark for each batch, as a real target does."""
+    """The target of in-memory sinks; stores a mark for each batch, as a real target does."""
 
     records: list[Arrived] = field(default_factory=list)
     receipts: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Target:
 
 @dataclass
 class MemorySink(FrameSink):
-    """Writes into a target in memory."""
+    """Writes to a target in memory."""
 
     ordered: ClassVar[bool] = True
     target: Target
@@ -102,11 +102,11 @@ class _Staged:
         self.target.add(self.mark, self.records, receipt)
 
     def abort(self) -> None:
-        """Nothing was kept."""
+        """Do nothing: nothing was stored."""
 
 
 class _MemorySinkConnector(SinkConnector):
-    """Writes into memory."""
+    """Writes to memory."""
 
     delivery = DeliveryGuarantee.EXACTLY_ONCE
     memory: ClassVar[Target]
@@ -125,13 +125,13 @@ class Feed:
     line: int = 0
 
     def copied(self) -> Feed:
-        """Return a feed that continues from here with its own batches."""
+        """Return a feed that continues from this state with its own batches."""
         return Feed({task: [*fed] for task, fed in self.batches.items()}, self.line + 1)
 
 
 @dataclass
 class FeedSource(FrameSource):
-    """Gives the batches of a feed, one by one."""
+    """Reads the batches of a feed, one by one."""
 
     batches: Sequence[tuple[Sequence[Row], Schema]]
     line: int = 0
@@ -145,13 +145,13 @@ class FeedSource(FrameSource):
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
         ((values, schema),) = self.batches[_number(start) : _number(end)]
         table = pa.Table.from_batches([to_batch(values, schema)])
-        # The kernel leaves importing pyspark to the dataplane; a frame has its types.
+        # Only the data plane may import pyspark; a frame's schema provides its types.
         types: Any = type(spark.range(0).schema)
         return rows(spark.createDataFrame(table, schema=types.fromJson(to_spark_json(schema))))
 
 
 class _FeedConnector(SourceConnector):
-    """Gives what it is fed."""
+    """Reads a feed."""
 
     feed: ClassVar[Feed]
 
@@ -172,12 +172,12 @@ class _FeedConnector(SourceConnector):
 
 
 class Hooked(SinkFront):
-    """A sink of any gear, with a hook at the points where a process may die."""
+    """A sink of any kind, with a hook at the points where a process may die."""
 
     def __init__(
         self, sink: FrameSink | BatchSink | RecordSink, hook: Callable[[Point], None]
     ) -> None:
-        """Call ``hook`` around what ``sink`` does."""
+        """Call ``hook`` around the writes and commits of ``sink``."""
         self._sink = sink
         self._frame_sink = as_frame_sink(sink)
         super().__init__(self._frame_sink)
@@ -270,7 +270,7 @@ def hooked_sink(
     """Return the connector class with a hook in its tasks."""
     if hook is None:
         return connector
-    # Its name is the connector's, as marks go by it.
+    # It has the connector's name, as marks contain the name.
     names = {name: getattr(connector, name) for name in ("__module__", "__qualname__")}
     members = {"inner": connector, "hook": staticmethod(hook), "delivery": connector.delivery}
     return type(connector.__name__, (_HookedConnector,), members | names)

@@ -1,6 +1,6 @@
 """Plugin hosts: long-lived processes whose threads capture into topics, and their supervisor.
 
-In it: both ends of the line between a worker and a host. Never: Spark, or the store.
+In it: both ends of the channel between a worker and a host. Never: Spark, or the store.
 """
 
 from headrace.capture.channel import Message, error_from_json, refusal

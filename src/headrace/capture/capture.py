@@ -1,4 +1,4 @@
-"""One capture at work: polls its source and appends what it gives, batch by batch."""
+"""The thread of one capture: polls its source and appends the records, batch by batch."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from headrace.sdk.location import Location
 from headrace.sdk.storage import storage_error
 
 Polled = CapturedBatch | list[Record]
-"""What one poll gave."""
+"""The result of one poll."""
 
 
 @dataclass(slots=True)
 class Gathering:
-    """The polls since the last append, in order, and where the source stands after them."""
+    """The polls since the last append, in order, and the source's position after them."""
 
     start: Position
     end: Position = field(init=False)
@@ -76,18 +76,18 @@ class Gathering:
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to append and nothing to remember."""
+        """Return whether there are no rows to append and no new position to store."""
         return not self.rows and self.end == self.start
 
     def full(self, pace: Pace) -> bool:
-        """Return whether it is time to append, however recent the last append is."""
+        """Return whether to append now, even if the last append was recent."""
         return self.rows >= pace.max_rows or self.size_bytes >= pace.max_bytes
 
 
 def _stand(records: Sequence[Record]) -> Position:
     """Return the newest offset of each source partition.
 
-    Partitions are compared by identity first: to write each as JSON costs more.
+    Partitions are compared by identity first, which is cheaper than serializing each to JSON.
     """
     newest: dict[int, Record] = {}
     for record in records:
@@ -101,28 +101,28 @@ def _stand(records: Sequence[Record]) -> Position:
 
 
 _RECENT_SECONDS = 5.0
-"""Who has appended within so long counts as busy."""
+"""A capture that has appended within this time is busy."""
 
 
 @dataclass
 class Tempo:
-    """Lets captures that are busy at once append in turn: the more, the less often each.
+    """Limits the rate of appends of all busy captures: the more captures, the rarer for each.
 
-    An append costs 20 ms of CPU in host, worker and store however few rows it holds. So
-    many captures gather for longer: they carry as much, and sinks find it in fewer and
-    larger pieces. Any thread may call it.
+    An append costs 20 ms of CPU in host, worker and store, however few rows it has. So many
+    captures linger for longer: the throughput is the same, in fewer and larger files.
+    Thread-safe.
 
     Args:
-        per_second: How many appends all captures make together.
-        longest: The longest that one waits from one append to the next, in seconds.
-        clock: Gives seconds that only grow.
+        per_second: The maximum rate of appends of all captures together.
+        longest: The maximum time between a capture's appends, in seconds.
+        clock: A monotonic clock in seconds.
     """
 
     per_second: float = 25.0
     longest: float = 2.0
     clock: Callable[[], float] = time.monotonic
     linger: float = 0.0
-    """How long a capture is to wait from one append to its next, in seconds."""
+    """The minimum time between a capture's appends, in seconds."""
     _appended: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -138,12 +138,12 @@ class Tempo:
 T = TypeVar("T")
 
 _FIRST_WAIT = 0.01
-"""Seconds to wait after a poll that found nothing; doubled up to the poll interval."""
+"""Seconds to wait after an empty poll; doubled up to the poll interval."""
 _ONCE_POLLS = 2
-"""How many polls in a row must find nothing before a capture counts as idle."""
+"""The number of consecutive empty polls after which a capture is idle."""
 
 _WRITERS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="writer")
-"""Few threads write for all captures: Arrow and deltalake keep some MB for each thread."""
+"""A few threads write for all captures: Arrow and deltalake use some MB per thread."""
 
 _TEMPO = Tempo()
 
@@ -151,15 +151,15 @@ log = logging.getLogger("headrace.host")
 
 
 class _StopAskedError(HeadraceError):
-    """The capture was asked to stop while it waited to try again."""
+    """A stop was requested while the capture waited for a retry."""
 
 
 class CaptureThread(threading.Thread):
-    """Runs one capture until it is stopped, fails, or has nothing more to do.
+    """Runs one capture until it is stopped, fails, or its source ends.
 
     Args:
-        position: Where it stood last.
-        epoch: The lease under which it runs.
+        position: The last committed position.
+        epoch: The epoch of its lease.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class CaptureThread(threading.Thread):
         self._stager = Stager(spec, self._targets, self._schemas)
 
     def ask_to_stop(self, *, discard: bool) -> None:
-        """Make the capture end after its poll; ``discard`` what is not appended then."""
+        """Stop the capture after its poll; ``discard`` drops rows that are not appended."""
         self._discard = discard
         self._stop_asked.set()
 
@@ -204,7 +204,7 @@ class CaptureThread(threading.Thread):
             ended["completed"] = self._live(source)
         except _StopAskedError:
             pass
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; its task fails alone
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; only its task fails
             ended = {"type": "failed", "error": self._described(error)}
         if source is not None:
             self._close(source)
@@ -263,9 +263,9 @@ class CaptureThread(threading.Thread):
             log.warning("the plugin did not stop cleanly", exc_info=True)
 
     def _live(self, source: CaptureSource) -> bool:
-        """Poll and append until the end; return whether the source came to its end."""
+        """Poll and append until the end; return whether the source has ended."""
         position = self._gathering.start
-        if len(position):  # a crash may have come between the last append and this
+        if len(position):  # a crash may have prevented this after the last append
             self._insist(lambda: source.commit(position))
         empty_polls = 0
         while not self._stop_asked.is_set():
@@ -287,7 +287,7 @@ class CaptureThread(threading.Thread):
         return False
 
     def _poll(self, source: CaptureSource) -> bool:
-        """Poll once, and wait when nothing came; return whether something came."""
+        """Poll once, and wait if it returns nothing; return whether it returned records."""
         began = time.monotonic()
         polled = self._insist(source.poll)
         if polled:
@@ -307,7 +307,7 @@ class CaptureThread(threading.Thread):
         return quiet >= linger or self._gathering.full(pace)
 
     def _rests(self) -> bool:
-        """Wait a while if other captures are to append before; return whether it did."""
+        """Wait if the tempo does not allow an append yet; return whether it waited."""
         rest = self._appended_at + _TEMPO.linger - time.monotonic()
         if rest <= 0 or self._gathering.empty:
             return False
@@ -316,7 +316,7 @@ class CaptureThread(threading.Thread):
         return True
 
     def _append(self, source: CaptureSource) -> None:
-        """Make what was gathered durable, then let the source know."""
+        """Make the gathered records durable, then commit at the source."""
         gathering = self._gathering
         if gathering.empty:
             return
@@ -340,7 +340,7 @@ class CaptureThread(threading.Thread):
         return staged
 
     def _commit(self, staged: Staged, end: Position) -> None:
-        # Guarantee 2: the intent is stored, with an id of its own, before data moves.
+        # Guarantee 2: the intent is stored, with a new batch id, before data is appended.
         try:
             begun = self._ask("begin", end=end.to_json(), counts=staged.counts.to_json())
         except HeadraceError:
@@ -352,12 +352,12 @@ class CaptureThread(threading.Thread):
             _WRITERS.submit(
                 self._targets.commit, staged.additions, mark, staged.counts
             ).result()
-        # Guarantee 1: the data is durable; only now the position moves.
+        # Guarantee 1: the position only advances after the data is durable.
         topics = [addition.topic for addition in staged.additions]
         self._ask("finish", batch=begun["batch"], counts=staged.counts.to_json(), topics=topics)
 
     def _insist(self, work: Callable[[], T]) -> T:
-        """Do ``work`` again while the system is busy, as long as the worker allows."""
+        """Retry ``work`` after retriable errors, as long as the worker allows."""
         failures = 0
         since = time.monotonic()
         while True:

@@ -1,4 +1,4 @@
-"""The line between a worker and a plugin host: JSON objects, one a line, and their answers."""
+"""The channel between a worker and a plugin host: JSON objects, one per line, and replies."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from headrace.sdk import errors
 from headrace.sdk.errors import HeadraceError, SourceError, error_class
 
 Message = dict[str, Any]
-"""A message; ``type`` says which, and ``capture`` whom it concerns."""
+"""A message with its ``type``, and the ``capture`` that it is about."""
 
 
 class Channel:
-    """One end of the line. Any thread may send; one thread receives."""
+    """One end of the channel. Any thread may send; one thread receives."""
 
     def __init__(self, end: socket.socket) -> None:
-        """Talk over a connected stream socket, which is closed with the channel."""
+        """Use a connected stream socket, which is closed with the channel."""
         self._socket = end
         self._sending = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Send one message. Raises OSError when the other end is gone."""
+        """Send one message. Raises OSError if the other end has closed."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         with self._sending:
             self._socket.sendall(line)
 
     def messages(self) -> Iterator[Message]:
-        """Yield what comes until the other end closes or dies."""
+        """Yield received messages until the other end closes or dies."""
         with self._socket.makefile("rb") as lines:
             try:
                 for line in lines:
@@ -50,7 +50,7 @@ class Channel:
 
 
 def error_to_json(error: BaseException) -> Message:
-    """Return an error as JSON; what is not a HeadraceError becomes a SourceError."""
+    """Return an error as JSON; any error but a HeadraceError becomes a SourceError."""
     if isinstance(error, HeadraceError):
         return error.to_json()
     text = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -63,9 +63,10 @@ def refusal(message: Message, error: Exception) -> Message:
 
 
 def error_from_json(message: Message) -> HeadraceError:
-    """Return the error that ``error_to_json`` described, of the same class.
+    """Return the error of ``error_to_json``, with the same class.
 
-    One that is not known here, as only the worker knows it, is a SourceError with its code.
+    An error whose class is unknown here, as only the worker defines it, becomes a SourceError
+    with its code.
     """
     known = error_class(message["code"])
     kind = known or SourceError
@@ -87,7 +88,7 @@ def error_from_json(message: Message) -> HeadraceError:
 
 
 class Calls:
-    """The open questions of one host. Any thread may ask."""
+    """The pending calls of one host. Thread-safe."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -96,7 +97,7 @@ class Calls:
         self._lock = threading.Lock()
 
     def ask(self, capture: str, what: str, **facts: Any) -> Any:
-        """Ask the worker and return its answer, or raise the error that it gave."""
+        """Call the worker and return its answer, or raise its error."""
         number = next(self._numbers)
         answer: Future[Any] = Future()
         with self._lock:

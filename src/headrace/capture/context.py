@@ -1,4 +1,4 @@
-"""What a capture is offered in its host: the contexts, kept by the worker."""
+"""The contexts of a capture in its host; the worker stores their state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.sdk import Position, Schema
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 
 Ask = Callable[..., Any]
-"""Asks the worker: ``ask(what, **facts)``."""
+"""Calls the worker: ``ask(what, **facts)``."""
 
 
 @dataclass(frozen=True)
 class RemoteSchemas:
-    """A SchemaMemory that the worker keeps. Only the host's own captures change it."""
+    """A SchemaMemory that the worker stores. Only the host's own captures change it."""
 
     ask: Ask
     _known: dict[str, Schema | None] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class RemoteSchemas:
 
 @dataclass(frozen=True)
 class RemoteLedger:
-    """A Ledger that the worker keeps."""
+    """A Ledger that the worker stores."""
 
     ask: Ask
 

@@ -1,4 +1,4 @@
-"""The worker's handle on a host process, and what its plugins log or print."""
+"""The worker's handle on a host process, and the log and output of its plugins."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from headrace.sdk.config import Password
 
 
 class HostProcess:
-    """One running host. Any thread may use it.
+    """One running host. Thread-safe.
 
     Args:
         python: The interpreter of the plugin environment.
         variables: The process's environment variables; None for this process's own.
-        receive: Gets this handle and each message, in one thread of the handle, and in another
-            each line that the process writes past Python. It must not raise.
-        gone: Called once, in that thread, when the process has ended, in whatever way.
+        receive: Called with this handle and each message, in one thread of the handle, and in
+            another with each line that the process writes outside Python's streams. It must
+            not raise.
+        gone: Called once, in the first of these threads, when the process has ended for any
+            reason.
     """
 
     def __init__(
@@ -40,9 +42,9 @@ class HostProcess:
         gone: Callable[[HostProcess], None],
     ) -> None:
         self.ready = False
-        """Whether the process came so far as to serve."""
+        """Whether the process has started to serve."""
         self.last_words = ""
-        """The last line that the process wrote past Python's streams."""
+        """The last line that the process wrote outside Python's streams."""
         self._receive = receive
         self._gone = gone
         ours, theirs = socket.socketpair()
@@ -65,7 +67,7 @@ class HostProcess:
         return self._process.pid
 
     def send(self, message: Message) -> None:
-        """Send a message; it is lost when the process is gone, which ``gone`` tells."""
+        """Send a message; it is lost if the process has ended, which calls ``gone``."""
         with contextlib.suppress(OSError):
             self._channel.send(message)
 
@@ -73,7 +75,7 @@ class HostProcess:
         self._process.kill()
 
     def close(self, grace: timedelta) -> None:
-        """End the process and wait until it and the handle's threads are gone."""
+        """End the process, and wait for it and the handle's threads."""
         self.send({"type": "shutdown"})
         try:
             self._process.wait(grace.total_seconds())
@@ -92,14 +94,14 @@ class HostProcess:
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # it closed the line and lives on
+            self._process.kill()  # it closed the channel and is still running
             self._process.wait()
-        # Its last words say why it ended; a child of its own may keep the pipe open.
+        # The last line says why it ended; a child process may keep the pipe open.
         self._output_thread.join(_LAST_WORDS_SECONDS)
         self._gone(self)
 
     def _log_output(self) -> None:
-        """Log what the process wrote past Python, such as a crash's last words."""
+        """Log what the process writes outside Python's streams, such as a crash message."""
         with self._output as output:
             for line in output:
                 text = self.last_words = line.decode(errors="replace").rstrip()
@@ -110,7 +112,7 @@ class HostProcess:
 def _started(
     python: str, line: socket.socket, variables: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
-    """Start a host at the other end of ``line``, which is closed here."""
+    """Start a host with the other end of the channel, which is closed here."""
     with line:
         return subprocess.Popen(  # noqa: S603 - the interpreter is the operator's choice
             [python, "-P", "-m", "headrace.capture", str(line.fileno())],
@@ -125,14 +127,14 @@ def _started(
 _LAST_WORDS_SECONDS = 1.0
 _HIDDEN = str(Password(""))
 _SHORTEST_SECRET = 4
-"""Shorter texts are everywhere; hiding them would show more than it hides."""
+"""Shorter texts occur everywhere; masking them would reveal them."""
 
 
 class Voice:
-    """Sends the worker each line, with the capture that said it.
+    """Sends log lines to the worker, with the name of the capture.
 
-    A line belongs to the capture whose thread says it; threads that a plugin starts
-    itself speak for no capture.
+    A line belongs to the capture whose thread writes it; threads that a plugin starts belong to
+    no capture.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -158,12 +160,12 @@ class Voice:
         try:
             self._channel.send({"type": "log", "capture": capture, **line})
         except OSError:
-            return  # the worker is gone, and this process is about to be
+            return  # the worker has ended, and this process is about to end
 
     def take_over(self) -> None:
-        """Send what is logged and printed in this process from now on."""
+        """Redirect this process's logs and output to the worker."""
         logging.basicConfig(handlers=[_Handler(self)], level=logging.INFO, force=True)
-        # By default it prints, which tells the level as a part of the text.
+        # By default structlog prints, with the level as part of the text.
         structlog.configure(
             processors=[
                 structlog.stdlib.filter_by_level,
@@ -189,7 +191,7 @@ class _Handler(logging.Handler):
     def __init__(self, voice: Voice) -> None:
         super().__init__()
         self._voice = voice
-        self.setFormatter(logging.Formatter())  # the text, and the traceback if there is one
+        self.setFormatter(logging.Formatter())  # the message, and the traceback if any
 
     @override
     def emit(self, record: logging.LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""Turns what was polled into rows of topics, and sorts out what does not fit."""
+"""Converts polled records to rows of topics, and separates rejected records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Rejected:
     """One record that cannot become a row.
 
     Args:
-        raw: What the source gave, as it was; a topic's schema does not take it.
+        raw: The source's unchanged bytes, which do not match a topic's schema.
     """
 
     topic: str
@@ -49,9 +49,9 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one topic with one schema: columns value, headers, timestamp, maybe key.
+    """Rows of one topic with one schema: columns value, headers, timestamp, optionally key.
 
-    The schema of values is inferred where they came with none.
+    ``inferred`` is whether the values had no schema, so that it was inferred.
     """
 
     batch: pa.RecordBatch
@@ -67,7 +67,7 @@ class TopicRows:
     parts: list[Part] = field(default_factory=list)
 
     def schema(self) -> Schema:
-        """Return the row schema that takes all parts. Raises ConfigError if none does."""
+        """Return the row schema that fits all parts. Raises ConfigError if there is none."""
         value, key = self.parts[0].value, self.parts[0].key
         for part in self.parts[1:]:
             value = value if part.value == value else evolve(value, part.value)
@@ -78,13 +78,13 @@ class TopicRows:
 
 @dataclass
 class Sorter:
-    """Sorts polls by topic. One for each capture, as it remembers inferred shapes.
+    """Sorts polls by topic. Each capture has its own, as it caches inferred schemas.
 
     Args:
-        own: The topic of what names none.
-        shape: Gives what is known of a topic's key and value, to infer the rest.
-        policy: What the topics do about changes, so far as it says what values show.
-        stream: What is ``own`` too, where nothing else may be named; empty lets all be.
+        own: The topic of records that do not name one.
+        shape: Returns the known schemas of a topic's key and value, as the base of inference.
+        policy: The evolution policy, as far as it affects the inference from values.
+        stream: An alias of ``own``; if set, records may not name any other topic.
     """
 
     own: str
@@ -96,7 +96,7 @@ class Sorter:
     def sort(
         self, polls: Iterable[Polled], now: datetime
     ) -> tuple[dict[str, TopicRows], list[Rejected]]:
-        """Return the rows of each topic, and what cannot become a row."""
+        """Return the rows of each topic, and the rejected records."""
         topics: dict[str, TopicRows] = {}
         rejected: list[Rejected] = []
         for polled in polls:
@@ -109,7 +109,7 @@ class Sorter:
         return topics, rejected
 
     def settle(self, topic: str, value: Schema) -> None:
-        """Take a topic's schema as what is known of its plain values from now on."""
+        """Set the known schema of a topic's values without a schema."""
         if topic in self.inferred:
             self.inferred[topic] = self.inferred[topic][0], value
 
@@ -117,12 +117,12 @@ class Sorter:
         if not named or (self.stream and named == self.stream):
             return self.own
         if self.stream:
-            # Nobody would read it there: the transforms and sinks are behind the own topic.
+            # Nothing would read it there: the transforms and sinks read only the own topic.
             raise SourceError(
-                problem=f"A record names topic {named}, which would pass by the transforms and "
-                "sinks of its connector.",
-                fix=f"Let the plugin name {self.stream} or nothing, or put the transforms and "
-                f"sinks into a connector that reads {named}.",
+                problem=f"A record names topic {named}, which the transforms and sinks of its "
+                "connector do not read.",
+                fix=f"Change the plugin to name {self.stream} or no topic, or move the "
+                f"transforms and sinks to a connector that reads {named}.",
             )
         return named
 
@@ -176,7 +176,7 @@ class Sorter:
         columns["value"] = to_array(values, value)
         columns["headers"] = pa.array([header_rows(r.headers) for r in records], _HEADERS)
         columns["timestamp"] = pa.array([r.timestamp or now for r in records], _TIME)
-        # Remembered only now: values that do not fit must not shape those that do.
+        # Stored only now: rejected values must not affect the inferred schema.
         self.inferred[topic] = (known_key, known_value)
         return Part(pa.RecordBatch.from_pydict(columns), value, key, inferred)
 
@@ -189,7 +189,7 @@ class Sorter:
 def fit(
     topic: str, rows: TopicRows, schema: pa.Schema
 ) -> tuple[list[pa.RecordBatch], list[Rejected]]:
-    """Give all parts the topic's schema; what cannot have it is rejected."""
+    """Convert all parts to the topic's schema; rows that do not fit are rejected."""
     good: list[pa.RecordBatch] = []
     rejected: list[Rejected] = []
 
@@ -247,7 +247,7 @@ def _context(cause: dict[str, Any]) -> list[dict[str, str | None]]:
 
 
 def header_rows(headers: tuple[Header, ...]) -> list[dict[str, str | None]] | None:
-    """Return headers as topics hold them."""
+    """Return headers in the form that topics store."""
     if not headers:
         return None
     return [
@@ -263,7 +263,7 @@ def _type_name(header: Header) -> str:
 
 
 def _text(value: object) -> str | None:
-    """Return a value as text: texts as they are, all else as JSON."""
+    """Return a value as text: strings unchanged, other values as JSON."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -289,7 +289,7 @@ def _rejected(topic: str, record: Record, error: RecordError) -> Rejected:
 
 
 def rejected_row(topic: str, row: pa.RecordBatch, error: RecordError) -> Rejected:
-    """Return a row, of one, that cannot become one of its topic."""
+    """Return the rejected record of a batch with one row."""
     values = row.to_pylist()[0]
     return Rejected(
         topic=topic,
@@ -311,5 +311,5 @@ def _column_schema(arrow: pa.Schema) -> Schema:
 
 @lru_cache(maxsize=256)
 def _read_schema(arrow: bytes) -> Schema:
-    # Cached by the bytes, as Arrow's own equality leaves out what the metadata says.
+    # Cached by the bytes, as Arrow's equality ignores the metadata.
     return from_arrow(pa.ipc.read_schema(pa.py_buffer(arrow)))

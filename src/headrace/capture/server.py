@@ -13,7 +13,7 @@ from headrace.sdk.durability import set_durability
 
 
 class Host:
-    """Does what the worker says, until the worker is gone."""
+    """Handles the worker's messages, until the worker ends."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -24,8 +24,8 @@ class Host:
     def serve(self) -> None:
         """Serve; never returns.
 
-        The process ends at once when the worker ends, in whatever way, whatever the
-        plugins are doing: what they have not appended is polled again.
+        The process exits at once when the worker ends for any reason, whatever the plugins are
+        doing: data that they have not appended is polled again.
         """
         self._voice.take_over()
         self._send({"type": "ready"})
@@ -50,7 +50,7 @@ class Host:
 
     def _start(self, message: Message) -> None:
         name = message["capture"]
-        # Those that have ended are forgotten here, as only this thread knows the list.
+        # Remove ended captures here, as only this thread uses the list.
         self._captures = {n: c for n, c in self._captures.items() if c.is_alive()}
         try:
             spec = CaptureSpec.from_json(message["spec"])
@@ -74,4 +74,4 @@ class Host:
         try:
             self._channel.send(message)
         except OSError:
-            os._exit(0)  # the worker is gone
+            os._exit(0)  # the worker has ended

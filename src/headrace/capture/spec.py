@@ -1,4 +1,4 @@
-"""What a host gets to start a capture."""
+"""The specification that a host receives to start a capture."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headrace.sdk.schema_evolution import EvolutionPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a capture gathers what it polls into batches.
+    """How a capture collects polled records into batches.
 
     Args:
-        linger_ms: The shortest time from one append to the next while data keeps
-            coming; longer where many captures are busy, see ``Tempo``. What comes after a
-            longer silence is appended at once. 50 costs a steady trickle about a quarter
-            of a core, and sinks poll no faster anyway.
-        max_rows: How many rows are gathered before they are appended.
-        max_bytes: The same for bytes, where they are known (Arrow batches).
-        poll_interval_ms: The longest wait between two polls that find nothing.
+        linger_ms: The minimum time between appends while data keeps arriving; longer if many
+            captures are busy, see ``Tempo``. Data after a longer pause is appended at once.
+            50 costs about a quarter of a core for a steady trickle, and sinks do not poll
+            more often anyway.
+        max_rows: The number of rows that triggers an append.
+        max_bytes: The number of bytes that triggers an append, if known (Arrow batches).
+        poll_interval_ms: The maximum wait between two empty polls.
     """
 
     linger_ms: int = 50
@@ -33,22 +33,23 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSpec:
-    """One capture.
+    """The specification of one capture.
 
-    It travels to the host over a pipe and is never shown: the configuration holds
+    It is sent to the host over a pipe and must never be shown: the configuration contains
     secrets in plain text.
 
     Args:
-        config: The task's configuration, secrets resolved.
-        application: Names the task in marks, for ever.
-        topic: The connector's own topic, for records that name no other.
-        stream: What records may call that topic too, where a chain reads it and nothing else
-            of theirs; empty lets them name any.
-        tolerant: Whether records may be rejected when there is no such topic.
-        evolution: What its topics do when the schema of the records changes.
-        once: Whether the capture ends when two polls in a row find nothing.
-        retention: How long topics that it makes keep their rows; None: as all do.
-        allowed_paths: At or below which it may read files; None for any.
+        config: The task's configuration, with resolved secrets.
+        application: The task's permanent name in marks.
+        topic: The connector's own topic, for records that do not name another.
+        stream: An alias of ``topic`` in records. If set, a chain reads that topic, and records
+            may not name any other; empty allows any topic.
+        dead_letters: The dead-letter topic, if any.
+        tolerant: Whether records may be rejected without a dead-letter topic.
+        evolution: The policy for changes of the records' schema.
+        once: Whether the capture ends after two consecutive empty polls.
+        retention: The retention of topics that it creates; None for the default.
+        allowed_paths: The paths at or below which it may read files; None for any.
     """
 
     connector: str
@@ -74,7 +75,7 @@ class CaptureSpec:
 
     @property
     def tolerates(self) -> bool:
-        """Return whether a rejected record leaves the task running."""
+        """Return whether the task continues after a rejected record."""
         return self.tolerant or self.dead_letters is not None
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Writes a batch's files into its topics' folders, where no version names them yet."""
+"""Stages a batch: writes its files into its topics' folders, before a version adds them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Staged:
     """A batch whose files are written.
 
     Args:
-        additions: What each topic is to take.
-        counts: What became of the records.
-        rejected: Those that go to the dead-letter topic.
+        additions: The files to add to each topic.
+        counts: The record counts.
+        rejected: The rejected records, for the dead-letter topic.
     """
 
     additions: Sequence[Addition]
@@ -52,7 +52,7 @@ class Staged:
 
 @dataclass
 class Stager:
-    """Stages the batches of one capture. Used by its thread."""
+    """Stages the batches of one capture. Only the capture's thread uses it."""
 
     spec: CaptureSpec
     targets: Targets
@@ -70,8 +70,8 @@ class Stager:
     def stage(self, gathering: Gathering) -> Staged:
         """Write the files of a batch.
 
-        Raises ToleranceExceededError, with nothing written, when a record is rejected
-        and none is tolerated, and SchemaChangeError when a change of a schema is.
+        Raises ToleranceExceededError, with nothing written, if a record is rejected and errors
+        are not tolerated, and SchemaChangeError if a schema change is rejected.
         """
         now = datetime.now(UTC)
         came, rejected = self._sorter.sort(gathering.polls, now)
@@ -106,12 +106,12 @@ class Stager:
         return Staged(additions, counts, rejected)
 
     def discard(self, staged: Staged) -> None:
-        """Remove the files of a batch that was never begun."""
+        """Delete the files of a batch that was never begun."""
         for file in self.targets.files(staged.additions):
             file.delete()
 
     def keep(self, staged: Staged) -> None:
-        """Let upkeep leave the files alone for a while: they are about to be committed."""
+        """Protect the files from cleanup for a while: they are about to be committed."""
         for file in self.targets.files(staged.additions):
             file.touch()
 
@@ -127,14 +127,14 @@ class Stager:
         return known
 
     def _remember(self, name: str) -> None:
-        """Store the shape of plain JSON when it has grown."""
+        """Store the inferred schema of plain JSON if it has changed."""
         _, value = self._sorter.inferred.get(name, (None, None))
         if value is not None and value != self._stored.get(name):
             self.schemas.put(name, value)
             self._stored[name] = value
 
     def _shape(self, name: str) -> tuple[Schema | None, Schema | None]:
-        """Return what is known of a topic's key and value."""
+        """Return the known schemas of a topic's key and value."""
         topic = self.targets.topic(name)
         if not topic.exists():
             return None, self.schemas.get(name)
@@ -144,9 +144,9 @@ class Stager:
     def _evolved(
         self, topic: str, rows: TopicRows, known: Schema | None
     ) -> tuple[TopicRows, list[Rejected]]:
-        """Return rows with the schemas that their topic is to be given, and what does not fit.
+        """Return rows with the evolved schemas of their topic, and the rejected rows.
 
-        Schemas are taken up in the order of the rows: each is a change of the one before.
+        Schemas are applied in the order of the rows: each is a change of the one before.
 
         Raises:
             SchemaChangeError: The policy rejects a change.
@@ -171,7 +171,7 @@ class Stager:
             return []
         spec = self.spec
         if not spec.tolerates:
-            # Guarantee 4: a record that goes nowhere stops its task.
+            # Guarantee 4: a record that cannot be delivered stops its task.
             first = rejected[0]
             raise ToleranceExceededError(
                 stage=_STAGE,

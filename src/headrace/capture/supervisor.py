@@ -21,26 +21,26 @@ log = structlog.get_logger(__name__)
 
 _GRACE = timedelta(seconds=2)
 _TRIES = 3
-"""How many more times a host is started that dies before it can serve."""
+"""The maximum restarts of a host that dies before it can serve."""
 _STEADY = 60.0
-"""Seconds after which a host that ends is no longer counted as failing again."""
+"""Seconds of running after which a host's death counts as a first failure."""
 
 
 class Capture(Protocol):
-    """What runs in a host. The supervisor's threads call it."""
+    """A capture in a host. The supervisor's threads call it."""
 
     @property
     def python(self) -> str:
         """Return the interpreter of the plugin's environment."""
 
     def launch(self) -> Message | None:
-        """Return the message that starts it in a new host; None if it is not to run."""
+        """Return the message that starts it in a new host; None if it should not run."""
 
     def receive(self, message: Message) -> Message | None:
-        """Take a message of the host; return the answer if it was a call."""
+        """Handle a message of the host; return the answer if it is a call."""
 
     def fail(self, error: HeadraceError) -> None:
-        """Learn that it cannot run."""
+        """Mark the capture as failed: it cannot run."""
 
     def ask_to_stop(self) -> None:
         """Stop soon."""
@@ -48,7 +48,7 @@ class Capture(Protocol):
 
 @dataclass
 class _Environment:
-    """One interpreter, its process if it runs, and its captures."""
+    """One interpreter, its running process if any, and its captures."""
 
     python: str
     captures: list[Capture] = field(default_factory=list)
@@ -61,11 +61,11 @@ class _Environment:
 
 
 class HostSupervisor:
-    """Starts hosts when captures need them and again when they die. Any thread may call it.
+    """Starts hosts when captures need them, and restarts them when they die. Thread-safe.
 
     Args:
         variables: The hosts' environment variables; None for this process's own.
-        backoff: How long to wait before a host that died is started again.
+        backoff: The backoff before a host that died is restarted.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class HostSupervisor:
         self._closing = threading.Event()
 
     def attach(self, task: Capture) -> None:
-        """Run a capture, in a host that is started if there is none yet."""
+        """Run a capture; start its host if there is none yet."""
         with self._lock:
             environment = self._environments.setdefault(task.python, _Environment(task.python))
             environment.captures.append(task)
             if environment.process is not None:
                 self._launch(environment, task)
-            elif not environment.failures:  # else a new process is on its way
+            elif not environment.failures:  # otherwise a restart is pending
                 self._run(environment)
 
     def detach(self, task: Capture, *, hung: bool) -> None:
-        """Forget a capture. A host whose last capture is ``hung`` is ended."""
+        """Remove a capture. A host without captures is killed if one of them was ``hung``."""
         with self._lock:
             environment = self._environments.get(task.python)
             if environment is None or task not in environment.captures:
@@ -113,7 +113,7 @@ class HostSupervisor:
         return process is not None
 
     def drain(self) -> None:
-        """Ask all captures to stop, so that the worker need not do it one by one."""
+        """Request the stop of all captures at once."""
         with self._lock:
             tasks = [t for e in self._environments.values() for t in e.captures]
         for task in tasks:
@@ -130,19 +130,19 @@ class HostSupervisor:
 
     @property
     def pids(self) -> list[int]:
-        """Return the processes of the hosts that run."""
+        """Return the process ids of the running hosts."""
         with self._lock:
             return [e.process.pid for e in self._environments.values() if e.process]
 
     @property
     def down(self) -> list[str]:
-        """Return the interpreters of hosts that are to run, and do not."""
+        """Return the interpreters of hosts that should be running and are not."""
         with self._lock:
             environments = self._environments.values()
             return [e.python for e in environments if e.captures and e.process is None]
 
     def _run(self, environment: _Environment) -> None:
-        """Start the environment's process and its captures. The lock is held."""
+        """Start the environment's process and its captures. The caller holds the lock."""
         environment.names = {}
         try:
             environment.process = HostProcess(
@@ -166,12 +166,12 @@ class HostSupervisor:
     def _receive(
         self, environment: _Environment, process: HostProcess, message: Message
     ) -> None:
-        # A host that was given up may still ask; its captures are no longer known by name.
+        # An abandoned host may still send calls; its captures are no longer known by name.
         task = environment.names.get(message["capture"])
         if task is not None:
             answer = task.receive(message)
         elif message["type"] == "call":
-            # Guarantee 3: a capture that was given up, and lives on, changes nothing.
+            # Guarantee 3: an abandoned capture that is still running must not change anything.
             answer = refusal(message, StaleEpochError("The capture was stopped."))
         else:
             answer = None
@@ -182,7 +182,7 @@ class HostSupervisor:
             process.send(answer)
 
     def _gone(self, environment: _Environment, process: HostProcess) -> None:
-        """Start the environment again after a while, if its process was not ended by us."""
+        """Restart the environment after the backoff, unless we ended its process."""
         with self._lock:
             if environment.process is not process or self._closing.is_set():
                 return
@@ -218,5 +218,5 @@ class HostSupervisor:
 
 
 def _unusable(python: str, why: str) -> SetupError:
-    problem = f"No plugin host runs with {python}: {why}"
+    problem = f"The plugin host with {python} does not start: {why}"
     return SetupError(problem, fix="Rebuild the plugin's environment.")

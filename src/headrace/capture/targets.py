@@ -21,7 +21,7 @@ from headrace.topics import Topic, Topics
 
 _ABANDONED = "abandoned"
 _NOBODY = -1
-"""The epoch of marks that are burnt: no attempt is to take them for its own."""
+"""The epoch of marks of abandoned batches: no attempt may mistake them for its own."""
 _JOURNAL = Schema.struct({"batch": Schema.int64(optional=True)})
 _CHECKPOINT_VERSIONS = 50
 """Reading a table's log takes 0.1-0.2 ms for each version after its last checkpoint."""
@@ -29,11 +29,11 @@ _CHECKPOINT_VERSIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a batch adds to one topic.
+    """The files that a batch adds to one topic.
 
     Args:
-        topic: The topic, which exists and whose folder holds the files.
-        application: Names the writer there.
+        topic: The topic, which exists and whose folder contains the files.
+        application: The writer's name in the topic's marks.
     """
 
     topic: str
@@ -42,17 +42,17 @@ class Addition:
 
 
 class Targets:
-    """The topics of one capture. Used by one thread at a time, in host and worker.
+    """The topics of one capture, in host and worker. Not thread-safe.
 
-    A batch for the capture's own topic alone is decided by the one transaction that
-    adds it there. Any other batch (several topics, or dead letters) is decided by a
-    transaction in the capture's journal, a table beside the topics, whose receipt lists
-    what each topic still has to take. Both kinds are fenced by Delta: of two
-    transactions with one mark only the first is taken.
+    A batch for only the capture's own topic is committed by the transaction that adds it
+    there. Any other batch (several topics, or dead letters) is committed by a transaction in
+    the capture's journal, a table beside the topics. Its receipt lists the files that must
+    still be added to each topic. Delta fences both: of two transactions with the same mark only
+    the first succeeds.
     """
 
     def __init__(self, folder: Location, topic: str, application: str) -> None:
-        """Keep topics in ``folder``; ``topic`` is the capture's own."""
+        """Open the topics in ``folder``; ``topic`` is the capture's own."""
         self._folder = folder
         self._own = topic
         self._application = application
@@ -68,21 +68,21 @@ class Targets:
             yield from (folder / file.path for file in addition.files)
 
     def is_simple(self, additions: Sequence[Addition]) -> bool:
-        """Return whether the capture's own topic decides the batch."""
+        """Return whether the transaction in the capture's own topic commits the batch."""
         return [addition.topic for addition in additions] == [self._own]
 
     def prepare(self, additions: Sequence[Addition]) -> None:
-        """Make sure that the deciding table exists, before the intent is stored.
+        """Create the journal if the batch needs it, before the intent is stored.
 
-        ``settle`` relies on it: a table that is not there has decided nothing.
+        ``settle`` relies on it: a table that does not exist has committed nothing.
         """
         if not self.is_simple(additions) and not self._journal.exists():
             self._journal.prepare(_JOURNAL)
 
     def commit(self, additions: Sequence[Addition], mark: Mark, counts: Counts) -> None:
-        """Append the batch. Raises StaleEpochError when another owner settled it.
+        """Append the batch. Raises StaleEpochError if another owner has settled it.
 
-        Guarantee 2: the mark is in the transaction that decides.
+        Guarantee 2: the mark is in the transaction that commits the batch.
         """
         if self.is_simple(additions):
             receipt = mark.receipt(asdict(counts))
@@ -93,18 +93,18 @@ class Targets:
             "additions": [asdict(a) for a in additions],
             "epoch": mark.epoch,
         }
-        # The journal decides for all topics, so all their files are durable before it does.
+        # The journal commits for all topics, so all their files must be durable first.
         sync(self.files(additions), up_to=self._folder)
         self._append(self._journal, (), mark, mark.receipt(figures))
         self._roll_forward(additions, mark)
 
     def settle(self, mark: Mark) -> tuple[Counts, list[str]] | None:
-        """Decide a batch whose end is unknown, for ever.
+        """Commit or abandon an in-doubt batch permanently.
 
-        Called by the worker after a crash, with the host's process gone or a newer
-        epoch taken. Returns the counts and the topics when the batch is durable. Else
-        it takes the batch's mark itself, so that an old host that still lives can no
-        longer append, and returns None.
+        The worker calls it after a crash, when the host's process has ended or a newer epoch
+        is taken. Returns the counts and the topics if the batch is durable. Otherwise it uses
+        up the batch's mark, so that an old host that is still running can no longer append,
+        and returns None.
         """
         journal = self._fenced(self._journal, mark)
         if journal is not None:
@@ -113,32 +113,32 @@ class Targets:
             decider = figures.get("epoch", mark.epoch)  # older versions did not say
             self._roll_forward(additions, replace(mark, epoch=decider))
             return Counts.from_json(figures["counts"]), [a.topic for a in additions]
-        # Only now: a batch that the journal holds may still have to enter this topic.
+        # Not before: a batch in the journal may still have to be added to this topic.
         own = self._fenced(self.topic(self._own), mark)
         if own is not None:
             return Counts.from_receipt(own), [self._own]
         return None
 
     def _fenced(self, table: Topic, mark: Mark) -> str | None:
-        """Return the receipt of the batch, or None when the mark is now burnt."""
+        """Return the receipt of the batch, or None if the batch is now abandoned."""
         if not table.exists():
             return None
-        # When an old host comes first just now, its receipt is there.
+        # If an old host commits first, its receipt is found below.
         burnt = replace(mark, epoch=_NOBODY)
         with contextlib.suppress(StaleEpochError):
             table.append((), burnt, burnt.receipt({_ABANDONED: True}), datetime.now(UTC))
         receipt = table.receipt(mark)
-        if receipt in {_ABANDONED, None}:  # as the text alone by older versions
+        if receipt in {_ABANDONED, None}:  # older versions wrote only the text
             return None
         mark.require_range(receipt)
         return None if receipt_figures(receipt).get(_ABANDONED) else receipt
 
     def _roll_forward(self, additions: Sequence[Addition], mark: Mark) -> None:
-        """Carry out what the attempt of ``mark`` has decided; others may do so as well."""
+        """Add the files that the attempt of ``mark`` has committed; others may do so too."""
         for addition in additions:
             own = replace(mark, application=addition.application)
             topic = self.topic(addition.topic)
-            if topic.receipt(own) != "":  # else it is so long ago that nobody knows by whom
+            if topic.receipt(own) != "":  # otherwise added long ago, and the receipt is lost
                 self._append(topic, addition.files, own, own.receipt({}), flushed=True)
 
     def _append(
@@ -154,7 +154,7 @@ class Targets:
         version = table.append(files, mark, receipt, now, flushed=flushed).version
         if version % _CHECKPOINT_VERSIONS == 0:
             create_checkpoint(DeltaTable(str(table.location)))
-            self._load_tables()  # one that is loaded does not profit from a checkpoint
+            self._load_tables()  # a loaded table does not profit from a checkpoint
 
     def _load_tables(self) -> None:
         self._topics = Topics(self._folder)

@@ -1,7 +1,7 @@
-"""The demo: moves public flight data, checks the result, and says what to try next.
+"""The demo: copies public flight data, checks the result, and shows what to try next.
 
-In it: data, definitions and an independent check. Never: a way to move data of its own; it runs
-what a user would run.
+In it: data, definitions and an independent check. Never: its own code to copy data; it runs the
+same commands as a user.
 """
 
 from headrace.demo.run import run

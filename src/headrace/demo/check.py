@@ -1,4 +1,4 @@
-"""Checks what the demo has moved, by other means than those that moved it."""
+"""Checks the demo's targets independently of Headrace, with DuckDB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in one target; ``differences`` is empty when all is right."""
+    """The result of one target's check; ``differences`` is empty if it is correct."""
 
     target: str
     rows: int
@@ -32,7 +32,7 @@ class Finding:
 
 
 class Checker:
-    """Compares targets with the CSV files they were made from. Use it in a ``with``."""
+    """Compares targets with the CSV files that they were copied from. A context manager."""
 
     def __init__(self, data: Path, demo: Path) -> None:
         """Read the CSV files in ``data`` and the targets in the folder ``demo``."""
@@ -68,7 +68,7 @@ class Checker:
         return Finding(target.name, found["rows"], len(types), checksum, differences)
 
     def move(self, move: Move) -> Counts:
-        """Return the counts that a connector should have had."""
+        """Return the expected counts of a connector."""
         filtered, rejected = f"({move.filtered})", f"({move.rejected})"
         read, dropped, refused = self._row(
             f"SELECT count(*), count_if{filtered}, count_if{rejected} FROM {move.table}"  # noqa: S608 - names of our own
@@ -78,7 +78,7 @@ class Checker:
         )
 
     def lines(self, table: str) -> int:
-        """Return how many rows a CSV file holds."""
+        """Return the number of rows of a CSV file."""
         return self._row(f"SELECT count(*) FROM {table}")[0]  # noqa: S608 - names of our own
 
     def _held(self, target: Target) -> str:
@@ -96,9 +96,9 @@ class Checker:
         return {row[0]: row[1] for row in found}
 
     def _sums(self, rows: str, types: Mapping[str, str]) -> dict[str, int]:
-        """Return the number of rows, and sums of hashes: they need no order.
+        """Return the number of rows, and sums of hashes, which do not depend on the order.
 
-        Both sides are cast to the target's types first: the CSV files hold only text.
+        Both sides are cast to the target's types first, as the CSV files contain only text.
         """
         cast = {name: f'CAST("{name}" AS {kind})' for name, kind in types.items()}
         sums = {"rows": "count(*)"}
@@ -119,7 +119,7 @@ def _text(value: str) -> str:
 
 @dataclass(frozen=True)
 class Arrival:
-    """So many records of a connector had been moved at a time of the tally's clock."""
+    """The number of records that a connector had copied at a time of the tally's clock."""
 
     time: float
     rows: int
@@ -127,12 +127,12 @@ class Arrival:
 
 @dataclass
 class Tally:
-    """The worker's events of one run. Any thread may use it.
+    """Listens to the worker's events of one run. Thread-safe.
 
     Args:
-        clock: Gives seconds that only grow.
+        clock: A monotonic clock in seconds.
         moved: Called after each batch with the connector and its records so far.
-        began: Called when a task changes its state, first of all when it starts.
+        began: Called when a task changes its state, so first when it starts.
         failed: Called when a task fails.
     """
 
@@ -168,10 +168,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Target:
-    """A target, and SQL of the rows it should hold.
+    """A target, and SQL of its expected rows.
 
-    ``path`` is within the demo's folder, ``tables/<name>`` if empty; without ``delta`` it holds
-    plain Parquet files.
+    ``path`` is within the demo's folder, ``tables/<name>`` if empty; without ``delta`` it
+    contains plain Parquet files.
     """
 
     name: str
@@ -186,7 +186,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Move:
-    """What a connector should have done with the rows of one CSV file."""
+    """The rows of a CSV file that a connector should have filtered and rejected."""
 
     connector: str
     table: str

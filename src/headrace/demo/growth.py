@@ -1,4 +1,4 @@
-"""Lets a file grow line by line, and measures how late its lines arrived elsewhere."""
+"""Appends to a file line by line, and measures the latency of the lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TICK = 0.05
 
 @dataclass
 class Growth:
-    """Appends the lines of one file to another at an even rate, in a thread.
+    """Appends the lines of one file to another at a constant rate, in a thread.
 
     The first line of ``source`` is the header, which ``lines`` does not count.
     """
@@ -36,7 +36,7 @@ class Growth:
     _thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Write the header, so that the file is there before anyone reads it."""
+        """Write the header, so that the file exists before it is read."""
         with self.source.open("rb") as source:
             self.target.write_bytes(source.readline())
 
@@ -66,7 +66,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds from a line's append to the commit of the table that holds it."""
+    """Seconds from a line's append to the commit in the table."""
 
     median: float
     p95: float
@@ -74,9 +74,9 @@ class Latency:
 
 
 def latency(appended: Sequence[Arrival], arrived: Sequence[Arrival]) -> Latency | None:
-    """Measure how late lines arrived; both lists count the same lines in the same order.
+    """Return the latency of lines; both lists count the same lines in the same order.
 
-    Each append is one sample: the wait of its last line. None when nothing arrived.
+    Each append is one sample: the wait of its last line. None if nothing arrived.
     """
     rows = [arrival.rows for arrival in arrived]
     waits = [

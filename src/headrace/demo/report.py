@@ -1,4 +1,4 @@
-"""What the demo prints."""
+"""The demo's output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTS = ("read", "written", "filtered", "rejected")
 
 
 def moves_table(tally: Tally, expected: dict[str, Counts]) -> Table:
-    """Return what each connector did, and whether DuckDB expected the same."""
+    """Return the counts of each connector, and whether they match DuckDB's."""
     table = _table("connector", *_COUNTS, "batches", "as expected")
     for connector, counts in expected.items():
         found = tally.count(connector)
@@ -36,7 +36,7 @@ def moves_table(tally: Tally, expected: dict[str, Counts]) -> Table:
 
 
 def move_differences(tally: Tally, expected: dict[str, Counts]) -> list[str]:
-    """Return what connectors counted otherwise than DuckDB did."""
+    """Return the counts of connectors that differ from DuckDB's."""
     return [
         f"{connector}: {name} {found:,} instead of {count:,}"
         for connector, counts in expected.items()
@@ -46,7 +46,7 @@ def move_differences(tally: Tally, expected: dict[str, Counts]) -> list[str]:
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
-    """Return what DuckDB found in the targets."""
+    """Return DuckDB's results for the targets."""
     table = _table("target", "rows", "columns", "checksum of rows", "same as the CSV")
     for finding in findings:
         table.add_row(
@@ -60,12 +60,12 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 
 def print_latency(console: Console, found: Latency | None, lines: int, seconds: float) -> None:
-    """Print how late lines arrived."""
+    """Print the latency of lines."""
     if found is None:
         return
     console.print(
-        f"{lines:,} lines in {seconds:.1f} s, {lines / seconds:,.0f} a second. "
-        "From a line's append to the commit of the table that holds it: "
+        f"{lines:,} lines in {seconds:.1f} s, {lines / seconds:,.0f} per second. "
+        "Latency from a line's append to the commit in the table: "
         f"median {found.median:.1f} s, 95 % within {found.p95:.1f} s, "
         f"longest {found.longest:.1f} s."
     )
@@ -78,11 +78,11 @@ def print_next(console: Console, folder: DemoFolder) -> None:
         f"""
 What to try next
   headrace run {home} --once {folder.pipeline("flights")}
-      moves nothing: the positions are stored, and nothing is new
+      copies nothing: the positions are stored, and there is no new data
   headrace preview {home} {folder.pipeline("planes")}
       the first records before and after each transform
   headrace topic peek {home} planes.dlq --rows 1 --json
-      a plane that was rejected, with its cause in its headers
+      a rejected plane, with the cause in its headers
   headrace plugins describe Filter
       the keys of a plugin
 The definitions are in {folder.path / "pipelines"}: change one, give it another name and

@@ -1,4 +1,4 @@
-"""Runs the demo from beginning to end."""
+"""Runs the demo from start to end."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     from headrace.settings import Settings
 
 _ARRIVAL_TIMEOUT = timedelta(seconds=90)
-"""How long the last lines may take to arrive after that."""
+"""The timeout for the last lines to arrive after the file has stopped growing."""
 
 
 Interrupts: TypeAlias = (
     "Callable[[Callable[[], bool], Callable[[], None]], AbstractContextManager[object]]"
 )
-"""Makes, of ``began`` and ``stop``, what calls ``stop`` on Ctrl-C once tasks have begun."""
+"""Returns a context manager, from ``began`` and ``stop``, that calls ``stop`` on Ctrl-C once
+tasks have begun."""
 
 
 class DemoError(HeadraceError):
-    """The demo's result is not what the source files say it should be."""
+    """The demo's result differs from the source files."""
 
     code = "demo.failed"
 
@@ -53,12 +54,12 @@ def run(
     """Run the demo in ``folder``; return whether it ran to its end.
 
     Called once by ``headrace demo``. State, topics and tables are all in the folder, which is
-    emptied first when an earlier demo made it. The file of the real-time part grows for as long
-    as ``growth``.
+    emptied first if an earlier demo created it. The file of the real-time part grows for
+    ``growth``.
 
     Raises:
         SetupError: A package that only the demo needs is missing.
-        ConfigError: The folder holds something that no demo made.
+        ConfigError: The folder contains files that the demo did not create.
         DemoError: A task failed, or the result differs from the source files.
     """
     check_packages()
@@ -117,9 +118,9 @@ class _Demo:
         self._say(f"Spark {version} started in {time.monotonic() - began:.1f} s.")
 
     def _offline(self, checker: Checker) -> bool:
-        self._say("\n1. Offline: each file is moved to its end.")
+        self._say("\n1. Offline: each file is copied to its end.")
         tally = Tally(time.monotonic, began=self.running.set)
-        with self.console.status("moving the files"):
+        with self.console.status("copying the files"):
             self._run(self.folder.offline, tally, once=True)
         return not self.stopped.is_set() and self._check(checker, tally, MOVES, TARGETS)
 
@@ -130,7 +131,7 @@ class _Demo:
         seconds = self.growth.total_seconds()
         self._say(
             f"\n2. Real time: {lines:,} flights are appended to a file in {seconds:.0f} s, "
-            "and moved as they come."
+            "and copied as they arrive."
         )
         growth.begin()
         began = time.monotonic()
@@ -150,7 +151,7 @@ class _Demo:
         return good
 
     def _follow(self, growth: Growth) -> Tally:
-        """Move the lines while they are appended; end when all have arrived."""
+        """Copy the lines while they are appended; end when all have arrived."""
         awaited = {LIVE, f"{LIVE}-sink"}
 
         def moved(connector: str, rows: int) -> None:

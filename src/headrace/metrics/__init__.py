@@ -1,6 +1,6 @@
-"""Measures: what workers report, as series for Prometheus and for reporters.
+"""Metrics of workers, for Prometheus and for reporters.
 
-In it: every metric with its name and its help. Never: a decision that depends on a figure.
+In it: every metric with its name and its help. Never: a decision that depends on a metric.
 """
 
 from headrace.metrics.reporting import Reporter, Reporting

@@ -1,4 +1,4 @@
-"""Gives what is measured to reporters."""
+"""Calls the reporters with the metrics."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = structlog.get_logger(__name__)
 
 
 _PATIENCE_SECONDS = 2.0
-"""How long the end waits for a last report."""
+"""The timeout for a last report at the end."""
 
 
 @dataclass(frozen=True)
 class Reporter:
-    """A reporter as the settings name it: the plugin, and its configuration."""
+    """A reporter of the settings: the plugin, and its configuration."""
 
     plugin: MetricsReporter
     config: Config
@@ -36,10 +36,10 @@ class Reporter:
 
 @dataclass(kw_only=True)
 class Reporting:
-    """Reports again and again, to each reporter from a thread of its own.
+    """Reports periodically, to each reporter in a separate thread. A context manager.
 
-    Use it in a ``with``. A reporter that raises is logged, counted and called again; one that
-    hangs misses reports, and the end does not wait for it.
+    A reporter that raises is logged, counted and called again. A reporter that hangs misses
+    reports, and does not block the end.
     """
 
     book: WorkerMetrics
@@ -88,7 +88,7 @@ class Reporting:
     def _works(self, name: str, work: Callable[[], None]) -> bool:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it harms nobody
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; others continue
             log.warning("reporter failed", why=f"{type(error).__name__}: {error}")
             self._count(name, 1)
             return False

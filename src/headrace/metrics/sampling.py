@@ -1,4 +1,4 @@
-"""Looks now and then at what is too slow for a scrape: the JVM and the processes."""
+"""Samples periodically what is too slow for a scrape: the JVM and the processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class JvmLook(Protocol):
-    """The JVM at one moment; what the data plane's ``JvmWatch`` gives."""
+    """A snapshot of the JVM's metrics, as ``headrace.spark.JvmFigures``."""
 
     @property
     def memory(self) -> Mapping[str, Mapping[str, int]]:
@@ -36,21 +36,21 @@ class JvmLook(Protocol):
 
     @property
     def collecting(self) -> Mapping[str, float]:
-        """The seconds they took."""
+        """Seconds spent in garbage collections by collector."""
 
     @property
     def jobs(self) -> int:
-        """Spark jobs that run."""
+        """The number of running Spark jobs."""
 
 
 @dataclass(kw_only=True)
 class Sampler:
-    """Writes what processes, JVM and Spark do into a book, in a thread of its own.
+    """Writes metrics of processes, JVM and Spark to a book, in a thread. A context manager.
 
-    Use it in a ``with``. A JVM that hangs makes these figures old, and nothing else.
+    If the JVM hangs, only these metrics become stale.
 
     Args:
-        jvm: Looks at the JVM; may raise anything when it is gone.
+        jvm: Reads the JVM's metrics; may raise anything if it has ended.
     """
 
     book: WorkerMetrics
@@ -61,7 +61,7 @@ class Sampler:
     _over: threading.Event = field(default_factory=threading.Event)
 
     def look(self) -> None:
-        """Look once. Raises what looking raised."""
+        """Sample once. Raises any error of the sampling."""
         used, jvm = self.processes.look(), self.jvm()
 
         def write(page: Page) -> None:
@@ -77,7 +77,7 @@ class Sampler:
         self.book.write(write)
 
     def __enter__(self) -> Self:
-        # Not waited for at the end: a call into a JVM that hangs does not come back.
+        # A daemon that is not joined: a call to a JVM that hangs never returns.
         threading.Thread(target=self._run, name="headrace-sampler", daemon=True).start()
         return self
 
@@ -89,10 +89,10 @@ class Sampler:
             try:
                 self.look()
             except RetriableError as error:
-                log.debug("figures of the JVM are missing for now", why=str(error))
-            except Exception as error:  # noqa: BLE001 - a JVM that is gone must not end this
+                log.debug("JVM metrics are temporarily unavailable", why=str(error))
+            except Exception as error:  # noqa: BLE001 - an ended JVM must not end this thread
                 if not self._over.is_set():
-                    log.warning("figures of processes and JVM are missing", why=repr(error))
+                    log.warning("process and JVM metrics are unavailable", why=repr(error))
             self._over.wait(self.interval.total_seconds())
 
 
@@ -117,12 +117,14 @@ DRIVER, JVM, HOST, PYTHON = "driver", "jvm", "host", "python"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What processes of one kind use together.
+    """The resource usage of all processes of one kind.
 
     Args:
-        rss: Their memory, in bytes; what they share is counted for each.
-        pss: Their memory, what they share divided; None where the system does not tell.
-        cpu: Their processor time since the first look, in seconds, the ended ones included.
+        count: The number of processes.
+        rss: Their memory, in bytes; shared memory is counted for each process.
+        pss: Their memory, in bytes, with shared memory divided; None if the system does not
+            report it.
+        cpu: Their CPU time since the first sample, in seconds, including ended processes.
     """
 
     count: int = 0
@@ -133,9 +135,9 @@ class Usage:
 
 @dataclass
 class Processes:
-    """Looks at this process and all that it started, by what they are.
+    """Samples this process and its descendants, by kind.
 
-    A child of the JVM is one of Spark's Python workers; any other child is what its parent is.
+    A child of the JVM is one of Spark's Python workers; any other child has its parent's kind.
     """
 
     jvm: Callable[[], int | None] = lambda: None
@@ -144,7 +146,7 @@ class Processes:
     _spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def look(self) -> Mapping[str, Usage]:
-        """Return what is used now. One thread at a time may call it."""
+        """Return the current usage by kind. Not thread-safe."""
         own = psutil.Process()
         kinds = {own.pid: DRIVER}
         found = {kind: Usage() for kind in (DRIVER, JVM, HOST, PYTHON)}

@@ -1,4 +1,4 @@
-"""Every metric that Headrace has, and Kafka Connect's that it stands for."""
+"""Every metric of Headrace, with the Kafka Connect metrics that it replaces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _OF_CONNECTOR = ("connector",)
 _OF_TASK = ("connector", "task")
 
 BATCH_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, float("inf"))
-"""Upper bounds of the buckets of batch times; each costs a series a task."""
+"""Upper bounds of the buckets of batch times; each costs a series per task."""
 
 
 def _counter(name: str, doc: str, *labels: str, **kafka: str) -> Metric:
@@ -22,7 +22,7 @@ def _gauge(name: str, doc: str, *labels: str, **kafka: str) -> Metric:
 def _metric(
     kind: MetricKind, name: str, doc: str, labels: tuple[str, ...], kafka: dict[str, str]
 ) -> Metric:
-    """Make a metric; Kafka's names have hyphens, which Python's keywords may not."""
+    """Create a metric; Kafka's names have hyphens, which Python's keywords may not have."""
     meanings = {key.replace("_", "-"): value for key, value in kafka.items()}
     return Metric(name=f"headrace_{name}", kind=kind, help=doc, labels=labels, kafka=meanings)
 
@@ -47,7 +47,7 @@ CONNECTOR_STATE = _gauge(
 )
 CONNECTOR_TASKS = _gauge(
     "connector_tasks",
-    "How many of the connector's tasks are in a state.",
+    "The number of the connector's tasks in a state.",
     *_OF_CONNECTOR,
     "state",
     connector_total_task_count="`sum by (connector) (headrace_connector_tasks)`",
@@ -91,7 +91,7 @@ RECORDS_FILTERED = _counter(
 )
 RECORDS_REJECTED = _counter(
     "task_records_rejected",
-    "Records that failed and were left out, as errors.tolerance allows.",
+    "Records that failed and were skipped, as errors.tolerance allows.",
     *_OF_TASK,
     total_records_skipped="",
 )
@@ -105,19 +105,20 @@ RECORD_ERRORS = _counter(
 )
 DEAD_LETTERS = _counter(
     "task_dead_letters",
-    "Records that went to the dead-letter topic; none is lost, or the batch is not committed.",
+    "Records that went to the dead-letter topic; if one cannot be written, the batch is not "
+    "committed.",
     *_OF_TASK,
     deadletterqueue_produce_requests="",
 )
 BYTES = _counter(
     "task_bytes",
-    "Bytes of input where the source knows them, else of what was written.",
+    "Bytes of input if the source knows them, otherwise of output.",
     *_OF_TASK,
 )
 BATCH_TIME = _metric(
     MetricKind.HISTOGRAM,
     "task_batch_seconds",
-    "How long batches took, from the look for data until they were durable and committed.",
+    "The time of batches, from the search for data until they were durable and committed.",
     _OF_TASK,
     {
         "put-batch-avg-time-ms": "`rate(headrace_task_batch_seconds_sum[5m]) / "
@@ -130,7 +131,7 @@ BATCH_TIME = _metric(
 )
 BATCH_RECORDS = _gauge(
     "task_batch_records",
-    "How many records the newest batch read.",
+    "The number of records that the newest batch read.",
     *_OF_TASK,
     batch_size_max="`max_over_time(headrace_task_batch_records[5m])`",
     batch_size_avg="`rate(headrace_task_records_read_total[5m]) / "
@@ -139,7 +140,7 @@ BATCH_RECORDS = _gauge(
 COMMIT_TIME = _metric(
     MetricKind.SUMMARY,
     "task_commit_seconds",
-    "How long it took to store the position and the counts of batches that were durable.",
+    "The time to store the position and the counts of durable batches.",
     _OF_TASK,
     {
         "offset-commit-avg-time-ms": "`rate(headrace_task_commit_seconds_sum[5m]) / "
@@ -166,28 +167,28 @@ LAG_BYTES = _gauge(
 )
 LAG_SECONDS = _gauge(
     "task_lag_seconds",
-    "How long ago the oldest change was made that waits for the task, where its source tells.",
+    "The age of the oldest change that waits for the task, if its source reports it.",
     *_OF_TASK,
 )
 RETAINED_BYTES = _gauge(
     "task_source_retained_bytes",
-    "Bytes of its log that the source keeps for the task, as a replication slot does.",
+    "Bytes of its log that the source retains for the task, such as by a replication slot.",
     *_OF_TASK,
 )
 RETRIES = _counter(
     "task_retries",
-    "Steps that failed for now and were tried again.",
+    "Steps that failed temporarily and were retried.",
     *_OF_TASK,
     total_retries="",
 )
 FAILURES = _counter(
     "task_failures",
-    "How often the task became FAILED.",
+    "The number of times that the task became FAILED.",
     *_OF_TASK,
 )
 RESTARTS = _counter(
     "task_restarts",
-    "How often the task was started again in this process, for whatever reason.",
+    "The number of restarts of the task in this process, for any reason.",
     *_OF_TASK,
 )
 LAST_ERROR = _gauge(
@@ -206,9 +207,9 @@ WORKER_START = _gauge(
     "worker_start_timestamp_seconds", "When the worker was started, in seconds since 1970."
 )
 WORKER_CONNECTORS = _gauge(
-    "worker_connectors", "How many connectors the worker runs.", connector_count=""
+    "worker_connectors", "The number of connectors that the worker runs.", connector_count=""
 )
-WORKER_TASKS = _gauge("worker_tasks", "How many tasks the worker has.", task_count="")
+WORKER_TASKS = _gauge("worker_tasks", "The number of the worker's tasks.", task_count="")
 CONNECTOR_STARTUPS = _counter(
     "worker_connector_startups",
     "Connectors that the worker tried to start, by outcome.",
@@ -236,7 +237,7 @@ REPORTER_FAILURES = _counter(
 )
 ALERTS = _counter(
     "job_alerts",
-    "Alerts about jobs that this server has made, by what they are about.",
+    "Alerts about jobs that this server has created, by kind.",
     "kind",
 )
 ALERT_FAILURES = _counter(
@@ -246,39 +247,39 @@ ALERT_FAILURES = _counter(
 )
 PROCESSES = _gauge(
     "worker_processes",
-    "Processes of this server by what they are: driver, jvm, host (of captures), python "
-    "(Spark's workers).",
+    "Processes of this server by kind: driver, jvm, host (of captures), python (Spark's "
+    "workers).",
     "process",
 )
 MEMORY_RSS = _gauge(
     "worker_memory_rss_bytes",
-    "Memory of these processes; what they share is counted for each of them.",
+    "Memory of these processes; shared memory is counted for each process.",
     "process",
 )
 MEMORY_PSS = _gauge(
     "worker_memory_pss_bytes",
-    "Memory of these processes, what they share divided among them; on Linux only.",
+    "Memory of these processes, with shared memory divided among them; on Linux only.",
     "process",
 )
 CPU_TIME = _counter(
     "worker_cpu_seconds",
-    "Processor time of these processes, those that have ended included.",
+    "CPU time of these processes, including ended processes.",
     "process",
 )
-JVM_MEMORY_USED = _gauge("jvm_memory_used_bytes", "What the JVM uses of an area.", "area")
+JVM_MEMORY_USED = _gauge("jvm_memory_used_bytes", "The used memory of an area.", "area")
 JVM_MEMORY_COMMITTED = _gauge(
-    "jvm_memory_committed_bytes", "What the system gave the JVM for an area.", "area"
+    "jvm_memory_committed_bytes", "The committed memory of an area.", "area"
 )
-JVM_MEMORY_MAX = _gauge("jvm_memory_max_bytes", "How large an area may grow.", "area")
+JVM_MEMORY_MAX = _gauge("jvm_memory_max_bytes", "The maximum memory of an area.", "area")
 JVM_GC_COUNT = _counter("jvm_gc_collections", "Garbage collections.", "gc")
 JVM_GC_TIME = _counter("jvm_gc_seconds", "Time spent in garbage collections.", "gc")
-SPARK_JOBS = _gauge("spark_jobs_running", "Spark jobs that run now.")
+SPARK_JOBS = _gauge("spark_jobs_running", "The number of running Spark jobs.")
 SAMPLED = _gauge(
     "worker_sampled_timestamp_seconds",
-    "When processes, JVM and Spark were looked at for the figures above, in seconds since "
-    "1970; a scrape does not look at them itself.",
+    "When processes, JVM and Spark were last sampled for the metrics above, in seconds since "
+    "1970; a scrape does not sample them.",
 )
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All of them, in the order in which they are shown."""
+"""All metrics, in the order of display."""
 STARTUPS = ("success", "failure")

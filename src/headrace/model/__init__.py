@@ -1,4 +1,4 @@
-"""The nouns and their changes of state.
+"""The domain types and their state changes.
 
 In it: connectors, tasks, leases, batches, counts, topics, jobs and their schedules, alerts,
 policies. Never: I/O, a thread, a clock.

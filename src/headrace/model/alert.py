@@ -1,4 +1,4 @@
-"""About what an offline job alerts people: the kinds of alerts, and when each is due."""
+"""The alerts of jobs: their kinds, and the policy that decides when to send one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AlertKind(StrEnum):
     """What an alert is about."""
 
     FAILED = "failed"
-    """A run has failed for good, or the document of its job cannot be read."""
+    """A run has failed without further retries, or the document of its job cannot be read."""
     LATE = "late"
     EMPTY = "empty"
     BALANCE = "balance"
@@ -35,7 +35,7 @@ class AlertKind(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    """How far an alert is on its way to a channel."""
+    """The state of an alert's delivery to a channel."""
 
     WAITING = "waiting"
     SENT = "sent"
@@ -43,25 +43,26 @@ class DeliveryState(StrEnum):
 
 
 _USUAL_LEAST = 5
-"""How many runs there must have been for a usual range."""
+"""The minimum number of earlier runs to compute a usual range."""
 _USUAL_MOST = 20
-"""How many of the newest make it."""
+"""The maximum number of earlier runs, the newest, for the usual range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertPolicy:
-    """About what a job alerts, and whom.
+    """The alerts of a job, and their channels.
 
     Args:
-        channels: The names of the channels; None for all that the server has.
-        failed: Whether a run that has failed for good alerts.
-        late: How long after its window was due a run may not have succeeded; None for ever.
-        empty: Whether a run without records alerts.
-        balance: Whether a run alerts whose counts are not in balance.
+        channels: The names of the channels; None for all channels of the server.
+        failed: Whether to alert about a run that failed without further retries.
+        late: Alert about a run that has not succeeded this long after its window was due; None
+            for never.
+        empty: Whether to alert about a run without records.
+        balance: Whether to alert about a run whose counts are not balanced.
         duration_factor: How many times longer or shorter than usual a run may take; None for
-            any time.
-        rows_factor: How many times more or fewer records than usual it may read; None for any
-            number.
+            any duration.
+        rows_factor: How many times more or fewer records than usual a run may read; None for
+            any number.
     """
 
     channels: Sequence[str] | None = None
@@ -74,34 +75,34 @@ class AlertPolicy:
 
     @property
     def compares(self) -> bool:
-        """Return whether runs are compared with those before them."""
+        """Return whether runs are compared with earlier runs."""
         return self.duration_factor is not None or self.rows_factor is not None
 
     def findings(
         self, run: Run, earlier: Iterable[Run], cause: str
     ) -> Iterator[tuple[AlertKind, str]]:
-        """Yield about what a run that has ended alerts, and what is to be said behind "It".
+        """Yield the kind and the text of each alert about a run; the text follows a subject.
 
         Args:
-            run: As it has ended; one that is tried again alerts only if that has no end. One
-                that runs has not got on for a while.
-            earlier: Runs that have succeeded before, the newest first.
-            cause: Why it has failed, without anything of a record.
+            run: The run after its attempt; a run that will be retried alerts only if it is in
+                real time. A run in the state RUNNING makes no progress.
+            earlier: Earlier successful runs, the newest first.
+            cause: Why it failed, without any data of records.
         """
         counts = run.counts
         attempts = "1 attempt" if run.attempt == 1 else f"{run.attempt} attempts"
         if run.state is RunState.FAILED and self.failed:
             yield AlertKind.FAILED, f"has failed after {attempts}: {cause.rstrip('.')}"
         if run.state is RunState.RUNNING and self.failed:
-            yield AlertKind.FAILED, f"does not get on, and tries again: {cause.rstrip('.')}"
+            yield AlertKind.FAILED, f"makes no progress, and retries: {cause.rstrip('.')}"
         if run.state is RunState.QUEUED and run.is_live and cause and self.failed:
-            what = f"fails after {attempts}, and is tried again: {cause.rstrip('.')}"
+            what = f"has failed after {attempts}, and is retried: {cause.rstrip('.')}"
             yield AlertKind.FAILED, what
         ended = run.state in {RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}
         if ended and self.balance and not counts.balanced:
             parts = f"{counts.written:,} written, {counts.filtered:,} filtered and "
             parts += f"{counts.rejected:,} rejected"
-            text = f"is not in balance: {counts.read:,} records were read, and {parts}"
+            text = f"is not balanced: {counts.read:,} records were read, and {parts}"
             yield AlertKind.BALANCE, text
         if run.state is RunState.SUCCEEDED and not run.is_live:
             yield from self._unusual(run, earlier)
@@ -114,19 +115,19 @@ class AlertPolicy:
         elif self.rows_factor is not None:
             found = [float(other.counts.read) for other in usual]
             if (why := out_of_range(rows, found, self.rows_factor)) is not None:
-                yield AlertKind.ROWS, f"has read {rows:,} records, and {why}"
+                yield AlertKind.ROWS, f"read {rows:,} records; {why}"
         took = run.seconds
         if self.duration_factor is not None and took is not None:
             found = [other.seconds for other in usual if other.seconds is not None]
             if (why := out_of_range(took, found, self.duration_factor)) is not None:
-                yield AlertKind.DURATION, f"has taken {figure(took)} seconds, and {why}"
+                yield AlertKind.DURATION, f"took {figure(took)} seconds; {why}"
 
 
 def out_of_range(value: float, usual: Sequence[float], factor: float) -> str | None:
     """Return why a value is unusual, or None.
 
-    It is where it lies outside of 1/factor to factor times the median of at least five
-    values. A median of 0 gives no range.
+    A value is unusual outside of 1/factor to factor times the median of at least five values.
+    A median of 0 has no range.
     """
     if len(usual) < _USUAL_LEAST:
         return None
@@ -134,18 +135,18 @@ def out_of_range(value: float, usual: Sequence[float], factor: float) -> str | N
     if middle <= 0 or middle / factor <= value <= middle * factor:
         return None
     low, high = figure(middle / factor), figure(middle * factor)
-    return f"{low} to {high} are usual, by the last {len(usual)} runs"
+    return f"the last {len(usual)} runs suggest {low} to {high}"
 
 
 def figure(value: float) -> str:
-    """Return a number with three digits at least: 0.0123, 12.3, 1,234."""
+    """Format a number with at least three digits: 0.0123, 12.3, 1,234."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 - digits
 
 
 def _alike(run: Run, other: Run) -> bool:
-    """Return whether two runs can be compared: their windows are about as long.
+    """Return whether two runs are comparable: their windows have similar lengths.
 
-    A backfill may read many windows as one.
+    A backfill may read many windows in one run.
     """
     if run.boundaries.kind is not other.boundaries.kind:
         return False
@@ -170,11 +171,11 @@ _ABOUT_NO_RECORD = (
 
 
 def cause_of(error: Exception) -> str:
-    """Return why something has failed, in one line without anything of a record.
+    """Return the cause of an error, in one line without any data of records.
 
-    What speaks of the configuration, the machine or a system that does not answer is said in
-    its own words; what may quote a record, as errors of databases, of Spark and of rejected
-    records do, only by its code or class. Secrets must be out of the error already.
+    An error about the configuration, the machine or an unavailable system keeps its message.
+    Errors that may quote a record, such as those of databases, of Spark and of rejected
+    records, are reduced to their code or class. Secrets must already be redacted.
     """
     if isinstance(error, _ABOUT_NO_RECORD):
         return str(error).strip().partition("\n")[0].rstrip(":")

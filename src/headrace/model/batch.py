@@ -1,4 +1,4 @@
-"""A batch: one bounded step of a task."""
+"""Batches: the bounded steps of a task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BatchState(StrEnum):
-    """A batch is begun (its intent is stored) or finished."""
+    """The states of a batch: begun (its intent is stored) or finished."""
 
     BEGUN = "begun"
     FINISHED = "finished"
@@ -28,16 +28,16 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the records of a batch.
+    """The record counts of a batch.
 
     Guarantee 4: ``read == written + filtered + rejected``, see ``balanced``.
-    ``size_bytes`` is the size of the input where the source knows it, else of what
-    was written. ``filters`` splits ``filtered`` by the alias of the transform, ``causes``
-    splits ``rejected`` by the stage and the class of the error, ``STAGE class``.
+    ``size_bytes`` is the size of the input if the source knows it, otherwise of the output.
+    ``filters`` splits ``filtered`` by the alias of the transform, ``causes`` splits
+    ``rejected`` by the stage and the class of the error, ``STAGE class``.
 
-    With several sinks the counts are those of the one that took the fewest: so many records
-    arrived everywhere. Where the sinks differ, ``sinks`` has what each of them, by its number
-    from 0, wrote and rejected.
+    With several sinks, the counts are those of the sink that wrote the fewest records, so that
+    ``written`` records arrived at every sink. If the sinks differ, ``sinks`` contains the
+    written and rejected records of each sink, by its number from 0.
     """
 
     read: int = 0
@@ -51,7 +51,7 @@ class Counts:
 
     @classmethod
     def of_sinks(cls, each: Sequence[Counts]) -> Counts:
-        """Return the counts of a batch, given those of each of its sinks, in order."""
+        """Return the counts of a batch from the counts of each of its sinks, in order."""
         if not each:
             return cls()
         least = min(each, key=lambda counts: counts.written)
@@ -87,10 +87,10 @@ class Counts:
 
     @classmethod
     def from_receipt(cls, receipt: str) -> Counts:
-        """Return the counts of a batch that a target holds.
+        """Return the counts of a batch that a target already contains.
 
-        A topic forgets receipts with its log, long after; the mark stays, so that nothing
-        is written again, and the batch then counts as empty.
+        A topic loses receipts when its log is cleaned up, long after. The mark remains, so the
+        batch is not written again, but then its counts are 0.
         """
         figures = receipt_figures(receipt)
         return cls(
@@ -115,17 +115,18 @@ class Batch:
     """One step of a task from one position to another.
 
     Args:
-        id: Grows by one with each batch of the task and never restarts, not even
-            when offsets are altered.
-        end: The position after it; ``read(start, end)`` gives its records.
+        id: Increases by one with each batch of the task and never restarts, not even when
+            offsets are altered.
+        end: The position after the batch; ``read(start, end)`` returns its records.
         state: BEGUN until everything is durable in the target.
-        again: Whether it may have run before, so that a sink may already hold it.
-        resumed: Whether it is the first since the task has looked into its store: if the store
-            was set back, a sink holds it, or a newer one, although it never ran before.
-        routing: Names what decides, record by record, which topic each goes to, as a digest;
-            nothing where all go to one, and None where it is not known.
-        after: The id of the newest batch that was finished before it, 0 if there is none; ids
-            between the two are of batches that were dropped. None where it is not known.
+        again: Whether it may have run before, so that a sink may already contain it.
+        resumed: Whether it is the first batch since the task read its store. If the store was
+            restored from a backup, a sink may contain it, or a newer batch, although it never
+            ran according to the store.
+        routing: A digest of the configuration that determines each record's topic; empty if
+            all records go to one topic, None if unknown.
+        after: The id of the newest batch that was finished before, 0 if there is none; batches
+            with ids in between were dropped. None if unknown.
     """
 
     task: TaskId
@@ -144,22 +145,22 @@ class Batch:
 
     @property
     def range(self) -> str:
-        """Return a digest of the positions, which tells batches of one number apart."""
+        """Return a digest of the positions, which distinguishes batches with the same id."""
         bounds = f"{self.start.to_json()}\n{self.end.to_json()}"
         return hashlib.blake2b(bounds.encode(), digest_size=8).hexdigest()
 
     @property
     def way_out(self) -> str:
-        """Return the advice for one that cannot run any more."""
+        """Return the ``fix`` text for a batch that can no longer run."""
         name, number = shlex.quote(self.task.connector), self.task.number
         if self.task.run is not None:
             job, run = self.task.run
             return (
-                "If it cannot run any more, give the batch up while the run is at rest, and "
-                f"retry it: headrace job give-up {shlex.quote(job)} {run}."
+                "If the batch can no longer run, give it up while the run is stopped, then "
+                f"retry the run: headrace job give-up {shlex.quote(job)} {run}."
             )
         return (
-            "If it cannot run any more, stop the connector and give the batch up: headrace "
+            "If the batch can no longer run, stop the connector and give it up: headrace "
             f"connector offsets give-up {name} --task {number} --batch {self.id}. For headrace "
             "run: headrace offsets give-up FILE."
         )

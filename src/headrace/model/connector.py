@@ -1,4 +1,4 @@
-"""A connector: its definition, its target state, its state, and what happens to it."""
+"""Connectors: their definitions, target states, states and events."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """When something was done, aware, and by whom."""
+    """When something was done (aware time), and by whom."""
 
     at: datetime
     by: str
 
 
 class TargetState(StrEnum):
-    """What is wanted of a connector, as Kafka Connect names it in ``initial_state``."""
+    """The target state of a connector, with Kafka Connect's names in ``initial_state``."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -27,7 +27,7 @@ class TargetState(StrEnum):
 
 
 class ConnectorState(StrEnum):
-    """How a connector is, as Kafka Connect shows it. Its tasks have states of their own."""
+    """The state of a connector, as in Kafka Connect. Its tasks have their own states."""
 
     UNASSIGNED = "UNASSIGNED"
     RUNNING = "RUNNING"
@@ -38,7 +38,7 @@ class ConnectorState(StrEnum):
 
 
 class ConnectorKind(StrEnum):
-    """What a connector copies between."""
+    """The kind of a connector: to topics, from topics, or direct."""
 
     SOURCE = "source"
     SINK = "sink"
@@ -47,12 +47,12 @@ class ConnectorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStatus:
-    """How a connector is.
+    """The status of a connector.
 
     Args:
-        worker: The worker that runs it; empty while none does.
-        trace: Why it failed, and what is done about it.
-        next_try: When it is started again by itself, if it is; aware.
+        worker: The worker that runs it; empty if none.
+        trace: Why it failed, and what happens next.
+        next_try: Time of the next automatic restart, if any; aware.
     """
 
     state: ConnectorState = ConnectorState.UNASSIGNED
@@ -63,13 +63,13 @@ class ConnectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector that the control plane was given.
+    """A connector as the control plane stores it.
 
     Args:
-        uid: Its identity; a connector that is made again under the name has another.
-        config: The configuration as it was given, secrets as references.
+        uid: Its identity; a connector that is re-created with the same name has another.
+        config: The configuration as submitted, with secrets as references.
         version: The number of the configuration, from 1.
-        restarts: How often it was asked to start again, its tasks left alone.
+        restarts: How often a restart without its tasks was requested.
     """
 
     name: str
@@ -87,7 +87,7 @@ class TaskConfig:
     """A task as its connector planned it.
 
     Args:
-        restarts: How often it was asked to start again.
+        restarts: How often a restart was requested.
     """
 
     number: int
@@ -97,7 +97,7 @@ class TaskConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
-    """A configuration that a connector has or had."""
+    """A current or earlier configuration of a connector."""
 
     version: int
     config: Mapping[str, str]
@@ -106,7 +106,7 @@ class ConfigVersion:
 
 
 class EventKind(StrEnum):
-    """What can happen to a connector or a job, or on their server."""
+    """The kinds of events of a connector, a job or a server."""
 
     CREATED = "created"
     CONFIGURED = "configured"
@@ -145,19 +145,19 @@ BY_ITSELF = frozenset(
         EventKind.WINDOWS_MISSED,
     }
 )
-"""The kinds of events that happen by themselves; all others somebody did."""
+"""The kinds of events that happen without a user's request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a connector or one of its tasks, or to a job.
+    """An event of a connector or one of its tasks, or of a job.
 
     Args:
-        id: Grows with time; whoever has seen one asks for those after it.
-        connector: The connector, or the job; empty for what concerns the server, or several.
+        id: Increases with time; clients poll for events after the last id that they have seen.
+        connector: The connector, or the job; empty for events of the server or of several.
         task: The number of the task; None for the connector itself.
         kind: What happened, see EventKind.
-        by: Who made it happen: a caller's name, or the worker's.
+        by: Who caused it: a caller's name, or the worker's.
     """
 
     id: int
@@ -173,7 +173,7 @@ class Event:
 class PluginSpec:
     """A connector plugin by name or class name, with its own configuration.
 
-    ``place`` says where in the user's file it stands, for errors; empty for the top.
+    ``place`` is its path in the user's file, for error messages; empty for the top level.
     """
 
     plugin: str
@@ -181,7 +181,7 @@ class PluginSpec:
     place: str = ""
 
     def field(self, key: str | None) -> str:
-        """Return the full name of one of its keys, as the user wrote it."""
+        """Return the full path of a key in the user's file."""
         return ".".join(part for part in (self.place, key) if part)
 
 
@@ -190,10 +190,10 @@ class StepSpec:
     """A transform of the chain.
 
     Args:
-        transform: Plugin or class name, with ``$Key`` or ``$Value`` where it has both.
-        predicate: The predicate's plugin or class name; None applies to all records.
-        negate: Whether the step applies where the predicate is false.
-        place: Where in the user's file it stands, for errors.
+        transform: Plugin or class name, with ``$Key`` or ``$Value`` if it has both variants.
+        predicate: The predicate's plugin or class name; None to apply to all records.
+        negate: Whether the step applies if the predicate is false.
+        place: The step's path in the user's file, for error messages.
     """
 
     alias: str
@@ -211,12 +211,12 @@ class Definition:
     """A connector: a source (to a topic), a sink (from topics), or both (direct).
 
     Args:
-        source: What is read; None for a sink connector, which reads ``topics``.
-        sinks: What is written; empty for a source connector, which writes ``topics``.
-        topics: The topics between; empty for a direct connector.
+        source: The source; None for a sink connector, which reads ``topics``.
+        sinks: The sinks; empty for a source connector, which writes ``topics``.
+        topics: The topics to read or write; empty for a direct connector.
         common: The keys that the runtime itself reads (``tasks.max``, ``errors.*``,
             ``batch.*``...).
-        strict: Whether an unknown key is an error; Kafka's form allows any.
+        strict: Whether an unknown key is an error; Kafka Connect's format allows any.
     """
 
     name: str
@@ -236,11 +236,11 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Between what is copied, as digests: positions and marks mean nothing elsewhere.
+    """Digests of a copy's source and targets; positions and marks are valid only for these.
 
     Args:
-        source: The source's plugin, and what it reads.
-        sinks: What each sink is called in marks: by its plugin, and what it writes to.
+        source: A digest of the source's plugin and what it reads.
+        sinks: The name of each sink in marks: a digest of its plugin and what it writes to.
     """
 
     source: str
@@ -251,5 +251,5 @@ class Endpoints:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Endpoints:
-        """Read what ``to_json`` wrote."""
+        """Parse the result of ``to_json``."""
         return cls(str(kept["source"]), tuple(map(str, kept["sinks"])))

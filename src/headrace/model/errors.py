@@ -17,9 +17,9 @@ class PluginNotFoundError(HeadraceError):
     """No plugin of that name is installed.
 
     Args:
-        name: The name or class that was asked for.
-        known: The names that exist; those close to `name` are offered in `fix`.
-        kind: What was looked for, such as "connector" or "transform".
+        name: The requested name or class.
+        known: The existing names; close matches to `name` are suggested in `fix`.
+        kind: The kind of plugin, such as "connector" or "transform".
         field: The configuration key that named the plugin.
     """
 
@@ -40,22 +40,22 @@ class PluginNotFoundError(HeadraceError):
         if self.close_matches:
             fix = f"Did you mean {' or '.join(self.close_matches)}?"
         elif names:
-            fix = f"Use one of: {', '.join(names)}; or install the package that has it."
+            fix = f"Use one of: {', '.join(names)}; or install the package that provides it."
         else:
-            fix = "Install the package that has it."
+            fix = "Install the package that provides it."
         super().__init__(f"No {kind} is called {name!r}.", fix=fix, field=field)
 
 
 class TopicNotFoundError(ConfigError):
-    """There is no topic of that name, or it is not of the kind that is asked for."""
+    """The topic does not exist, or is not of the required kind."""
 
     code = "topic.not_found"
 
 
 class SparkUnavailableError(RetriableError):
-    """Spark's JVM has ended, and another is being started.
+    """Spark's JVM has ended, and a new one is being started.
 
-    The worker raises it for what was running; the batch runs again once Spark does.
+    The worker raises it for the batches that were running; they are retried once Spark is back.
     """
 
     code = "spark.unavailable"
@@ -65,29 +65,29 @@ class SparkUnavailableError(RetriableError):
         problem: str = "",
         *,
         after: timedelta | None = timedelta(seconds=30),
-        fix: str = "If it ended for lack of memory, raise HEADRACE_DRIVER_MEMORY or lower "
-        "batch.max.rows; jvm.log says more.",
+        fix: str = "If it ran out of memory, raise HEADRACE_DRIVER_MEMORY or lower "
+        "batch.max.rows; see jvm.log.",
         field: str | None = None,
     ) -> None:
         super().__init__(problem, after=after, fix=fix, field=field)
 
 
 class SparkMemoryError(RetriableError):
-    """A Python worker or an executor of Spark has ended, as a rule for lack of memory.
+    """A Python worker or an executor of Spark has ended, usually because it ran out of memory.
 
-    The batch is tried again, in smaller pieces where that can be.
+    The batch is retried, in smaller pieces if possible.
     """
 
     code = "spark.out_of_memory"
 
     def __init__(
         self,
-        problem: str = "A Python worker or an executor of Spark ended, most likely for lack of "
-        "memory.",
+        problem: str = "A Python worker or an executor of Spark ended, most likely because it "
+        "ran out of memory.",
         *,
         after: timedelta | None = None,
-        fix: str = "Lower batch.max.rows, or give them more memory: HEADRACE_DRIVER_MEMORY "
-        "where Spark runs in this process, else spark.executor.memory and "
+        fix: str = "Lower batch.max.rows, or raise the memory: HEADRACE_DRIVER_MEMORY if Spark "
+        "runs in this process, otherwise spark.executor.memory and "
         "spark.executor.memoryOverhead.",
         field: str | None = None,
     ) -> None:
@@ -95,27 +95,27 @@ class SparkMemoryError(RetriableError):
 
 
 class SparkError(HeadraceError):
-    """Spark failed, and does not say whether at the source, in the chain or at a sink."""
+    """Spark failed; whether at the source, in the chain or at a sink is unknown."""
 
     code = "spark.failed"
 
 
 class SparkLostError(SetupError):
-    """Spark's JVM has ended too often, and is not started again."""
+    """Spark's JVM has ended too often, and is not restarted."""
 
     code = "spark.lost"
 
 
 class ToleranceExceededError(HeadraceError):
-    """A record failed and the connector does not tolerate failing records.
+    """A record failed and the connector does not tolerate failed records.
 
     Args:
         stage: Where it failed, such as "transform" or "sink".
-        plugin: The plugin that refused the record.
+        plugin: The plugin that rejected the record.
         exception: The name of the exception's class.
-        message: The exception's text.
-        record: A short text of the record, with its topic and position; empty when it must
-            not be shown.
+        message: The exception's message.
+        record: A summary of the record, with its topic and position; empty if it must not be
+            shown.
     """
 
     code = "record.not_tolerated"
@@ -132,7 +132,7 @@ class ToleranceExceededError(HeadraceError):
         cause = message.rstrip(".")
         super().__init__(
             f"{plugin} failed in stage {stage} with {exception}: {cause}.{sample}",
-            fix="Fix the data or the definition, or set errors.tolerance=all to pass such "
+            fix="Fix the data or the definition, or set errors.tolerance=all to send such "
             "records to the dead-letter topic.",
         )
 

@@ -1,4 +1,4 @@
-"""A sync job, and its runs: one for each window, or one that follows in real time."""
+"""Sync jobs and their runs: one run per window, or one run in real time."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ class Mode(StrEnum):
     """How a job reads its source."""
 
     OFFLINE = "offline"
-    """Window by window, each a run that ends."""
+    """One bounded run per window."""
     REALTIME = "realtime"
-    """By one run that goes on with what comes until the job is suspended."""
+    """One run that continues with new data until the job is suspended."""
 
 
 def is_realtime(document: Mapping[str, object]) -> bool:
-    """Return whether a job's document is of one in real time."""
+    """Return whether a job's document has the mode REALTIME."""
     return str(document.get("mode")).lower() == Mode.REALTIME.value
 
 
 class JobState(StrEnum):
-    """The states of a job, as InLong's groups have them; one that is deleted is gone."""
+    """The states of a job, as of InLong's groups; a deleted job is not stored."""
 
     DRAFT = "draft"
     SUBMITTED = "submitted"
     REJECTED = "rejected"
     APPROVED = "approved"
-    """It waits for a scheduler to take it on."""
+    """It waits for a scheduler to accept it."""
     CONFIGURED = "configured"
-    """Its windows are run when they are due, and none has been yet."""
+    """Its windows run when they are due; none has run yet."""
     RUNNING = "running"
     SUSPENDED = "suspended"
     FINISHED = "finished"
-    """Its schedule has come to its end, and so have its runs."""
+    """Its schedule and all its runs have ended."""
     FAILED = "failed"
-    """Its document cannot be read any more."""
+    """Its document can no longer be read."""
 
 
 SCHEDULED = frozenset({JobState.CONFIGURED, JobState.RUNNING})
-"""The states in which a schedule makes runs."""
+"""The states in which a schedule creates runs."""
 RUNNABLE = SCHEDULED | {JobState.APPROVED, JobState.FINISHED}
-"""The states in which runs begin: nobody has suspended the job, or is to approve it yet."""
+"""The states in which runs may start: the job is approved and not suspended."""
 
 
 class CatchUp(StrEnum):
-    """Which of the windows are run that became due while nothing could run."""
+    """Which windows run that became due while nothing could run."""
 
     ALL = "all"
     LATEST = "latest"
@@ -65,7 +65,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a window that is due while an earlier one runs."""
+    """What happens to a window that is due while an earlier window runs."""
 
     QUEUE = "queue"
     SKIP = "skip"
@@ -74,14 +74,14 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
-    """How the runs of a job follow each other, and what is done when one fails.
+    """The order, parallelism and retries of a job's runs.
 
     Args:
-        parallel: How many run side by side at most, where ``overlap`` is PARALLEL.
-        depends_on_past: Whether a window waits until all before it have succeeded.
-        retries: How often a run that has failed is tried again.
-        retry_delay: The wait before the first retry; it doubles from one to the next.
-        timeout: How long an attempt may take; None for as long as it likes.
+        parallel: The maximum number of parallel runs if ``overlap`` is PARALLEL.
+        depends_on_past: Whether a window waits until all earlier windows have succeeded.
+        retries: The number of retries of a failed run.
+        retry_delay: The wait before the first retry; it doubles with each retry.
+        timeout: The time limit of an attempt; None for no limit.
     """
 
     catch_up: CatchUp = CatchUp.ALL
@@ -94,11 +94,11 @@ class RunPolicy:
 
     @property
     def side_by_side(self) -> int:
-        """Return how many runs of a schedule may run at a time."""
+        """Return the maximum number of parallel scheduled runs."""
         return self.parallel if self.overlap is Overlap.PARALLEL else 1
 
     def wait(self, attempt: int) -> timedelta | None:
-        """Return the wait after an attempt, from 1, that has failed; None to give up."""
+        """Return the wait after a failed attempt, numbered from 1; None to give up."""
         if attempt > self.retries:
             return None
         wait: timedelta = self.retry_delay * 2 ** (attempt - 1)
@@ -107,17 +107,17 @@ class RunPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """What a job's document says.
+    """The parsed document of a job.
 
     Args:
-        definition: The copy: one source and its sinks, direct.
-        mode: Whether it reads window by window, or follows its source.
-        kind: What the bounds of its runs are.
-        alerts: About what it alerts people.
-        schedule: When it runs; None for one that is started otherwise.
-        after: The job whose successful windows it runs over, if that is its schedule.
-        engine: The outside scheduler that wakes it; None for our own.
-        approvers: Who may approve it; empty where nobody is asked.
+        definition: The direct connector: one source and its sinks.
+        kind: The kind of its runs' bounds.
+        alerts: Its alert policy.
+        mode: Whether it reads window by window, or in real time.
+        schedule: When it runs; None if it is started in another way.
+        after: The job whose successful windows trigger this job's runs, if any.
+        engine: The external scheduler that triggers it; None for Headrace's own.
+        approvers: Who may approve it; empty if no approval is required.
     """
 
     definition: Definition
@@ -136,14 +136,14 @@ class Job:
     """A job as it is stored.
 
     Args:
-        uid: Its identity; a job that is made again under the name has another.
-        document: Its definition as it was given.
+        uid: Its identity; a job that is re-created with the same name has another.
+        document: Its definition as submitted.
         version: The number of the document, from 1.
-        cursor: The lower bound of the next window of its schedule, or from which on it reads in
+        cursor: The lower bound of the next window of its schedule, or the start of a run in
             real time; None for the very beginning.
-        due: When that window is due; None where no more come.
-        why: Why it was rejected, suspended or has failed.
-        engine: The outside scheduler that wakes it; None for our own.
+        due: When that window is due; None if there are no more windows.
+        why: Why it was rejected or suspended, or has failed.
+        engine: The external scheduler that triggers it; None for Headrace's own.
     """
 
     name: str
@@ -168,20 +168,20 @@ class RunState(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     SKIPPED = "skipped"
-    """An earlier window ran when it was due."""
+    """An earlier window was running when it was due."""
 
 
 UNENDED = frozenset({RunState.QUEUED, RunState.RUNNING})
-"""The states of a run that waits or runs."""
+"""The states of a run that has not ended."""
 
 
 def unended(runs: Mapping[RunState, int]) -> int:
-    """Return how many runs wait or run, of so many in each state."""
+    """Return the number of runs that have not ended, from the number in each state."""
     return sum(runs.get(state, 0) for state in UNENDED)
 
 
 class Trigger(StrEnum):
-    """What made a run."""
+    """What created a run."""
 
     SCHEDULE = "schedule"
     MANUAL = "manual"
@@ -189,23 +189,23 @@ class Trigger(StrEnum):
     AFTER = "after"
     """The success of another job."""
     REALTIME = "realtime"
-    """Its job reads in real time: it goes on until the job is suspended or edited."""
+    """Its job reads in real time: the run continues until the job is suspended or edited."""
     CALLBACK = "callback"
-    """An outside scheduler."""
+    """An external scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """That an outside scheduler wakes a job, or is to, as it is stored.
+    """The stored registration of a job with an external scheduler.
 
-    It outlives its job, until the engine knows nothing of it any more.
+    It outlives its job, until it is removed from the engine.
 
     Args:
-        uid: The identity of the job that was registered.
-        version: The document of the job that was registered.
-        active: Whether the engine wakes it; it is paused while the job may not run.
-        registered: Whether the engine has it like this.
-        error: Why it has not, or not yet.
+        uid: The identity of the registered job.
+        version: The version of the registered document.
+        active: Whether the engine triggers it; it is paused while the job may not run.
+        registered: Whether the engine has the registration in this form.
+        error: Why it is not registered, if it failed.
     """
 
     engine: str
@@ -218,22 +218,22 @@ class Registration:
     changed: datetime
 
     def is_of(self, job: Job) -> bool:
-        """Return whether the engine has a job as it is now."""
+        """Return whether the engine has the current version and state of a job."""
         wanted = (job.uid, job.version, job.state in RUNNABLE)
         return self.registered and (self.uid, self.version, self.active) == wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineJobRequest:
-    """What an outside scheduler asks for when it wakes a job.
+    """The request of an external scheduler that triggers a job.
 
     Args:
         job: The job.
-        stream: InLong's name of the copy in a job: a job has one, with its own name.
-        kind: What the bounds are.
-        lower: Where the window begins; with it, the bounds must be those of a window.
-        upper: Where it ends. Without ``lower``, the newest window that ends by then is meant;
-            without both, the newest that is due.
+        stream: InLong's stream name; a job has one stream, with the job's name.
+        kind: The kind of the bounds.
+        lower: The start of the window; if set, the bounds must be those of a window.
+        upper: The end of the window. Without ``lower``, it selects the newest window that ends
+            by then; without both, the newest window that is due is selected.
     """
 
     job: str | None = None
@@ -244,37 +244,38 @@ class OfflineJobRequest:
 
 
 def memory_name(job: str) -> str:
-    """Return what stands for a job, for all its runs, where connectors have their names.
+    """Return the name that stands for all runs of a job in place of a connector's name.
 
-    The schemas of its streams are kept under it, and its metrics.
+    The schemas of the job's streams and its metrics are stored under it.
     """
     return f"{job}@"
 
 
 def task_of_job(task: TaskId) -> TaskId:
-    """Return the task of a run as that of its job."""
+    """Return the task id of a run with the name of all runs, see ``memory_name``."""
     job, _, _ = task.connector.rpartition("@")
     return TaskId(memory_name(job), task.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One execution of a job over one window, unique by the two (Guarantee 5).
+    """One execution of a job over one window; unique per job and window (Guarantee 5).
 
     Args:
-        due: When it may begin, or its next attempt.
-        backfill: The backfill that it is a part of.
+        due: When it may start, or its next attempt.
+        backfill: The backfill that it belongs to.
         attempt: The number of its newest attempt, from 1; 0 before the first.
-        deaths: In how many of them its worker, or Spark, has died.
-        generation: How often it was asked for from the beginning, from 1: what an earlier one
-            has written does not count.
-        epoch: Grows with each attempt; whoever writes about one names it (Guarantee 3).
-        owner: Who runs it.
-        held_until: When another may take it, unless its owner is heard of.
-        stop_asked: Whether it is to be stopped.
-        paused: Whether its backfill is paused: it does not begin while it is.
-        application: Spark's, of the newest attempt.
-        error: Why the newest attempt has failed.
+        deaths: The number of attempts in which its worker, or Spark, died.
+        generation: How many times it was started from the beginning, from 1; what an earlier
+            generation has written does not count.
+        epoch: Increases with each attempt; every write about an attempt includes it
+            (Guarantee 3).
+        owner: The worker that runs it.
+        held_until: When the lease ends, unless the owner renews it.
+        stop_asked: Whether a stop was requested.
+        paused: Whether its backfill is paused; then it does not start.
+        application: The id of the newest attempt's Spark application.
+        error: Why the newest attempt failed.
     """
 
     id: int
@@ -301,26 +302,27 @@ class Run:
 
     @property
     def is_live(self) -> bool:
-        """Return whether it follows its source, and so has no end of its own."""
+        """Return whether the run is in real time, and therefore unbounded."""
         return self.trigger is Trigger.REALTIME
 
     @property
     def seconds(self) -> float | None:
-        """Return how long its newest attempt took; None until it has ended."""
+        """Return the duration of the newest attempt; None until it has ended."""
         if self.began is None or self.ended is None:
             return None
         return (self.ended - self.began).total_seconds()
 
     @property
     def name(self) -> str:
-        """Return what its tasks have in common in marks, however often it is begun anew."""
+        """Return the run's name in marks; the same after a restart from the beginning."""
         return f"{self.job}@{self.id}"
 
     @property
     def task_name(self) -> str:
-        """Return what its tasks are named by, in the place of a connector.
+        """Return the connector part of its tasks' ids.
 
-        A retry has the name of the attempt before it, so that it goes on where that stood and
-        finds its marks (Guarantee 2); a run from the beginning has a name of its own.
+        All attempts of a generation share it, so that a retry continues at the position of the
+        attempt before and finds its marks (Guarantee 2). A restart from the beginning has a new
+        name.
         """
         return f"{self.name}.{self.generation}"

@@ -1,4 +1,4 @@
-"""Rejected records: how many are tolerated, and what the log says of each."""
+"""Rejected records: the tolerated number, and the log lines."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 MOST_LINES = 10
-"""Lines for one batch; a thousand bad records have one cause more often than a thousand."""
+"""The maximum log lines per batch: many bad records usually have the same cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorLog:
-    """Writes at most ``MOST_LINES`` lines for a batch, and says once how many it left out.
+    """Logs at most ``MOST_LINES`` records of a batch, then the number of omitted ones.
 
     Args:
         say: Writes one line.
-        messages: Whether a line tells the record's place and the error's text, which
+        messages: Whether a line includes the record's position and the error's message, which
             may quote the record (``errors.log.include.messages``).
     """
 
@@ -30,9 +30,12 @@ class ErrorLog:
     messages: bool = False
 
     def log(self, causes: Sequence[Mapping[str, Any]], rejected: int) -> None:
-        """Log the rejected records of a batch, given some and how many there are in all.
+        """Log the rejected records of a batch.
 
-        Each has the fields of ``CAUSE`` in ``headrace.topics.rows``, and ``timestamp``.
+        Args:
+            causes: Some of the rejected records, each with the fields of ``CAUSE`` in
+                ``headrace.topics.rows``, and ``timestamp``.
+            rejected: The total number of rejected records.
         """
         for cause in causes[:MOST_LINES]:
             self.say(self._line(cause))
@@ -62,13 +65,14 @@ class ErrorLog:
 
 @dataclass(frozen=True, slots=True)
 class ToleranceLimits:
-    """The limits of a connector, each judged for each of its tasks.
+    """The tolerance limits of a connector, checked separately for each of its tasks.
 
     Args:
-        count: The most records that may be rejected; None for any number.
-        share: The most of what was read that may be rejected, 0 to 1; None for all.
-        window: Over which time both are judged, up to the start of the batch that is
-            judged; None: since the task first ran.
+        count: The maximum number of rejected records; None for no limit.
+        share: The maximum share of the read records that may be rejected, 0 to 1; None for
+            no limit.
+        window: The time over which both are checked, up to the start of the checked batch;
+            None for the time since the task first ran.
     """
 
     count: int | None = None
@@ -80,7 +84,7 @@ class ToleranceLimits:
         return self.count is not None or self.share is not None
 
     def exceeded(self, counts: Counts) -> str | None:
-        """Return what is exceeded, as a sentence, or None."""
+        """Return a message if a limit is exceeded, otherwise None."""
         since = f" within {self.window.total_seconds():g} s" if self.window else " so far"
         text = f"{counts.rejected} of {counts.read} records were rejected{since}"
         if self.count is not None and counts.rejected > self.count:

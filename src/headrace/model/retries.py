@@ -1,4 +1,4 @@
-"""When what has failed is tried again: batches of a running task, and tasks that have ended."""
+"""The backoff of retried batches, and the restart policy of failed tasks and connectors."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from datetime import timedelta
 
 _FIRST = timedelta(milliseconds=300)
 _DOUBLINGS = 40
-"""Enough for any ``longest``, and few enough for a timedelta."""
+"""Enough to reach any ``longest``, without overflowing a timedelta."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Waits ``0.3 s * 2 ** (failures - 1)``: 0.3, 0.6, 1.2, 2.4, 4.8 s...
 
-    Where that is longer than ``longest`` it waits a random time up to ``longest``, so that
-    many tasks do not return to a busy system all at once, and it never waits past the
-    end of ``timeout``. This is Kafka Connect's formula.
+    If that exceeds ``longest``, the wait is random, up to ``longest``, so that many tasks do
+    not return to a busy system all at once. A wait never exceeds the rest of ``timeout``. This
+    is Kafka Connect's formula.
 
     Args:
-        longest: The longest wait (``errors.retry.delay.max.ms``).
-        timeout: How long to go on trying; zero for not at all, None for ever. Kafka Connect
-            too retries a busy system without end.
-        random: Gives a number from 0 to below 1.
+        longest: The maximum wait (``errors.retry.delay.max.ms``).
+        timeout: How long to retry; zero for no retries, None for no limit. Kafka Connect also
+            retries a busy system without a limit.
+        random: Returns a number from 0 to below 1.
     """
 
     longest: timedelta = timedelta(minutes=1)
@@ -37,10 +37,12 @@ class Backoff:
         asked: timedelta | None = None,
         trying_for: timedelta = timedelta(),
     ) -> timedelta:
-        """Return the wait after so many failures in a row, at least 1.
+        """Return the wait before the next retry.
 
-        It is at least what the system asked for, if it did; ``trying_for`` is the time since
-        the first failure.
+        Args:
+            failures: The number of consecutive failures, at least 1.
+            asked: The minimum wait that the system requested, if any.
+            trying_for: The time since the first failure.
         """
         wait: timedelta = _FIRST * 2 ** min(failures - 1, _DOUBLINGS)
         if wait > self.longest:
@@ -58,12 +60,12 @@ class Backoff:
 class RestartPolicy:
     """Waits ``first * 2 ** (attempt - 1)``, at most ``longest``: 5, 10, 20, 40, 80 s...
 
-    Of each wait up to half is taken off at random, so that many tasks that failed with one
-    system do not return to it all at once.
+    Each wait is reduced by a random part of up to half, so that many tasks that failed because
+    of the same system do not return to it all at once.
 
     Args:
-        attempts: After how many attempts in a row to give up; None for never.
-        quiet: What ran for so long before it failed has failed for the first time.
+        attempts: The maximum number of consecutive attempts; None for no limit.
+        quiet: A task that ran this long before it failed starts again at the first attempt.
     """
 
     enabled: bool = False
@@ -81,15 +83,15 @@ class RestartPolicy:
         return self.attempts is not None and attempt > self.attempts
 
     def without_end(self) -> RestartPolicy:
-        """Return the policy for what is certain to pass: enabled, without end."""
+        """Return the policy for failures that are certain to pass: enabled, without a limit."""
         return replace(self, enabled=True, attempts=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartKeys:
-    """What a connector says of its restarts; None where the server's word stands.
+    """A connector's overrides of the restart policy; None for the server's value.
 
-    ``attempts`` is -1 for no end.
+    ``attempts`` is -1 for no limit.
     """
 
     enabled: bool | None = None
@@ -99,7 +101,7 @@ class RestartKeys:
     quiet: timedelta | None = None
 
     def over(self, policy: RestartPolicy) -> RestartPolicy:
-        """Return the server's policy with what the connector says instead."""
+        """Return the server's policy with the connector's overrides."""
         attempts = policy.attempts if self.attempts is None else self.attempts
         return RestartPolicy(
             enabled=policy.enabled if self.enabled is None else self.enabled,

@@ -1,8 +1,8 @@
 """When a job runs, and over which windows of time.
 
-A schedule cuts the time line from its start on at its ticks; a window is what lies between two
-cuts, closed below and open above. So windows tile the time line whatever the clock does: they
-depend on the schedule alone (Guarantee 5).
+A schedule cuts time at its ticks, from its start on. A window is the time between two cuts,
+with an inclusive lower and an exclusive upper bound. So windows cover time without gaps or
+overlaps, and depend only on the schedule, not on the clock (Guarantee 5).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _LATEST = datetime.max.replace(tzinfo=UTC)
 _LAST_YEAR = _LATEST.year
 _MOST_WINDOWS = 100_000
-"""How many windows a range has at most."""
+"""The maximum number of windows in a range."""
 
 
 class Unit(Enum):
-    """What an interval is counted in."""
+    """The unit of an interval."""
 
     SECOND = "second"
     MINUTE = "minute"
@@ -48,31 +48,32 @@ _LENGTHS = {
     Unit.MINUTE: timedelta(minutes=1),
     Unit.HOUR: timedelta(hours=1),
 }
-"""Units of time that passes; the others are of the calendar, in the schedule's zone."""
+"""Units of fixed length; the others are calendar units, in the schedule's time zone."""
 _DAYS = {Unit.DAY: 1, Unit.WEEK: 7}
 _MONTHS = {Unit.MONTH: 1, Unit.YEAR: 12}
 
 
 class Rhythm(ABC):
-    """Where ticks lie."""
+    """The rule for a schedule's ticks."""
 
     @abstractmethod
     def ticks(self, start: datetime, after: datetime) -> Iterator[datetime]:
         """Yield the ticks after a time, each later than the one before.
 
         Args:
-            start: Where the schedule starts, in its zone.
+            start: When the schedule starts, in its time zone.
             after: A time that is not before the start.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Interval(Rhythm):
-    """Every so many units from the start on.
+    """A tick every ``amount`` units from the start on.
 
-    Days, weeks, months and years are of the calendar: a daily tick keeps its time of day when
-    clocks change, and the 31st is the last day of a shorter month. A time of day that clocks
-    leave out is as much later, one that they repeat is the first of both.
+    Days, weeks, months and years are calendar units: a daily tick keeps its time of day across
+    daylight saving changes, and the 31st becomes the last day of a shorter month. A time of day
+    that is skipped moves later by the length of the gap; of a repeated time of day, the first
+    is used.
     """
 
     amount: int
@@ -89,7 +90,7 @@ class Interval(Rhythm):
 
     @property
     def length(self) -> timedelta | None:
-        """Return how long each is; None for those of the calendar."""
+        """Return the interval's length; None for calendar units."""
         length = _LENGTHS.get(self.unit)
         return None if length is None else self.amount * length
 
@@ -105,7 +106,7 @@ class Interval(Rhythm):
                 yield tick
 
     def _passed(self, start: datetime, after: datetime) -> int:
-        """Return about how many units lie between two times."""
+        """Return the approximate number of units between two times."""
         local = after.astimezone(start.tzinfo)
         if self.unit in _DAYS:
             return (local.date() - start.date()).days // _DAYS[self.unit]
@@ -127,7 +128,7 @@ class Interval(Rhythm):
 
 
 def _within(tick: Callable[[int], datetime], first: int) -> Iterator[datetime]:
-    """Yield numbered ticks until the calendar ends."""
+    """Yield numbered ticks up to the largest datetime."""
     for number in count(first):
         try:
             yield tick(number)
@@ -137,23 +138,23 @@ def _within(tick: Callable[[int], datetime], first: int) -> Iterator[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Cron(Rhythm):
-    """By a cron expression of five fields, or of six with seconds first.
+    """A cron expression of five fields, or of six with seconds first.
 
-    Times of day that clocks leave out or repeat are those of Debian's cron.
+    Times of day that daylight saving skips or repeats are handled as in Debian's cron.
     """
 
     expression: str
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an expression that is none."""
+        """Raise ConfigError for an invalid expression."""
         try:
             next(CronSim(self.expression, datetime(2000, 1, 1, tzinfo=UTC)))
         except (CronSimError, StopIteration) as error:
             raise ConfigError(
                 problem=f"Invalid cron expression {self.expression!r}: "
-                f"{str(error) or 'it never comes'}.",
-                fix="Write minute, hour, day of month, month and day of week, such as "
-                "30 2 * * *; a field of seconds may stand before them.",
+                f"{str(error) or 'it never matches'}.",
+                fix="Set minute, hour, day of month, month and day of week, such as "
+                "30 2 * * *, with an optional field for seconds before them.",
                 field="schedule.cron",
             ) from error
 
@@ -162,7 +163,7 @@ class Cron(Rhythm):
         last = after.astimezone(UTC)
         try:
             for tick in CronSim(self.expression, after.astimezone(start.tzinfo)):
-                # Two times of day may be one moment where clocks leave an hour out.
+                # Two times of day may be the same moment if an hour is skipped.
                 if (moment := tick.astimezone(UTC)) > last:
                     last = moment
                     yield moment
@@ -181,7 +182,7 @@ class Once(Rhythm):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TimeWindow:
-    """The times from ``lower`` on and before ``upper``, both in UTC."""
+    """A range of time from ``lower`` (inclusive) to ``upper`` (exclusive), both in UTC."""
 
     lower: datetime
     upper: datetime
@@ -189,14 +190,14 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Cuts a time line into windows.
+    """Divides time into windows.
 
     Args:
-        rhythm: Where the cuts are.
-        start: Where the first window begins, as a time of day in the zone.
-        end: Where the last one ends; None for no end.
+        rhythm: The rule for the bounds of windows.
+        start: The start of the first window, in local time of the zone.
+        end: The end of the last window; None for no end.
         zone: The name of the time zone, such as ``Europe/Zurich``.
-        delay: How long a window waits for late data once it is past.
+        delay: How long a window waits for late data after its end.
     """
 
     rhythm: Rhythm
@@ -206,13 +207,13 @@ class Schedule:
     delay: timedelta = field(default=timedelta())
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for what does not go together."""
+        """Raise ConfigError for invalid or inconsistent values."""
         try:
             ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise ConfigError(
                 problem=f"Unknown time zone {self.zone!r}.",
-                fix="Name one of the IANA database, such as Europe/Zurich.",
+                fix="Set a name from the IANA database, such as Europe/Zurich.",
                 field="schedule.zone",
             ) from error
         if self.delay < timedelta():
@@ -224,19 +225,19 @@ class Schedule:
         if self.end is None:
             if isinstance(self.rhythm, Once):
                 raise ConfigError(
-                    problem="A window that comes once has no end.",
+                    problem="A schedule with a single window must have an end.",
                     fix="Set the end of the schedule.",
                     field="schedule.end",
                 )
         elif self._utc(self.end) <= self._utc(self.start):
             raise ConfigError(
-                problem=f"The schedule ends at {self.end} and starts at {self.start}.",
+                problem=f"The schedule's end {self.end} is not after its start {self.start}.",
                 fix="Set an end after the start.",
                 field="schedule.end",
             )
 
     def local(self, time: datetime) -> datetime:
-        """Return a time in the schedule's zone; one without a zone is taken to be in it."""
+        """Return a time in the schedule's zone; a naive time is interpreted in that zone."""
         return time.astimezone(ZoneInfo(self.zone)) if time.tzinfo else self._placed(time)
 
     def _placed(self, time: datetime) -> datetime:
@@ -246,7 +247,7 @@ class Schedule:
         return self.local(time).astimezone(UTC)
 
     def cuts(self, since: datetime | None = None) -> Iterator[datetime]:
-        """Yield the bounds of windows in UTC, from the last one not after a time on."""
+        """Yield the bounds of windows in UTC, from the last bound at or before a time on."""
         start, local = self._utc(self.start), self.local(self.start)
         end = _LATEST if self.end is None else self._utc(self.end)
         after = start if since is None else max(start, self._utc(since))
@@ -259,10 +260,10 @@ class Schedule:
             yield end
 
     def _last(self, time: datetime) -> datetime:
-        """Return the last bound that is not after a time."""
+        """Return the last bound at or before a time."""
         start, local = self._utc(self.start), self.local(self.start)
         found, back = start, timedelta(minutes=1)
-        # Ticks come forwards only: look back twice as far until there is one.
+        # Ticks can only be iterated forwards: look back further until there is one.
         while time - back > start:
             earlier = list(_until(self.rhythm.ticks(local, time - back), time))
             if earlier:
@@ -273,9 +274,9 @@ class Schedule:
         return found
 
     def windows(self, since: datetime | None = None) -> Iterator[TimeWindow]:
-        """Yield the windows in their order, from the one that a time is in on.
+        """Yield the windows in order, starting with the window that contains a time.
 
-        None for all of them. A time before the start is in none: then the first is the first.
+        Yield all windows if the time is None or before the start.
         """
         end = None if self.end is None else self._utc(self.end)
         if since is not None and end is not None and self._utc(since) >= end:
@@ -287,7 +288,7 @@ class Schedule:
             lower = upper
 
     def windows_in(self, lower: datetime, upper: datetime) -> list[TimeWindow]:
-        """Return the windows that have a part in a range. Raises ConfigError for too many."""
+        """Return the windows that overlap a range. Raises ConfigError for too many."""
         found = list(
             islice(
                 takewhile(lambda window: window.lower < upper, self.windows(lower)),
@@ -296,11 +297,11 @@ class Schedule:
         )
         if len(found) > _MOST_WINDOWS:
             problem = f"The range has more than {_MOST_WINDOWS} windows."
-            raise ConfigError(problem, field="upper", fix="Backfill a part of it at a time.")
+            raise ConfigError(problem, field="upper", fix="Backfill it in smaller ranges.")
         return found
 
     def due(self, window: TimeWindow) -> datetime:
-        """Return when a window may run: it is past, and late data has come."""
+        """Return when a window may run: at its end, plus the delay for late data."""
         return window.upper + self.delay
 
     def newest_past(self, now: datetime) -> TimeWindow | None:
@@ -315,7 +316,7 @@ class Schedule:
         return TimeWindow(self._last(upper - timedelta(microseconds=1)), upper)
 
     def next_fires(self, now: datetime, amount: int) -> list[datetime]:
-        """Return when the next windows will be due, so many after now."""
+        """Return when the next ``amount`` windows are due, after now."""
         since = self._utc(now) - self.delay
         due = (self.due(window) for window in self.windows(since))
         return list(islice((time for time in due if time > self._utc(now)), amount))
@@ -329,7 +330,7 @@ def _until(ticks: Iterator[datetime], time: datetime) -> Iterator[datetime]:
 
 
 def in_chunks(windows: Sequence[TimeWindow], size: int) -> list[list[TimeWindow]]:
-    """Return windows in chunks of a size, each of windows that follow each other."""
+    """Return windows in chunks of at most ``size`` adjacent windows each."""
     chunks: list[list[TimeWindow]] = []
     for window in windows:
         newest = chunks[-1] if chunks else []

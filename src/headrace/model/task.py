@@ -1,4 +1,4 @@
-"""A task: the unit of assignment and of failure."""
+"""Tasks: the unit of assignment and of failure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _LEADS = re.compile(r"[/\\%\x00-\x1f]")
 
 
 def file_name(text: str) -> str:
-    """Return a text as the name of one file or folder that leads nowhere else."""
+    """Return a text as a file or folder name that cannot lead to another folder."""
     name = _LEADS.sub(lambda found: quote(found[0], safe=""), text)
     return name if name.strip(".") else name.replace(".", "%2E")
 
 
 _OF_RUN = re.compile(r"(.+)@(\d+)\.\d+", re.DOTALL)
-"""What the tasks of a run of a job are named by, see ``Run.task_name``."""
+"""Matches the connector part of the ids of a job run's tasks, see ``Run.task_name``."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskId:
-    """Names a task: its connector and its number there, from 0."""
+    """Identifies a task: its connector and its number there, from 0."""
 
     connector: str
     number: int
@@ -36,18 +36,18 @@ class TaskId:
 
     @property
     def run(self) -> tuple[str, int] | None:
-        """Return the job and the run that it is a task of; None for a connector's."""
+        """Return the job and the run of the task; None for a connector's task."""
         found = _OF_RUN.fullmatch(self.connector)
         return None if found is None else (found[1], int(found[2]))
 
     @property
     def file_name(self) -> str:
-        """Return a name for its files: a connector's may hold slashes, dots and more."""
+        """Return the id as a file name: a connector's name may contain slashes and dots."""
         return file_name(str(self))
 
 
 class TaskState(StrEnum):
-    """The states of a task, as Kafka Connect shows them, and the end of a bounded one."""
+    """The states of a task, as in Kafka Connect, and COMPLETED for a bounded task."""
 
     UNASSIGNED = "UNASSIGNED"
     RUNNING = "RUNNING"
@@ -63,8 +63,8 @@ class TaskStatus:
     """The state of a task.
 
     Args:
-        next_try: When it is started again by itself, if it is; aware.
-        restarts: How often it was started again after it had failed; counted by the store.
+        next_try: Time of the next automatic restart, if any; aware.
+        restarts: The number of restarts after failures; counted by the store.
     """
 
     state: TaskState
@@ -75,10 +75,10 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who may run a task, until when.
+    """The right of one worker to run a task until a time.
 
     Args:
-        epoch: Grows by one with each new holder; every write names it (Guarantee 3).
+        epoch: Increases by one with each new owner; every write includes it (Guarantee 3).
         expires: Aware time after which another worker may take the task.
     """
 

@@ -1,4 +1,4 @@
-"""How long a topic keeps its rows, where its readers stand, and which names a pattern has."""
+"""The retention of topics, the versions that readers need, and name patterns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.sdk.errors import ConfigError
 AGE = "retention.ms"
 SIZE = "retention.bytes"
 UNREAD = "retention.unread"
-"""Kafka's names for a topic's configuration, and one that Kafka has no need of."""
+"""Kafka's names of a topic's configuration; ``UNREAD`` is Headrace's own."""
 _PREFIX = "headrace."
 _FOREVER = -1
 _LONGEST = timedelta.max // timedelta(milliseconds=1)
@@ -24,9 +24,9 @@ class TopicRetention:
     """How long a topic keeps its rows.
 
     Args:
-        age: Rows are removed when they are older; None keeps them for ever.
-        size_bytes: The oldest rows are removed while the topic is larger; None: any size.
-        unread: Whether rows are removed, as in Kafka, that a sink has yet to read.
+        age: Older rows are removed; None for no limit.
+        size_bytes: The oldest rows are removed while the topic is larger; None for no limit.
+        unread: Whether rows that a sink has yet to read are removed too, as in Kafka.
     """
 
     age: timedelta | None = _DEFAULT_AGE
@@ -37,7 +37,7 @@ class TopicRetention:
     def from_properties(
         cls, properties: Mapping[str, str | None], default: TopicRetention | None = None
     ) -> TopicRetention:
-        """Read the properties of a topic's table; what they do not say is ``default``'s."""
+        """Read the properties of a topic's table; missing ones default to ``default``."""
         made = default or cls()
         millis, size = (properties.get(f"{_PREFIX}{name}") for name in (AGE, SIZE))
         limits = cls.of(_number(millis), _number(size), made)
@@ -48,10 +48,10 @@ class TopicRetention:
     def of(
         cls, millis: int | None, size_bytes: int | None, default: TopicRetention | None = None
     ) -> TopicRetention:
-        """Return limits as Kafka writes them, -1 for none; those that are None are default."""
+        """Return limits from Kafka's values, where -1 is no limit; None is the default's."""
         made = default or cls()
         if millis is not None:
-            # Kafka's users write the largest of its numbers to say: never.
+            # Kafka users also set the largest long for no limit.
             forever = millis == _FOREVER or millis > _LONGEST
             age = None if forever else timedelta(milliseconds=millis)
             made = replace(made, age=age)
@@ -62,7 +62,7 @@ class TopicRetention:
     def changed(
         self, millis: int | None, size_bytes: int | None, *, unread: bool | None
     ) -> TopicRetention:
-        """Return it with other limits, as ``of`` reads them; what is None stays."""
+        """Return a copy with new limits, as ``of`` reads them; None keeps a limit."""
         made = self.of(millis, size_bytes, self)
         return made if unread is None else replace(made, unread=unread)
 
@@ -76,7 +76,7 @@ class TopicRetention:
         }
 
     def require_valid(self) -> None:
-        """Raise ConfigError for a limit that keeps nothing."""
+        """Raise ConfigError for a limit that would remove all rows."""
         if self.age is not None and self.age <= timedelta():
             raise _too_small(AGE)
         if self.size_bytes is not None and self.size_bytes <= 0:
@@ -85,11 +85,11 @@ class TopicRetention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Where somebody who reads a topic stands.
+    """The progress of a reader of a topic.
 
     Args:
-        version: The newest version of which they need nothing more.
-        running: Whether a batch of theirs is running, and reads files behind it.
+        version: The newest version that the reader no longer needs.
+        running: Whether a batch of the reader is running, which reads files after the version.
     """
 
     reader: str
@@ -98,7 +98,7 @@ class Reading:
 
 
 TopicReaders: TypeAlias = Callable[[str], Sequence[Reading]]
-"""Returns who reads a topic, by its name; what cannot be known is raised as HeadraceError."""
+"""Returns the readers of a topic, by its name; raises HeadraceError if they are unknown."""
 
 
 def _number(text: str | None) -> int | None:
@@ -106,7 +106,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _too_small(field: str) -> ConfigError:
-    problem = "A topic cannot have a retention of 0 or less."
+    problem = "A topic's retention must be above 0."
     return ConfigError(problem, field=field, fix="Use a number above 0, or -1 for no limit.")
 
 
@@ -115,8 +115,9 @@ class Retention:
     """How long events are kept.
 
     Args:
-        states_count: How many of them, the newest, of each connector and each task.
-        changes_age: How long changes by people are; never shorter than states.
+        states_age: How long state changes are kept.
+        states_count: How many state changes are kept for each connector and task, the newest.
+        changes_age: How long changes by users are kept; never shorter than ``states_age``.
     """
 
     states_age: timedelta = timedelta(days=7)
@@ -125,10 +126,10 @@ class Retention:
 
 
 def topic_matcher(pattern: str) -> Callable[[str], object]:
-    """Return what tells whether a whole name matches, in time linear in its length.
+    """Return a full-match function for a pattern, which takes time linear in the name's length.
 
-    Python's own engine may take for ever, and lets no other thread run meanwhile. Raises
-    ConfigError: the pattern is not valid, or has what takes more than linear time.
+    Python's own engine may take exponential time, and blocks all other threads meanwhile.
+    Raises ConfigError if the pattern is not valid, or uses syntax that RE2 does not support.
     """
     import re2  # noqa: PLC0415 - most processes match no patterns
 
@@ -140,8 +141,8 @@ def topic_matcher(pattern: str) -> Callable[[str], object]:
         said = b"".join(error.args).decode(errors="replace")
         raise ConfigError(
             problem=f"Invalid regex: {said}",
-            fix="Write it in the syntax of RE2, which is Java's without look-arounds, back "
-            "references and possessive quantifiers.",
+            fix="Use RE2 syntax, which is Java's without lookarounds, backreferences and "
+            "possessive quantifiers.",
             field="topics.regex",
         ) from error
     return matcher

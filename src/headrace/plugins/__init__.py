@@ -1,7 +1,7 @@
-"""Finds plugins by name, alias or class path, and the values of references.
+"""Finds plugins by name, alias or class path, and resolves references.
 
-In it: the registry, references and secrets, what configurations may reach, time limits of
-plugins' calls. Never: the name of a plugin, or what one does.
+In it: the registry, references and secrets, access rules for configurations, timeouts of plugin
+calls. Never: the name of a plugin, or what a plugin does.
 """
 
 from headrace.plugins.access import Access

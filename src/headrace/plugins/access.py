@@ -1,4 +1,4 @@
-"""What configurations may reach on the machine that runs them: its disk, and code."""
+"""Access rules for configurations on the machine that runs them: paths, code and drivers."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(?=:)")
 _LOCAL = {"file", "har", "jar", "local", "viewfs", "zip"}
-"""Schemes that lead, or may lead, to this machine's disk."""
+"""Schemes that refer, or may refer, to this machine's disk."""
 _GLOB = re.compile(r"[*?\[{\\]")
 _TRIMMED = "".join(map(chr, range(1, 0x21)))
-"""What a configuration trims: other blanks are the beginning of a relative path."""
+"""The characters that configurations trim: other blanks may start a relative path."""
 _TOPIC = "${topic}"
-"""What sinks put a topic's name for, which holds no slash."""
+"""The placeholder that sinks replace with a topic's name, which contains no slash."""
 _CUTS = re.compile(r"[?#\x00-\x1f\x7f]")
-"""Where some readers end the path of an address, and others do not."""
+"""Characters that end a URL's path for some readers, but not for others."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What configurations may use of the machine. Any thread may ask.
+    """What configurations may use on the machine. Thread-safe.
 
     Args:
-        paths: The folders and files at or below which paths may be; None for any path.
-        code: Whether configurations may hold or name Python code.
-        drivers: Which JDBC drivers they may name, see the setting ``allowed_drivers``; None
-            for any.
-        classes: Classes that the settings name, which may be imported all the same.
+        paths: The allowed folders and files, with everything below them; None for any path.
+        code: Whether configurations may contain or name Python code.
+        drivers: The allowed JDBC drivers, see the setting ``allowed_drivers``; None for any.
+        classes: Classes that the settings name, which may be imported in any case.
     """
 
     paths: Sequence[Path] | None = None
@@ -46,10 +45,10 @@ class Access:
     classes: frozenset[str] = frozenset()
 
     def check_path(self, text: str, field: str) -> None:
-        """Raise ConfigError if a path may not be used; links and ``..`` are followed.
+        """Raise ConfigError if a path is not allowed; links and ``..`` are resolved.
 
-        A glob counts from its last folder before a wildcard on. Other systems' paths, such as
-        ``s3a://bucket/x``, are not this machine's, and are let through.
+        For a glob, the folder before the first wildcard is checked. Paths on other systems,
+        such as ``s3a://bucket/x``, are allowed.
         """
         text = text.strip(_TRIMMED)
         if self.paths is None or not text:
@@ -61,24 +60,24 @@ class Access:
                 raise self._refused(text, field)
 
     def check_file(self, path: str) -> None:
-        """Raise ConfigError if a file may not be used that data name, such as a table's log.
+        """Raise ConfigError if a file that data (such as a table's log) name is not allowed.
 
-        No character of its name stands for anything else, as it may in a configuration.
+        Unlike a path in a configuration, its name is literal, without wildcards.
         """
-        # Some readers take .. for the folder above, others follow a link before it first.
+        # Some readers resolve .. lexically, others follow a link before it first.
         ways = (path, os.path.normpath(path))
         if self.paths is not None and not all(self._holds(way) for way in ways):
             raise self._refused(path)
 
     def check_code(self, field: str) -> None:
-        """Raise ConfigError if configurations may hold no Python."""
+        """Raise ConfigError if configurations may not contain Python code."""
         if not self.code:
             problem = "Configurations may not run Python on this server."
             fix = "Set allow_python_code in the server's settings, or use another transform."
             raise ConfigError(problem, field=field, fix=fix)
 
     def check_driver(self, text: str, field: str) -> None:
-        """Raise ConfigError if a JDBC driver may not be used: coordinates, or a jar's path."""
+        """Raise ConfigError if a JDBC driver (coordinates, or a jar's path) is not allowed."""
         text = text.strip(_TRIMMED)
         if self.drivers is None or not text:
             return
@@ -90,7 +89,7 @@ class Access:
         if not fits:
             problem = f"{text} is not among the JDBC drivers that configurations may use."
             shown = ", ".join(self.drivers) or "none"
-            fix = f"Use one of: {shown}. The setting allowed_drivers names others."
+            fix = f"Use one of: {shown}. The setting allowed_drivers can allow others."
             raise ConfigError(problem, field=field, fix=fix)
 
     def _holds(self, folder: str) -> bool:
@@ -99,40 +98,40 @@ class Access:
     def _refused(self, text: str, field: str | None = None) -> ConfigError:
         shown = ", ".join(map(str, self.paths or ())) or "none"
         problem = f"{text} is not among the paths that configurations may use."
-        fix = f"Use a path below one of: {shown}. The setting allowed_paths names others."
+        fix = f"Use a path below one of: {shown}. The setting allowed_paths can allow others."
         return ConfigError(problem, field=field, fix=fix)
 
 
 def _lies_below(path: str, allowed: Sequence[Path]) -> bool:
     try:
-        # Both are resolved: a link out of an allowed folder leads out of it.
-        # Some readers know ~, others take it for a name.
+        # Both are resolved: a link in an allowed folder may lead out of the folder.
+        # Some readers expand ~, others treat it as a name.
         paths = {Path(path).resolve(), Path(path).expanduser().resolve()}
         folders = [each.resolve() for each in allowed]
         return all(any(each.is_relative_to(a) for a in folders) for each in paths)
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a null, or ~nobody
+    except (OSError, RuntimeError, ValueError):  # a link loop, a null byte, or ~nobody
         return False
 
 
 def _local_paths(text: str) -> list[str]:
-    """Return the paths on this machine that a text may stand for; none if it is not here."""
+    """Return the paths on this machine that a text may refer to; empty for another system."""
     scheme = _SCHEME.match(text)
     if scheme is None or "/" in scheme[0]:
         return [text]
     if scheme[0].lower() != "file":
         elsewhere = text[scheme.end() :].startswith("://") and "/.." not in text
         if scheme[0].lower() in _LOCAL or not elsewhere:
-            return [text, "/"]  # which of its parts are paths only its file system knows
+            return [text, "/"]  # only the file system knows which parts are paths
         return []
     path = "/" + text[5:].lstrip("/")
     has_host = re.match("//[^/]", text[scheme.end() + 1 :]) is not None
     unclear = has_host or _CUTS.search(text) is not None
-    # Some readers decode it, some do not.
+    # Some readers decode percent-escapes, others do not.
     return [path, unquote(path), *(["/"] if unclear else [])]
 
 
 def _literal(path: str) -> tuple[str, str]:
-    """Return a path up to its last folder without a wildcard, and the rest."""
+    """Return the folder before a path's first wildcard, and the rest from the wildcard on."""
     wild = _GLOB.search(path)
     if wild is None:
         return path, ""
@@ -143,6 +142,6 @@ def _literal(path: str) -> tuple[str, str]:
 
 
 def _climbs(rest: str) -> bool:
-    """Return whether what follows a wildcard may lead out of the folder before it."""
+    """Return whether the rest from a wildcard on may lead out of the folder before it."""
     in_braces = any("/" in part for part in re.findall(r"\{[^}]*\}?", rest))
     return in_braces or "\\" in rest or ".." in rest

@@ -1,4 +1,4 @@
-"""References in configurations, such as ``${env:DB_PASSWORD}``, and the secrets they name."""
+"""References in configurations, such as ``${env:DB_PASSWORD}``, and redaction of secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _SHORTEST = 4
-"""Shorter texts are everywhere; hiding them would reveal more than it hides."""
+"""Shorter texts occur everywhere; masking them would reveal them."""
 _MOST = 10_000
 _PLAIN = frozenset({"true", "false", "null", "none"})
 
@@ -29,14 +29,14 @@ Known = TypeVar("Known", bound=HeadraceError)
 
 
 class Secrets:
-    """Secrets that must not show. Any thread may use it."""
+    """Secrets to redact. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def remember(self, secrets: Iterable[str]) -> None:
-        """Hide these from now on; the oldest of very many are forgotten."""
+        """Redact these from now on; beyond a maximum the oldest secrets are dropped."""
         with self._lock:
             for each in secrets:
                 text = each.strip()
@@ -47,15 +47,15 @@ class Secrets:
                 self._known.popitem(last=False)
 
     def redacted(self, text: str) -> str:
-        """Return the text with `[hidden]` in place of every secret."""
+        """Return the text with every secret replaced by `[hidden]`."""
         with self._lock:
             found = [each for each in self._known if each in text]
-        for each in sorted(found, key=len, reverse=True):  # one may be a part of another
+        for each in sorted(found, key=len, reverse=True):  # one may contain another
             text = text.replace(each, HIDDEN)
         return text
 
     def redacted_error(self, error: Exception) -> Exception:
-        """Return an error whose text shows no secret; the same one if it shows none."""
+        """Return an error with secrets redacted; the same object if it contains none."""
         if isinstance(error, ConfigErrors):
             found = [self.clean(each) for each in error.errors]
             return error if found == list(error.errors) else ConfigErrors(found)
@@ -66,7 +66,7 @@ class Secrets:
         return error if shown == text else HeadraceError(f"{type(error).__name__}: {shown}")
 
     def clean(self, error: Known) -> Known:
-        """Return one of our errors, of the same class, whose text shows no secret."""
+        """Return a HeadraceError of the same class with secrets redacted."""
         problem, fix = self.redacted(error.problem), self.redacted(error.fix)
         if (problem, fix) == (error.problem, error.fix):
             return error
@@ -80,17 +80,18 @@ _REFERENCE = re.compile(
     r"\$\{(?P<provider>(?:(?!\$\{)[^}:]){1,1000}):"
     r"(?:(?P<path>(?:(?!\$\{)[^}:]){0,1000}):)?(?P<key>(?:(?!\$\{)[^}]){0,1000})\}"
 )
-"""As Kafka's ConfigTransformer reads it: the path ends at its first colon. No part of a text is
-read more than a few times: a reference is not long, and holds no beginning of another."""
+"""As in Kafka's ConfigTransformer, the path ends at its first colon. The pattern takes linear
+time: a reference has a maximum length, and may not contain the start of another."""
 Find: TypeAlias = "Callable[..., type[ConfigProvider]]"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderSettings:
-    """What settings say about configuration providers.
+    """The settings of configuration providers.
 
-    ``keys`` are those of each, by the name that references have; ``class`` names another
-    provider than the one of that name. ``secrets`` gets every value.
+    ``keys`` is the configuration of each provider by its name in references; its key ``class``
+    selects a provider other than the one with that name. Every resolved value is added to
+    ``secrets``.
     """
 
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -105,14 +106,14 @@ class _Reference(NamedTuple):
 
 
 class References:
-    """Puts values in place of references. Any thread may use it.
+    """Resolves references. Thread-safe.
 
-    A text that refers to no known provider is left as it is, as in Kafka Connect, and so are
-    references in values. Guarantee 6: it stores no value, and shows none.
+    As in Kafka Connect, references to unknown providers and references in values stay
+    unchanged. Guarantee 6: values are neither stored nor shown.
     """
 
     def __init__(self, find: Find, names: frozenset[str], settings: ProviderSettings) -> None:
-        """Use the installed providers, of these names, and those that the settings name."""
+        """Use the installed providers with these names, and the providers of the settings."""
         self._find = find
         self._names = names | settings.keys.keys()
         self._settings = settings
@@ -121,16 +122,16 @@ class References:
 
     @property
     def secrets(self) -> Secrets:
-        """What must not be shown: all values so far."""
+        """The secrets to redact: all values that were resolved so far."""
         return self._settings.secrets
 
     @property
     def serving(self) -> bool:
-        """Whether configurations may come from somebody else than runs this process."""
+        """Whether configurations may come from other users than the one of this process."""
         return self._settings.context.serving
 
     def has_any(self, text: str) -> bool:
-        """Return whether a text holds a reference."""
+        """Return whether a text contains a reference."""
         return next(self._in(text), None) is not None
 
     def is_only(self, text: str) -> bool:
@@ -141,9 +142,9 @@ class References:
     def resolved(
         self, config: Mapping[str, str], name: Callable[[str], str] = str
     ) -> dict[str, str]:
-        """Return a configuration with values in place of references.
+        """Return a configuration with resolved references.
 
-        Raises ConfigErrors with every reference that has no value; ``name`` gives an error's
+        Raises ConfigErrors with all references that have no value; ``name`` returns an error's
         field for a key.
         """
         values, errors = self.values(config, name)
@@ -154,7 +155,10 @@ class References:
     def values(
         self, config: Mapping[str, str], name: Callable[[str], str] = str
     ) -> tuple[dict[str, str], list[ConfigError]]:
-        """Return the same, and what is wrong; a key that is wrong is as it was."""
+        """Return a configuration with resolved references, and the errors.
+
+        Keys with errors keep their references.
+        """
         found = {key: set(self._in(text)) for key, text in config.items()}
         asked = {each for references in found.values() for each in references}
         if not asked:
@@ -176,9 +180,9 @@ class References:
         return values, errors
 
     def shown(self, text: str, config: Mapping[str, str]) -> str:
-        """Return a text that a configuration has led to, which shows no value of a reference.
+        """Return a text, such as an error about a configuration, without resolved values.
 
-        Where it has such a value it gets the reference instead.
+        Values of the configuration's references are replaced by the references.
         """
         found = {match[0] for each in config.values() for match in _REFERENCE.finditer(each)}
         values, _ = self.values({each: each for each in found})
@@ -232,7 +236,7 @@ class References:
             config = found.config_def().parse(keys)
         except ConfigErrors as several:
             first = several.errors[0]
-            problem = f"The settings of the configuration provider {name} are not valid: "
+            problem = f"The settings of the configuration provider {name} are invalid: "
             place = f"config_providers.{name}.{first.field}"
             raise ConfigError(problem + first.problem, fix=first.fix, field=place) from None
         return found(config, self._settings.context)
@@ -244,5 +248,5 @@ def _reference(match: re.Match[str]) -> _Reference:
 
 def _missing(provider: str, path: str, key: str) -> ConfigError:
     shown = ":".join(part for part in (provider, path, key) if part)
-    problem = f"The reference ${{{shown}}} leads to no value."
-    return ConfigError(problem, fix="Set it there, or correct the reference.")
+    problem = f"The reference ${{{shown}}} has no value."
+    return ConfigError(problem, fix="Set the value, or correct the reference.")

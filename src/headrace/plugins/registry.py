@@ -1,4 +1,4 @@
-"""The plugins that are installed, found by entry point, and calls of them that may hang."""
+"""The installed plugins, found by entry point, and calls of them with a timeout."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ class PluginTimeoutError(HeadraceError):
 
 
 def aside(name: str, work: Callable[[], T]) -> Future[T]:
-    """Start work on a thread of that name; the caller may stop waiting for it.
+    """Start work on a thread with that name; the caller may stop waiting for it.
 
-    What it logs has the labels of its starter. The thread of work that does not end is left
-    behind; it keeps no process from ending, as one of a pool would.
+    Its log lines have the caller's context variables. A thread that hangs is abandoned; unlike
+    a thread of a pool it does not block the process's exit.
     """
     answer: Future[T] = Future()
 
     def run() -> None:
         try:
             found = work()
-        except BaseException as error:  # noqa: BLE001 - raised where the answer is looked at
+        except BaseException as error:  # noqa: BLE001 - raised where the result is read
             answer.set_exception(error)
         else:
             answer.set_result(found)
@@ -82,16 +82,16 @@ def aside(name: str, work: Callable[[], T]) -> Future[T]:
 
 
 def has_ended(work: Future[T], by: float | None = None) -> bool:
-    """Wait for the end of work of ``aside``; return whether it came.
+    """Wait for the work of ``aside``; return whether it has ended.
 
-    ``by`` is until when, in seconds of the monotonic clock; None for ever.
+    ``by`` is the deadline in seconds of the monotonic clock; None for no deadline.
     """
     wait([work], None if by is None else max(0.0, by - time.monotonic()))
     return work.done()
 
 
 def within(limit: timedelta, name: str, work: Callable[[], T]) -> T:
-    """Return what work gives; leave it behind when it takes longer than ``limit``.
+    """Return the result of work; abandon it after ``limit``.
 
     Raises PluginTimeoutError.
     """
@@ -102,11 +102,11 @@ def within(limit: timedelta, name: str, work: Callable[[], T]) -> T:
 
 
 _CACHED = 1024
-"""How many look-ups are cached: clients may ask for any name."""
+"""The maximum number of cached look-ups: clients may ask for any name."""
 _RELOAD_SECONDS = 5
-"""How often a name that is not known may make us look for what is installed."""
+"""The minimum time between two searches for installed plugins because of an unknown name."""
 _importing = threading.RLock()
-"""Two threads that import modules which import each other may get one of them by half."""
+"""Two threads that import modules with a circular import may get a partly imported module."""
 
 log = structlog.get_logger(__name__)
 
@@ -154,7 +154,7 @@ class PluginInfo:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other systems' class names for it."""
+        """Class names of the plugin in other systems."""
         return tuple(getattr(self.plugin, "aliases", ()))
 
     @property
@@ -163,7 +163,7 @@ class PluginInfo:
 
     @property
     def summary(self) -> str:
-        """The first line of its documentation."""
+        """The first line of its docstring."""
         return (self.plugin.__doc__ or "").strip().partition("\n")[0]
 
     def config_def(self) -> ConfigDef:
@@ -172,14 +172,14 @@ class PluginInfo:
 
 
 class Registry:
-    """Looks plugins up. Listing names imports nothing; a look-up imports one plugin.
+    """Looks up plugins. Listing names imports nothing; a look-up imports one plugin.
 
-    Look-ups are cached: a list of connectors asks for the same few again and again.
+    Look-ups are cached, as many connectors use the same few plugins.
 
     Args:
-        providers: What the settings say about configuration providers.
-        access: What configurations may use of this machine.
-        check_timeout: How long a connector may take to check a configuration.
+        providers: The settings of configuration providers.
+        access: The access rules for configurations on this machine.
+        check_timeout: The timeout for a connector's check of a configuration.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Registry:
         self.references = References(self.provider, known, providers or ProviderSettings())
 
     def source(self, name: str, *, field: str | None = None) -> type[SourceConnector]:
-        """Return the plugin of that name, alias or class path; so do those below."""
+        """Return the plugin with that name, alias or class path, as the methods below do."""
         plugin: type[SourceConnector] = self._find(PluginKind.SOURCE, name, field).plugin
         return plugin
 
@@ -206,7 +206,7 @@ class Registry:
         return plugin
 
     def transform(self, name: str, *, field: str | None = None) -> type[Transform]:
-        """Return the transform of that name, alias or class path, without ``$Value``."""
+        """Return the transform with that name, alias or class path, without ``$Value``."""
         plugin: type[Transform] = self._find(PluginKind.TRANSFORM, name, field).plugin
         return plugin
 
@@ -231,10 +231,10 @@ class Registry:
         return plugin
 
     def connector_kind(self, name: str, *, field: str | None = None) -> PluginKind:
-        """Return whether a connector class, as Kafka's configurations give it, reads or writes.
+        """Return whether the class of a Kafka Connect configuration is a source or a sink.
 
-        A name that both a source and a sink have is ambiguous and raises, as it does
-        when there is none, with ConfigError and PluginNotFoundError.
+        Raises ConfigError for a name of both a source and a sink, and PluginNotFoundError for
+        an unknown name.
         """
         both = (PluginKind.SOURCE, PluginKind.SINK)
         found = [kind for kind in both if self._has(kind, name)]
@@ -244,17 +244,17 @@ class Registry:
             return found[0]
         if found:
             source, sink = (self._find(kind, name, None).class_path for kind in both)
-            problem = f"{name!r} names both a source and a sink, and must name one class here."
+            problem = f"{name!r} is ambiguous: it names both a source and a sink."
             fix = f"Set topic to read, or topics to write; or use {source}, or {sink}."
             raise ConfigError(problem, field=field, fix=fix)
         known = [*self.names(PluginKind.SOURCE), *self.names(PluginKind.SINK)]
         raise PluginNotFoundError(name, known=known, kind="connector class", field=field)
 
     def reads(self, config: Mapping[str, str]) -> bool:
-        """Return whether the connector of a configuration in Kafka's form reads.
+        """Return whether a configuration in Kafka Connect's format is of a source.
 
-        Where a source and a sink have the name of its class, ``topics`` and ``topics.regex``
-        tell the sink, and ``topic`` the source. Raises as ``connector_kind`` does.
+        If its class names both a source and a sink, ``topics`` and ``topics.regex`` mean the
+        sink, and ``topic`` the source. Raises the errors of ``connector_kind``.
         """
         name = config.get("connector.class", "")
         if all(self._has(kind, name) for kind in (PluginKind.SOURCE, PluginKind.SINK)):
@@ -271,14 +271,14 @@ class Registry:
     def all_of(self, kind: PluginKind) -> Iterator[PluginInfo]:
         """Yield the plugins of one kind, by name. Imports them.
 
-        One that cannot be imported is left out: it must not hide the others.
+        Plugins that cannot be imported are skipped, so that they do not hide the others.
         """
         for name in self.names(kind):
             with suppress(SetupError):
                 yield self.load(kind, name)
 
     def warm(self) -> None:
-        """Import every plugin, so that look-ups do not wait; log those that cannot be."""
+        """Import every plugin, so that look-ups do not wait; log failed imports."""
         for kind in PluginKind:
             for name in self.names(kind):
                 try:
@@ -287,10 +287,10 @@ class Registry:
                     log.warning("plugin cannot be loaded", plugin=name, why=str(error))
 
     def reload(self) -> None:
-        """Look again for what is installed; what was loaded before stays as it was."""
+        """Search for installed plugins again; plugins that are already loaded stay loaded."""
         importlib.invalidate_caches()
         self.__dict__.pop("_entries", None)
-        self._search.cache_clear()  # what was not there may be now
+        self._search.cache_clear()  # missing plugins may be installed now
 
     def find(self, name: str) -> list[PluginInfo]:
         """Return the plugins of any kind with that name, alias or class path."""
@@ -317,16 +317,16 @@ class Registry:
             with _importing:
                 return PluginInfo(name, kind, entry.load())
         except Exception as error:
-            # Whatever its module raises when it is imported.
+            # The import of the plugin's module may raise anything.
             problem = f"The {kind.value} {name} ({entry.value}) cannot be loaded: {error}."
-            fix = "Install its package again, with its extras."
+            fix = "Reinstall its package, with its extras."
             raise SetupError(problem, fix=fix) from error
 
     def _has(self, kind: PluginKind, name: str) -> bool:
         return self._search(kind, name) is not None
 
     def _reloaded(self) -> bool:
-        """Look again for what is installed, if that was not done just now; say whether it was.
+        """Search for installed plugins again, unless that was just done; return whether it did.
 
         A plugin may be installed while a server runs; clients may ask for any name.
         """
@@ -352,7 +352,7 @@ class Registry:
         for info in self.all_of(kind):
             if name == info.class_path or name in info.aliases:
                 return info
-        # Importing a module runs it: only what is installed as a plugin is, unless allowed.
+        # An import runs the module's code: unless allowed, import only installed plugins.
         if not self.access.code and name not in self.access.classes:
             return None
         if (plugin := _import(name)) is not None and issubclass(plugin, _BASES[kind]):

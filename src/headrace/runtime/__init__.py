@@ -1,5 +1,5 @@
 """The wiring: builds the objects of a process from its settings, and runs a server.
 
-In it: which object gets which; previews, replays, comparisons, batches that are given up; what
-a server shows of itself: health, log, backups. Never: a rule about connectors, SQL, or a row.
+In it: dependency injection; previews, replays, verification, giving up of batches; a server's
+own health, log and backups. Never: a rule about connectors, SQL, or a row.
 """

@@ -1,4 +1,4 @@
-"""The alerts of a process: its channels as the settings name them, and what sends by them."""
+"""The alerts of a process: the channels of the settings, the rules and the sender."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     from headrace.worker import Owner
 
 _LOG_ONLY: Mapping[str, Mapping[str, str]] = {"log": {"type": "log"}}
-"""The channels where none is configured."""
+"""The channels if none is configured."""
 _LOOK_SECONDS = 10.0
-"""How often runs that are late are looked for."""
+"""The interval of the search for late runs."""
 _TRY = timedelta(seconds=25)
-"""How long a trial of all channels may take: clients wait for 30 seconds."""
+"""The timeout of a test of all channels: clients wait for 30 seconds."""
 _DRAIN = timedelta(seconds=20)
-"""How long a command that ends waits for its alerts to be sent."""
+"""How long a command waits at its end for its alerts to be sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelResult(SendResult):
-    """What became of a test of a channel, and of which type it is."""
+    """The result of a test of a channel, and the channel's type."""
 
     type: str
 
 
 @dataclass(kw_only=True)
 class Alerting:
-    """Makes and sends the alerts of an installation. Any thread may use it.
+    """Creates and sends the alerts of an installation. Thread-safe.
 
     Args:
-        lease_clock: Gives the time by which leases expire, see ``Store.now``.
-        book: Counts what was made and what could not be sent.
+        lease_clock: The clock of leases, see ``Store.now``.
+        book: Counts created alerts and failed deliveries.
     """
 
     settings: Settings
@@ -84,14 +84,14 @@ class Alerting:
 
     @cached_property
     def registry(self) -> Registry:
-        """The plugins as those see them who wrote the settings, and not who sends requests."""
+        """The plugins with the access of the settings' author, not that of API clients."""
         return open_registry(self.settings, self.secrets, serving=False)
 
     @cached_property
     def sender(self) -> AlertSender:
-        """Return what sends alerts.
+        """Return the sender of alerts.
 
-        Raises PluginNotFoundError and ConfigErrors for settings that are not valid.
+        Raises PluginNotFoundError and ConfigErrors for invalid settings.
         """
         self.check()
         return self._new_sender()
@@ -111,9 +111,9 @@ class Alerting:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Look for runs that are late, and send alerts, for as long as this lasts.
+        """Detect late runs, and send alerts, inside this context.
 
-        Raises ConfigErrors for settings that are not valid.
+        Raises ConfigErrors for invalid settings.
         """
         sender = self.sender
         thread = threading.Thread(target=self._watch, name="headrace-alerts", daemon=True)
@@ -127,7 +127,7 @@ class Alerting:
                 thread.join(_LOOK_SECONDS)
 
     def _watch(self) -> None:
-        errors = RepeatedErrors("late runs cannot be looked for", "late runs are looked for")
+        errors = RepeatedErrors("detection of late runs failed", "detection of late runs works")
         while not self._over.is_set():
             with errors.logged():
                 self.rules.look_for_late()
@@ -135,18 +135,18 @@ class Alerting:
             self._over.wait(_LOOK_SECONDS)
 
     def drain(self) -> None:
-        """Send what is due now, for a command that ends; what is left others send."""
+        """Send due alerts at the end of a command; other processes send the rest."""
         self.rules.look_for_late()
         self.sender.drain(_DRAIN)
 
     def alerts(
         self, job: str | None, *, before: int | None = None, limit: int = 100
     ) -> Sequence[StoredAlert]:
-        """Return alerts, newest first, those before a number; of a job that may be gone too."""
+        """Return alerts, newest first, before a number; also of a deleted job."""
         return self.store.alerts(job, before=before, limit=limit)
 
     def test(self, by: str) -> list[ChannelResult]:
-        """Send a test by each channel, and return what became of it. Blocks up to 25 s."""
+        """Send a test alert through each channel, and return the results. Blocks up to 25 s."""
         alert = trial_alert(self.clock(), by)
         return [
             ChannelResult(
@@ -158,9 +158,9 @@ class Alerting:
         ]
 
     def check(self) -> None:
-        """Find what is wrong with the settings, whatever their references stand for.
+        """Raise PluginNotFoundError or ConfigErrors for invalid settings.
 
-        Raises PluginNotFoundError and ConfigErrors.
+        References are not resolved: a channel with references is only checked for its keys.
         """
         errors: list[ConfigError] = []
         for name, keys in self.settings.alerts.items():
@@ -184,16 +184,16 @@ class Alerting:
     def _plugin(
         self, name: str, keys: Mapping[str, str]
     ) -> tuple[type[AlertChannel], dict[str, str]]:
-        """Return the plugin of a channel, and its keys as they are written."""
+        """Return the plugin of a channel, and its configuration with unresolved references."""
         props, field_ = dict(keys), f"alerts.{name}"
         kind = props.pop("type", None)
         if kind is None:
-            problem = "It has no type."
+            problem = "The channel has no type."
             raise ConfigError(problem, field=field_, fix="Set type to log, webhook or email.")
         return self.registry.alert_channel(kind, field=f"{field_}.type"), props
 
     def _opened(self, name: str) -> AlertChannel:
-        """Return a channel that is configured, with secrets as they are now."""
+        """Return a configured channel, with the current values of secrets."""
         place = f"alerts.{name}"
         plugin, props = self._plugin(name, self.configured[name])
         references = self.registry.references

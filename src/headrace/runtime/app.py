@@ -99,13 +99,13 @@ def _end() -> None:
 
 @dataclass
 class Runtime(Checks):
-    """Everything that a command needs, opened as it is asked for. Use it in a ``with``.
+    """Everything that a command needs, opened lazily. A context manager.
 
     Args:
-        store: Where state is kept; one file in the home folder by default.
-        short_lived: Whether the process ends soon, so that a quick start counts most.
-        serving: Whether configurations come from others.
-        shared: Whether those are sure not to be who runs this process.
+        store: The store; by default a file in the home folder.
+        short_lived: Whether the process ends soon, so that a quick start matters most.
+        serving: Whether configurations come from clients.
+        shared: Whether the clients are other people than the user who runs this process.
     """
 
     settings: Settings
@@ -147,7 +147,7 @@ class Runtime(Checks):
 
     @cached_property
     def schema_registry(self) -> RuntimeRegistry | None:
-        """Return the store's schema registry for converters; None if none is installed."""
+        """Return the store's schema registry for converters; None if not installed."""
         return open_schema_registry(self.settings.store_place)
 
     @cached_property
@@ -156,11 +156,11 @@ class Runtime(Checks):
 
     @cached_property
     def jobs(self) -> Jobs:
-        """The jobs of the store; a server's runs look at once at what is changed."""
+        """The jobs of the store; a change wakes the server's scheduler and runs."""
         return Jobs(
             store=self.job_store,
             registry=self.registry,
-            clock=self.state.now,  # windows are past by one clock, whatever the servers' are
+            clock=self.state.now,  # one clock for windows, independent of the servers' clocks
             changed=self._jobs_changed,
             approvers=self.settings.job_approvers,
             channels=list(self.alerting.configured),
@@ -182,7 +182,7 @@ class Runtime(Checks):
 
     @cached_property
     def engines(self) -> Engines:
-        """Return the outside schedulers of the settings."""
+        """Return the external schedulers of the settings."""
         return Engines(self.settings.schedule_engines, self.registry.references)
 
     @cached_property
@@ -191,7 +191,7 @@ class Runtime(Checks):
 
     @cached_property
     def callbacks(self) -> Callbacks:
-        """Return what outside schedulers may ask for."""
+        """Return the callbacks for external schedulers."""
         scheduler = Scheduler(store=self.job_store, clock=self.state.now)
         secret = self.registrations.secret()
         return Callbacks(jobs=self.jobs, scheduler=scheduler, secret=secret)
@@ -202,7 +202,7 @@ class Runtime(Checks):
 
     @cached_property
     def engine(self) -> SparkSupervisor:
-        """Return what starts Spark, and starts it again when its JVM ends."""
+        """Return the supervisor, which starts Spark, and restarts it when its JVM ends."""
         start = partial(
             open_session,
             self.settings,
@@ -214,7 +214,7 @@ class Runtime(Checks):
 
     @property
     def spark(self) -> SparkSession:
-        """The session; the first use starts it. It is another after its JVM has ended."""
+        """The session; the first use starts it. After its JVM has ended it is a new one."""
         return self.engine.session()
 
     @spark.setter
@@ -261,7 +261,7 @@ class Runtime(Checks):
 
     @contextmanager
     def server(self, events: Events) -> Iterator[Connectors]:
-        """Run the store's connectors, as their target states say, for as long as this lasts."""
+        """Run the store's connectors according to their target states inside this context."""
         with (
             only_server(self.settings.home),
             only_in_store(self.settings, self.owner, _end) as former,
@@ -319,14 +319,14 @@ class Runtime(Checks):
             self.alerting.serving(),
             service.serving(),
         ):
-            # Else the first client to name a class waits until all plugins are imported. Not
-            # beside Spark's start, which takes all that the machine has.
+            # Otherwise the first request that names a class waits until all plugins are
+            # imported. Not during Spark's start, which uses the whole machine.
             Thread(target=self.registry.warm, name="headrace-plugins", daemon=True).start()
             yield connectors
 
     @contextmanager
     def local_runs(self, job: str, events: Events) -> Iterator[LocalRuns]:
-        """Give what runs a job in this process; ``stop`` stops it, from another thread."""
+        """Yield the runner of a job in this process; ``stop`` stops it from another thread."""
         self.alerting.check()
         fence_dead_workers(self.owner, self.state, now())
         with closing(HostSupervisor()) as hosts:
@@ -381,7 +381,7 @@ class Runtime(Checks):
         )
 
     def progress(self, task: TaskId) -> Progress | None:
-        """Return what a task of the run is doing; None when it waits. Any thread may ask."""
+        """Return the progress of a task's batch; None if it has no batch. Thread-safe."""
         batch = self.state.unfinished_batch(task)
         if batch is None:
             return None
@@ -394,7 +394,7 @@ class Runtime(Checks):
         return Progress(batch.id, done, parts, lag)
 
     def stop(self) -> None:
-        """Stop the run: what is moving is finished, or cancelled after a grace period."""
+        """Stop the run: running batches finish, or are cancelled after a grace period."""
         self._stop_asked = True
         if self.hosts is not None:
             self.hosts.drain()
@@ -404,7 +404,7 @@ class Runtime(Checks):
             self._worker.stop(self.settings.task_shutdown_graceful_timeout)
 
     def parts(self, definition: Definition) -> Parts:
-        """Return the parts of a definition's first task, whose loop is stepped by hand."""
+        """Return the parts of a definition's first task; the caller steps its loop."""
         plan = self._planner.plans(definition)[0]
         lease = self.state.lease(
             plan.id, self.owner.name, self.state.now(), self.settings.lease
@@ -412,9 +412,9 @@ class Runtime(Checks):
         return self._assembler.parts(self.spark, plan, lease)
 
     def readings(self, topic: str) -> Sequence[Reading]:
-        """Return who reads a topic, of the tasks of this installation.
+        """Return the tasks of this installation that read a topic.
 
-        That is nobody where the store is gone, so that topics can be looked at all the same.
+        Empty if the store is missing, so that topics can be inspected without it.
         """
         try:
             return TopicReadings(self.state)(topic)
@@ -446,13 +446,13 @@ class Runtime(Checks):
         )
 
     def giving_up(self, definition: Definition) -> GivingUp:
-        """Return the way out of an unfinished batch of a connector that no server has."""
+        """Return GivingUp for an unfinished batch of a connector without a server."""
         fence_dead_workers(self.owner, self.state, now())
         plans, lease = self._planner.plans(definition), self.settings.lease
         return giving_up_of(plans, self.state, self.receipts, self.owner.name, lease)
 
     def giving_up_of_runs(self) -> GivingUpOfRuns:
-        """Return the way out of unfinished batches of jobs."""
+        """Return GivingUpOfRuns for unfinished batches of jobs."""
         fence_dead_workers(self.owner, self.state, now())
         return GivingUpOfRuns(
             jobs=self.jobs,
@@ -463,9 +463,9 @@ class Runtime(Checks):
         )
 
     def reset_offsets(self, definition: Definition) -> dict[TaskId, Position]:
-        """Let a connector that no server has begin anew; return where its tasks stood.
+        """Reset the offsets of a connector without a server; return its tasks' old positions.
 
-        Raises StateError: a task runs, or has an unfinished batch.
+        Raises StateError if a task is running, or has an unfinished batch.
         """
         fence_dead_workers(self.owner, self.state, now())
         places = self.state.positions(definition.name)
@@ -480,7 +480,7 @@ class Runtime(Checks):
         return stood
 
     def preview(self, definition: Definition, rows: int) -> list[Stage]:
-        """Return the first records at the source and after each step; nothing is kept."""
+        """Return the first records at the source and after each step; nothing is stored."""
         scratch = Runtime(self.settings, Store())
         scratch.registry = self.registry
         scratch.spark = self.spark
@@ -499,7 +499,7 @@ class Runtime(Checks):
         streams: Sequence[str] = (),
         repair: RepairOptions | None = None,
     ) -> list[VerifyReport]:
-        """Compare what connectors copy with what they have copied; see ``Verifier``."""
+        """Compare the data of sources and targets of connectors; see ``Verifier``."""
         if repair is not None:
             fence_dead_workers(self.owner, self.state, now())
 
@@ -518,7 +518,7 @@ class Runtime(Checks):
         return self.engine.run(compared)
 
     def mappings(self, definition: Definition) -> list[SinkMapping]:
-        """Return which tables each sink of a checked definition writes what to."""
+        """Return the tables that each sink of a checked definition writes each stream to."""
         return mappings_of(definition, self.registry, self.topics)
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -526,7 +526,7 @@ class Runtime(Checks):
 
     def close(self) -> None:
         opened = self.__dict__
-        with ExitStack() as closing_all:  # the last one first, and each whatever the others do
+        with ExitStack() as closing_all:  # last one first, each even if another fails
             for name in ("owner", "schema_registry", "state"):
                 if name in opened:
                     closing_all.callback(opened[name].close)
@@ -544,7 +544,7 @@ class Runtime(Checks):
 
     @cached_property
     def receipts(self) -> Receipts:
-        """Ask the targets of tasks that nobody runs what they hold."""
+        """Return Receipts, which asks the targets of tasks that are not running."""
         return Receipts(planner=self._planner, assembler=self._assembler)
 
     @cached_property
@@ -584,7 +584,7 @@ class Runtime(Checks):
         serving: bool = False,
         of_run: bool = False,
     ) -> Worker:
-        """Return a worker; that of a run of a job is one beside the process's own."""
+        """Return a worker; the worker of a job's run exists beside the process's own."""
         place = self.settings.topics_dir
         topics = [place.local] if place.is_local else []
         book = self.measuring.book
@@ -616,7 +616,7 @@ class Runtime(Checks):
         return worker
 
     def _lags(self) -> Mapping[TaskId, Lag | None]:
-        """Return how far the running tasks are behind, those of runs as their jobs'."""
+        """Return the lag of the running tasks, with tasks of runs under their jobs' names."""
         found = {} if self._worker is None else self._worker.lags()
         for worker in list(self._run_workers):
             found |= {task_of_job(task): lag for task, lag in worker.lags().items()}

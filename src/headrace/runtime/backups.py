@@ -1,4 +1,4 @@
-"""Backups of the store, in a folder of the home."""
+"""Backups of the store, in a folder inside the home folder."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Backup:
 
 @dataclass(frozen=True, kw_only=True)
 class Backups:
-    """The backups of one store. Any thread may use it.
+    """The backups of one store. Thread-safe.
 
     Args:
-        kept: How many are kept, the newest; 0 for all.
+        kept: How many of the newest backups to keep; 0 for all.
     """
 
     place: Place
@@ -39,9 +39,9 @@ class Backups:
     _one: threading.Lock = field(default_factory=threading.Lock)
 
     def make(self) -> Backup:
-        """Make one, and remove those that are too many. Raises BackupNotSupportedError.
+        """Create a backup, and remove the oldest ones. Raises BackupNotSupportedError.
 
-        None is removed before the new one is whole and on the disk.
+        Old backups are only removed after the new one is complete and synced to disk.
         """
         with self._one:
             for left in self.folder.glob(_UNFINISHED):
@@ -50,12 +50,12 @@ class Backups:
             back_up(self.place, file)
             made = _shown(file)
             for old in self._files()[self.kept :] if self.kept else ():
-                if old != file:  # the clock may have been put back
+                if old != file:  # the clock may have been set back
                     old.unlink(missing_ok=True)
             return made
 
     def all(self) -> list[Backup]:
-        """Return those that are there, the newest first."""
+        """Return the existing backups, newest first."""
         found = []
         for file in self._files():
             with suppress(FileNotFoundError):  # removed meanwhile

@@ -1,4 +1,4 @@
-"""Looks at all that a connector will need: what is missing, and what mends it."""
+"""Checks the requirements of a connector: what is missing, and how to fix it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A requirement that was looked at.
+    """A checked requirement.
 
     Args:
-        part: What has it: ``machine``, ``definition``, or where the plugin stands in the file.
+        part: What requires it: ``machine``, ``definition``, or the plugin's path in the file.
     """
 
     part: str
@@ -38,7 +38,7 @@ class Examined:
 
 
 def examine_machine(settings: Settings) -> Iterator[Examined]:
-    """Yield what Spark needs of this machine. Spark is not started."""
+    """Yield Spark's requirements of this machine. Spark is not started."""
     try:
         java = find_java(settings.java_home)
     except HeadraceError as error:
@@ -48,7 +48,7 @@ def examine_machine(settings: Settings) -> Iterator[Examined]:
     cache = JarCache(folder=settings.cache / "jars", java=java, spark_conf=settings.spark_conf)
     missing = cache.missing(locked_jars())
     if missing:
-        found = f"{len(missing)} are missing, {missing[0].coordinates} for one"
+        found = f"{len(missing)} are missing, such as {missing[0].coordinates}"
         finding = Finding("Spark's jars", Verdict.WARNING, found, "Run `headrace setup`.")
     else:
         finding = Finding("Spark's jars", Verdict.OK, f"in {cache.folder}")
@@ -56,10 +56,10 @@ def examine_machine(settings: Settings) -> Iterator[Examined]:
 
 
 def examine_definition(definition: Definition, registry: Registry) -> list[Examined]:
-    """Return what a definition and its plugins need, without any secret.
+    """Return the requirements of a definition and its plugins, with secrets redacted.
 
-    A plugin whose keys are not valid is not asked. One that does not answer in time, or fails,
-    is a finding too.
+    A plugin whose configuration is invalid is not asked. A plugin that times out or fails is a
+    finding too.
     """
     checked = check_definition(definition, registry)
     known, _ = resolvable(definition, registry.references)
@@ -70,7 +70,7 @@ def examine_definition(definition: Definition, registry: Registry) -> list[Exami
     told = {each.finding.found for each in examined}
     general = [_of_check(error, Verdict.FAILED) for error in _each(checked.errors)]
     general += [_of_check(error, Verdict.WARNING) for error in _each(checked.warnings)]
-    # What check says is most often among what a plugin has examined.
+    # The plugin's examination usually includes the findings of the check.
     examined = [Examined("definition", f) for f in general if f.found not in told] + examined
     if not general:
         examined.insert(0, Examined("definition", Finding("configuration", Verdict.OK)))
@@ -106,7 +106,7 @@ def _examined(
         props = {"name": name, **plugin_keys(spec.config)}
         config = plugin.config_def().parse(props)
     except (ConfigErrors, HeadraceError):
-        return []  # told by the check of the definition
+        return []  # reported by the check of the definition
     limit = registry.check_timeout
     try:
         return within(limit, "headrace-doctor", partial(_asked, plugin, config))

@@ -1,4 +1,4 @@
-"""The outside schedulers of the settings, and what lets them wake jobs."""
+"""The external schedulers of the settings, and their registrars."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Engines:
     """The engines of the setting ``schedule_engines``.
 
     Args:
-        given: The keys of each, by its name, with its type.
+        given: The configuration of each engine, with its type, by name.
     """
 
     given: Mapping[str, Mapping[str, str]]
@@ -38,7 +38,7 @@ class Engines:
         return {name: _class(name, keys) for name, keys in self.given.items()}
 
     def check(self, spec: JobSpec) -> None:
-        """Raise ConfigError for a job whose engine is unknown, or cannot wake it."""
+        """Raise ConfigError for a job whose engine is unknown, or cannot trigger it."""
         if spec.engine is None:
             return
         if (kind := self._types.get(spec.engine)) is None:
@@ -57,9 +57,9 @@ class Engines:
         callbacks: Callbacks,
         clock: Callable[[], datetime],
     ) -> Sequence[Registrar]:
-        """Return what keeps each engine equal to the store.
+        """Return the registrars, which keep each engine in sync with the store.
 
-        Raises ConfigErrors for settings of an engine that are not valid.
+        Raises ConfigErrors for invalid settings of an engine.
         """
         engines: dict[str, ScheduleEngine] = {
             name: MissingEngine(name) for name in store.engines() - self.given.keys()
@@ -95,15 +95,15 @@ class Engines:
         for key, text in keys.items():
             is_secret = known.keys[key].type is ConfigType.PASSWORD
             if is_secret and not self.references.is_only(text):
-                # Guarantee 6: settings are read by more than the one who knows the secret.
-                fix = "Write a reference, such as ${env:AIRFLOW_PASSWORD}."
-                yield ConfigError("It is written out.", fix=fix, field=key)
+                # Guarantee 6: users who may not know the secret can read the settings.
+                fix = "Use a reference, such as ${env:AIRFLOW_PASSWORD}."
+                yield ConfigError("The secret is in plain text.", fix=fix, field=key)
 
 
 def _class(name: str, keys: Mapping[str, str]) -> type[ScheduleEngine]:
     field, known = f"schedule_engines.{name}.type", ", ".join(ENGINES)
     if (kind := keys.get("type")) is None:
-        problem = "It has no type."
+        problem = "The engine has no type."
         raise ConfigError(problem, field=field, fix=f"Set it to one of: {known}.")
     if kind not in ENGINES:
         problem = f"Unknown type {kind!r}."

@@ -1,4 +1,4 @@
-"""The way out of a batch of `headrace run`, or of a job, that cannot run any more."""
+"""Gives up batches of `headrace run`, or of a job, that can no longer run."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GivingUp:
-    """Forgets the unfinished batch of what no worker runs.
+    """Abandons the unfinished batch of a task that no worker runs.
 
     Args:
-        name: What the tasks are named by.
-        tasks: Those that may have one.
-        planned: Gives the plan of one of them; may raise anything.
-        memory: Under which name the schemas of the targets are kept.
-        owner: Who holds the task's lease meanwhile, so that nobody runs it.
+        name: The connector part of the tasks' ids.
+        tasks: The tasks that may have an unfinished batch.
+        planned: Returns the plan of a task; may raise anything.
+        memory: The name under which the schemas of the targets are stored.
+        owner: The owner of the task's lease meanwhile, so that nothing else runs the task.
         before: Called with the batch, while the lease is held, before it is given up.
     """
 
@@ -56,15 +56,15 @@ class GivingUp:
     before: Callable[[Batch], None] = field(default=lambda _: None)
 
     def give_up(self, number: int | None, *, skip: bool, force: bool, dry_run: bool) -> GivenUp:
-        """Give up the unfinished batch of the task of a number, or of the one that has one.
+        """Give up the unfinished batch of a task by number, or of the only task that has one.
 
-        The task then plans a new batch from where this one began or, to ``skip`` its records,
-        from where it ended. With ``dry_run`` nothing is done.
+        The task then plans a new batch from the start of this one or, to ``skip`` its records,
+        from its end. With ``dry_run`` nothing is changed.
 
         Raises:
-            ConfigError: No task has one, or several have.
-            StateError: The task runs or, unless forced, a target holds the batch or cannot be
-                asked.
+            ConfigError: No task has an unfinished batch, or several have.
+            StateError: The task runs or, unless forced, a target contains the batch or cannot
+                be asked.
         """
         batch = self._unfinished(number)
         held = self.store.lease(batch.task, self.owner, self.store.now(), self.lease)
@@ -76,7 +76,7 @@ class GivingUp:
                 require_not_held(batch, targets)
             if not dry_run:
                 self.before(batch)
-            # Guarantee 3: whoever ran the batch has an older epoch, and may not finish it.
+            # Guarantee 3: the batch's former worker has an older epoch, and cannot finish it.
             if not dry_run and skip:
                 none = Counts()
                 self.store.finish_batch(
@@ -101,13 +101,13 @@ class GivingUp:
             raise ConfigError(problem, fix=fix, field="--task")
         numbers = ", ".join(str(batch.task.number) for batch in found)
         problem = f"The tasks {numbers} of {name} have unfinished batches."
-        raise ConfigError(problem, field="--task", fix="Name one of them.")
+        raise ConfigError(problem, field="--task", fix="Select one of them.")
 
 
 def giving_up_of(
     plans: Sequence[TaskPlan], store: Store, receipts: Receipts, owner: str, lease: timedelta
 ) -> GivingUp:
-    """Return the way out for a connector that no server has, by its tasks, at least one."""
+    """Return GivingUp for a connector without a server, from its tasks, at least one."""
     name = plans[0].id.connector
     return GivingUp(
         store=store,
@@ -123,11 +123,11 @@ def giving_up_of(
 
 @dataclass(frozen=True, kw_only=True)
 class GivingUpOfRuns:
-    """Forgets unfinished batches of jobs' runs that do not go on. Any thread may use it.
+    """Abandons unfinished batches of stopped job runs. Thread-safe.
 
     Args:
         planner: Plans the tasks of runs.
-        owner: Who holds a task's lease meanwhile.
+        owner: The owner of a task's lease meanwhile.
     """
 
     jobs: Jobs
@@ -149,15 +149,15 @@ class GivingUpOfRuns:
     ) -> GivenUp:
         """Give up the unfinished batch of a run, as ``GivingUp.give_up`` does.
 
-        Raises JobNotFoundError and RunNotFoundError, and StateError while the run goes on or
-        waits to.
+        Raises JobNotFoundError and RunNotFoundError, and StateError while the run is running or
+        queued.
         """
         run = self.jobs.run(job, number)
         self._require_at_rest(run)
         tasks = sorted(self.planner.state.positions(run.task_name))
 
         def before(batch: Batch) -> None:
-            self._require_at_rest(self.jobs.run(job, number))  # it was not held until now
+            self._require_at_rest(self.jobs.run(job, number))  # the lease is held only now
             detail = {"run": number, "task": batch.task.number, "batch": batch.id, "skip": skip}
             stamp = Stamp(self.jobs.clock(), by)
             self.jobs.store.tell(job, EventKind.RUN_GIVE_UP, stamp, detail)
@@ -180,5 +180,5 @@ class GivingUpOfRuns:
         if waits or run.state is RunState.RUNNING:
             way = f"headrace job {'suspend' if run.is_live else 'stop-run'} {run.job}"
             problem = f"Run {run.id} of job {run.job} is {run.state}."
-            fix = f"Let it end first: {way}{'' if run.is_live else f' {run.id}'}."
+            fix = f"Stop it first: {way}{'' if run.is_live else f' {run.id}'}."
             raise StateError(problem, field="run", fix=fix)

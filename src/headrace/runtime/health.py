@@ -1,4 +1,4 @@
-"""How a server is: what it needs is looked at, each thing by itself."""
+"""A server's health: independent checks of the parts that it needs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _READY = "Worker has completed startup and is ready to handle requests."
 
 
 class HealthState(StrEnum):
-    """How something is, the best first; the worst of all is how the server is."""
+    """The state of a part, best first; the worst of all parts is the server's state."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
-    """It serves, but not all that it runs goes on."""
+    """It serves requests, but something that it runs has stopped."""
     UNHEALTHY = "unhealthy"
 
 
@@ -27,10 +27,10 @@ _ORDER = list(HealthState)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a look at something has found.
+    """The result of a check.
 
     Args:
-        words: The same in words, for those who may know addresses and paths.
+        words: A description, for users who may see addresses and paths.
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -39,24 +39,24 @@ class Finding:
 
 @dataclass
 class _Watched:
-    """One thing that is looked at, and what was found last."""
+    """A check and its last result."""
 
     look: Callable[[], Finding]
     found: Finding | None = None
     at: float = 0.0
     began: float | None = None
-    """Since when a look goes on."""
+    """Start time of the running check, if any."""
 
 
 class Health:
-    """Looks at what a server needs, each time that it is asked. Any thread may ask.
+    """Runs a server's checks on request. Thread-safe.
 
-    Each look has a thread of its own, so that one that hangs holds up no other, and is not
-    looked at again until it has come back.
+    Each check has its own thread, so that a check that hangs does not block others. It is not
+    started again until it has returned.
 
     Args:
-        looks: What to look at, by name. A look that raises has found it unhealthy.
-        limit: A look that takes longer has found it unhealthy.
+        looks: The checks, by name. A check that raises an error is unhealthy.
+        limit: The timeout: a check that takes longer is unhealthy.
     """
 
     def __init__(
@@ -71,26 +71,26 @@ class Health:
         self._lock = threading.Lock()
 
     def look(self) -> None:
-        """Begin to look at everything that is not looked at just now."""
+        """Start all checks that are not running."""
         for name, each in self._watched.items():
             with self._lock:
                 if each.began is not None:
                     continue
                 each.began = self._clock()
-            # Not waited for at the end: what hangs does not come back.
+            # A daemon, so that a check that hangs does not block the exit.
             threading.Thread(
                 target=self._find, args=(each,), name=f"headrace-health-{name}", daemon=True
             ).start()
 
     @property
     def looking(self) -> bool:
-        """Whether something is looked at that may still answer in time."""
+        """Whether a check is running that has not reached its timeout."""
         end = self._clock() - self.limit.total_seconds()
         begun = [each.began for each in self._watched.values()]
         return any(began is not None and began > end for began in begun)
 
     def to_json(self, *, full: bool) -> dict[str, Any]:
-        """Return how everything is; without ``full``, nothing of addresses and paths."""
+        """Return the state of all parts; without ``full``, no addresses or paths."""
         checks: dict[str, dict[str, Any]] = {}
         worst, words = HealthState.HEALTHY, _READY
         for name, each in self._watched.items():
@@ -104,7 +104,7 @@ class Health:
         return {"status": worst.value, "message": words, "checks": checks}
 
     def _now(self, each: _Watched) -> tuple[Finding, float]:
-        """Return what was found last and how old that is, unless a look takes too long."""
+        """Return the last result and its age, unless a running check takes too long."""
         now, began, found = self._clock(), each.began, each.found
         if found is not None and began is None:
             return found, now - each.at
@@ -119,14 +119,14 @@ class Health:
     def _find(self, each: _Watched) -> None:
         try:
             found = each.look()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is not healthy
+        except Exception as error:  # noqa: BLE001 - any error means unhealthy
             found = Finding(HealthState.UNHEALTHY, str(error) or type(error).__name__)
         with self._lock:
             each.found, each.at, each.began = found, self._clock(), None
 
 
 def store_look(ask: Callable[[], object]) -> Callable[[], Finding]:
-    """Return what looks at the store, by asking it for anything."""
+    """Return a check of the store, which runs the query ``ask``."""
 
     def look() -> Finding:
         ask()

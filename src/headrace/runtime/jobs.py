@@ -1,4 +1,4 @@
-"""Executes the runs of jobs, and is what a server does for them."""
+"""Executes the runs of jobs, in a server or in one process without a server."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
     from headrace.worker import Events
 
 _END_SECONDS = 30.0
-"""How long the scheduler and the runs may take to end."""
+"""The timeout for the scheduler and the runs to end."""
 _SHOWN = 1000
-"""How many runs are told of that one call has run."""
+"""The maximum number of runs that one call returns."""
 
 
 @dataclass
 class RunExecution:
-    """One attempt of a run: its copy by a worker of its own, between boundaries or without end.
+    """One attempt of a run: copies data with its own worker, bounded or in real time.
 
-    The tasks are named by the run, so that they have their own positions and marks: an attempt
-    goes on where the one before it stood (Guarantee 2).
+    The tasks' ids contain the run, so that they have their own positions and marks: an attempt
+    continues at the position of the attempt before (Guarantee 2).
 
     Args:
-        version: That of the job's document that it was opened with.
-        opener: What has opened it.
-        identity: What its tasks are called in marks beside their name.
+        version: The version of the job's document that it was opened with.
+        opener: The RunOpener that opened it.
+        identity: The identity of its tasks in marks, in addition to their name.
     """
 
     going: Run
@@ -78,10 +78,10 @@ class RunExecution:
     _again: bool = False
     _stopped: bool = False
     _failure: Exception | None = None
-    """What its connector has reported."""
+    """The failure that its connector has reported."""
 
     def run(self) -> None:
-        """Move what the run is to move. Raises why it has failed."""
+        """Copy the run's data. Raises the error that it failed with."""
         try:
             self._run()
         except Exception as error:
@@ -98,7 +98,7 @@ class RunExecution:
                 self._move()
 
     def planning(self) -> OpenPlan:
-        """Return what plans the tasks, by where those of the attempts before it stood."""
+        """Return the open plan, which plans the tasks from the earlier attempts' positions."""
         context = StoredConnectorContext(
             self.opener.state, self.going.task_name, self._plan_again, self._fail
         )
@@ -109,7 +109,7 @@ class RunExecution:
         worker = opener.worker([_StopAtFailure(self._end_worker)] if live else [], not live)
         self._worker = worker
         maker = replace(opener.maker, once=not live, notify=worker.wake_task)
-        # Guarantee 3: who slept while the run was begun anew gets no lease of what is gone.
+        # Guarantee 3: a suspended attempt gets no lease after a restart from the beginning.
         worker.add([maker.task(plan) for plan in self._plans], self.identity)
         if self._stopped:
             return
@@ -119,7 +119,7 @@ class RunExecution:
                 raise error
 
     def _plan_again(self) -> None:
-        """Let tasks of a run in real time be planned anew, as for a table that is new."""
+        """Plan the tasks of a run in real time again, such as after a new table appeared."""
         if self.going.is_live:
             self._again = True
             self._end_worker()
@@ -129,7 +129,7 @@ class RunExecution:
         self._end_worker()
 
     def stop(self) -> None:
-        """Stop after the batch that moves."""
+        """Stop after the current batch."""
         self._stopped = True
         self._end_worker()
 
@@ -138,26 +138,26 @@ class RunExecution:
             self._worker.stop(self.opener.maker.grace)
 
     def wake(self) -> None:
-        """Let its tasks try again at once what waits to be."""
+        """End the backoff of its tasks, so that they retry at once."""
         if self._worker is not None:
             self._worker.wake_all()
 
     def counts(self) -> Counts:
-        """Return what became of the records of the run, in all its attempts."""
+        """Return the record counts of the run, over all its attempts."""
         if not self._plans:
             return self.going.counts
         totals = (self.opener.state.totals(plan.id) for plan in self._plans)
         return reduce(Counts.plus, totals, Counts())
 
     def trouble(self) -> str | None:
-        """Return why one of its tasks tries again."""
+        """Return the error for which a task is retried, if any."""
         statuses = self.opener.state.statuses(self.going.task_name).values()
         return next((each.trace for each in statuses if each.trace), None)
 
     def is_wanted(self) -> bool:
-        """Return whether its job wants it as it is: as it was opened, and no window waits.
+        """Return whether its job is runnable and unchanged, and no window waits.
 
-        A window that is tried again comes first, so that no older row comes after a newer one.
+        A window that is retried runs first, so that no older row arrives after a newer row.
         """
         job = self.opener.jobs.job(self.going.job)
         as_opened = job.state in RUNNABLE and job.version == self.version
@@ -166,7 +166,7 @@ class RunExecution:
 
 @dataclass(frozen=True)
 class _StopAtFailure:
-    """Stops a run in real time with its first task that fails: it is tried as a whole."""
+    """Stops a run in real time when its first task fails: the run is retried as a whole."""
 
     end: Callable[[], None]
 
@@ -181,20 +181,20 @@ class _StopAtFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlanner:
-    """Plans the tasks of runs, by what their jobs say now."""
+    """Plans the tasks of runs from the current documents of their jobs."""
 
     jobs: JobStore
     state: Store
     planner: Planner
 
     def definition(self, run: Run, job: Job, *, checked: bool = True) -> Definition:
-        """Return the copy that a run of a job is.
+        """Return the definition of a run of a job.
 
-        Raises what is wrong with the job by now; what is wrong with its systems is looked for
-        where it is to be ``checked``.
+        Raises the errors of the job's current document; its systems are only checked if
+        ``checked`` is true.
         """
         registry, document = self.planner.registry, job.document
-        # Not how it is bounded: a window may be left of a job that is in real time by now.
+        # The boundaries are not checked: a window may be left of a job now in real time.
         spec, found = check_copy(document, registry) if checked else (read_job(document), [])
         if found:
             raise errors_at(found)
@@ -209,50 +209,50 @@ class RunPlanner:
         return definition
 
     def identity(self, run: Run) -> str:
-        """Return what a run's tasks are called in marks beside their name.
+        """Return the identity of a run's tasks in marks, in addition to their name.
 
-        It is one for all that the run is begun anew, so that their marks are told apart.
+        All generations of the run share it; their marks differ by the generation in the name.
         """
         return self.state.register(run.task_name, self.state.register(run.name))
 
     def planned(self, run: Run) -> list[TaskPlan]:
-        """Return the tasks of a run that does not go on. Raises what is wrong by now."""
+        """Return the tasks of a run that is not running. Raises the job's current errors."""
         job = self.jobs.job(run.job)
-        definition = self.definition(run, job, checked=False)  # the source may be gone
+        definition = self.definition(run, job, checked=False)  # the source may not exist
         context = connector_context(self.state, run.task_name)
         with closing(self.planner.open(definition, context)) as plan:
             return self.plans(plan, run, self.identity(run))
 
     def _check_endpoints(self, run: Run, definition: Definition) -> None:
-        """Raise ConfigError if a run has begun to copy between other systems than now.
+        """Raise ConfigError if a run has started to copy with another source or other sinks.
 
-        Its positions mean nothing in another source, and another sink lacks what was written
-        (Guarantee 1).
+        Its positions are not valid in another source, and another sink lacks the rows that were
+        already written (Guarantee 1).
         """
         now = endpoints_of(definition, self.planner.registry)
         begun = self.state.endpoints(run.task_name)
         if begun is not None and self.state.has_begun(run.task_name):
             same = begun.source == now.source
             if not same or not set(now.sinks) <= set(begun.sinks):
-                again = "make another job" if run.is_live else "read its window anew: "
+                again = "create another job" if run.is_live else "read its window again: "
                 if not run.is_live:
                     again += f"headrace job rerun {run.job} {run.id}"
                 raise ConfigError(
-                    problem=f"Run {run.id} has begun to copy "
-                    + ("into other sinks." if same else "from another source."),
-                    fix=f"Set it back in the document of job {run.job}, or {again}.",
+                    problem=f"Run {run.id} has started with "
+                    + ("other sinks." if same else "another source."),
+                    fix=f"Restore it in the document of job {run.job}, or {again}.",
                     field="sinks" if same else "source",
                 )
         if begun != now:
             self.state.put_endpoints(run.task_name, now)
 
     def plans(self, plan: OpenPlan, run: Run, identity: str) -> list[TaskPlan]:
-        """Return the tasks of a run, named by it."""
+        """Return the tasks of a run, with ids that contain the run."""
         return [
             replace(
                 each,
                 id=TaskId(run.task_name, each.id.number),
-                memory=memory_name(run.job),  # whichever run has met them
+                memory=memory_name(run.job),  # the schemas are shared by all runs
                 identity=identity,
             )
             for each in self.planner.open_plans(plan, run.task_name)
@@ -261,21 +261,21 @@ class RunPlanner:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOpener(RunPlanner):
-    """Makes executions of runs, in this process.
+    """Creates the executions of runs, in this process.
 
     Args:
-        worker: Makes a worker that ends with its tasks, given who else is told of them, and
-            whether they are to end.
+        worker: Creates a worker that ends with its tasks, from additional event listeners and
+            whether the tasks are bounded.
     """
 
     maker: TaskMaker
     worker: Callable[[Sequence[Events], bool], Worker]
     _ordered: dict[tuple[str, int], bool] = field(default_factory=dict)
-    """Whether windows are read in order, by a job's identity and version: it is asked for each
-    look, and may have to ask for secrets."""
+    """A cache of whether windows are read in order, by a job's identity and version: it is
+    needed at each poll, and computing it may have to resolve secrets."""
 
     def open(self, run: Run) -> RunExecution:
-        """Return the execution of a run. Raises what is wrong with its job by now."""
+        """Return the execution of a run. Raises the current errors of its job."""
         job = self.jobs.job(run.job)
         if job.state not in RUNNABLE:
             why = f"Job {job.name} is {job.state}."
@@ -284,9 +284,9 @@ class RunOpener(RunPlanner):
         return RunExecution(run, job.version, definition, self, self.identity(run))
 
     def policy(self, job: str) -> RunPolicy:
-        """Return what is done with the runs of a job.
+        """Return the run policy of a job.
 
-        A document that cannot be read fails its run alone, once that is opened.
+        A document that cannot be read only fails the run when it is opened, not here.
         """
         try:
             found = self.jobs.job(job)
@@ -295,7 +295,7 @@ class RunOpener(RunPlanner):
             return RunPolicy()
         version = found.uid, found.version
         if version not in self._ordered:
-            with suppress(ConfigErrors):  # its runs fail of that
+            with suppress(ConfigErrors):  # opening its runs raises the same
                 self._ordered[version] = is_ordered(spec.definition, self.planner.registry)
         if self._ordered.get(version):
             return replace(spec.policy, overlap=Overlap.QUEUE, depends_on_past=True)
@@ -304,7 +304,7 @@ class RunOpener(RunPlanner):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRuns:
-    """Runs what is due of one job in this process, without a server: for cron and the like."""
+    """Runs the due windows of one job in this process, without a server, such as from cron."""
 
     jobs: Jobs
     scheduler: Scheduler
@@ -316,15 +316,15 @@ class LocalRuns:
     def run(
         self, document: Mapping[str, Any], by: str, lower: str | None, upper: str | None
     ) -> Sequence[Run]:
-        """Run all windows that are due, or the one between bounds; return those that ended.
+        """Run all windows that are due, or the one between bounds; return the ended runs.
 
-        The job is stored, or given this document. Raises StateError while it may not run.
+        The job is created, or updated with this document. Raises StateError if it may not run.
         """
         began, spec = self.jobs.clock(), read_job(document)
         name = spec.definition.name
         if spec.mode is Mode.REALTIME:
-            problem = f"Job {name} is in real time, and does not end."
-            raise StateError(problem, field="mode", fix="Give it to a server: headrace server.")
+            problem = f"Job {name} has the mode realtime, which needs a server."
+            raise StateError(problem, field="mode", fix="Run it on a server: headrace server.")
         try:
             job = self.jobs.edit(name, document, by)
         except JobNotFoundError:
@@ -333,7 +333,7 @@ class LocalRuns:
             job = self.jobs.submit(name, by)
         if job.state in {JobState.SUBMITTED, JobState.SUSPENDED, JobState.FAILED}:
             problem = f"Job {name} is {job.state}."
-            fix = "Let it be approved, or resumed, by way of its server."
+            fix = "Approve or resume it on its server."
             raise StateError(problem, field="state", fix=fix)
         if lower is None and upper is None:
             self.scheduler.fire(job)
@@ -343,14 +343,14 @@ class LocalRuns:
                 self.jobs.retry(name, found.id, by)
         if not self.jobs.store.is_busy(name):
             self.alert()
-            return ()  # and no Spark is started for it
+            return ()  # without starting Spark
         with self.engine.watching(lost=self.runs.stop):
             self.runs.run()
         self.alert()
         if self.runs.stuck:
             raise StateError(
                 problem=f"Windows of job {name} wait for an earlier one that failed.",
-                fix="Run that one again with --lower and --upper.",
+                fix="Rerun the failed window with --lower and --upper.",
                 field="schedule.depends.on.past",
             )
         newest = self.jobs.store.runs(name, limit=_SHOWN)
@@ -359,7 +359,7 @@ class LocalRuns:
 
 @dataclass(kw_only=True)
 class JobService:
-    """What a server runs for jobs. Use it in a ``with``, which ends it."""
+    """A server's threads for jobs. Use ``serving`` as a context manager, which ends them."""
 
     scheduler: Scheduler
     runs: RunWorker
@@ -367,7 +367,7 @@ class JobService:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def wake(self) -> None:
-        """Look soon at what is due. Any thread may call it."""
+        """Poll for due work soon. Thread-safe."""
         self.scheduler.wake()
         self.runs.wake()
         for registrar in self.registrars:
@@ -375,7 +375,7 @@ class JobService:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Make and execute runs for as long as this lasts; what is moving is finished."""
+        """Create and execute runs inside this context; at its end, running batches finish."""
         work = {"scheduler": self.scheduler.run, "runs": self.runs.run}
         work |= {f"engine-{each.name}": each.run for each in self.registrars}
         threads = [

@@ -1,4 +1,4 @@
-"""What a definition's mapping rules match now, before anything runs."""
+"""Shows which streams a definition's mapping rules match, before anything runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MappedStream:
-    """A stream that a sink gets now, and the tables that its records go to.
+    """A stream that a sink currently receives, and the tables that its records go to.
 
     Args:
-        name: As the sink gets it, which transforms may have renamed.
-        tables: None where that is an error.
+        name: The name at the sink, which transforms may have changed.
+        tables: The tables; None if the mapping failed.
     """
 
     name: str
@@ -35,11 +35,11 @@ class MappedStream:
 
 @dataclass(slots=True)
 class SinkMapping:
-    """What the rules of one sink match.
+    """The streams that the rules of one sink match.
 
     Args:
-        place: Where the sink stands in the definition; empty in Kafka Connect's form.
-        rules: What each of its rules is called.
+        place: The sink's path in the definition; empty in Kafka Connect's format.
+        rules: The titles of its rules.
     """
 
     connector: str
@@ -51,21 +51,21 @@ class SinkMapping:
     warnings: list[HeadraceError] = field(default_factory=list)
 
     def warn(self, problem: str, *, fix: str = "", rule: int | None = None) -> None:
-        """Note something that may be meant, but perhaps is not."""
+        """Add a warning about something that may be unintended."""
         key = "table.mapping" if rule is None else f"table.mapping[{rule}]"
         where = ".".join(part for part in (self.place, key) if part)
         self.warnings.append(ConfigError(problem, field=where, fix=fix))
 
 
-_ONLY_THEN = "Which streams there are, the source or a transform tells only while it runs."
+_ONLY_THEN = "The streams are known only while the source or the transforms run."
 
 
 def mappings_of(
     definition: Definition, registry: Registry, topics: Topics
 ) -> list[SinkMapping]:
-    """Return what each sink with tables does with the streams that are there now.
+    """Return what each sink with tables does with the existing streams.
 
-    Nothing is started but what reads the names of a source's tables. The definition has been
+    Nothing is started except what lists a source's tables. The definition must have been
     checked.
     """
     definition = resolved(definition, registry.references)
@@ -100,9 +100,9 @@ def mappings_of(
 def _streams(
     definition: Definition, registry: Registry, topics: Topics
 ) -> Iterator[tuple[str | None, Schema | None]]:
-    """Yield the streams that a definition's sinks are to get, before its transforms.
+    """Yield the streams of a definition's sinks, before its transforms.
 
-    One that is None is not known.
+    A name of None means that the streams are unknown.
     """
     if definition.source is not None:
         yield from _streams_of(definition.source, definition.name, registry)
@@ -115,7 +115,7 @@ def _streams(
         topic = topics.get(name)
         of_streams = {version.stream: version.value for version in topic.history.versions()}
         if of_streams.keys() - {name}:
-            yield from of_streams.items()  # a database that is packed into one topic
+            yield from of_streams.items()  # a whole database in one topic
         else:
             yield name, topic.value_schema()
 
@@ -138,7 +138,7 @@ def _renamed(
     registry: Registry,
     streams: Iterator[tuple[str | None, Schema | None]],
 ) -> Iterator[tuple[str | None, Schema | None]]:
-    """Yield streams as transforms name them; what they make of a schema only Spark can tell."""
+    """Yield streams as transforms rename them; only Spark could compute their new schemas."""
     plans = plan_steps(definition.steps, registry)
     steps = [Step(plan.transform, plan.predicate, plan.negate) for plan in plans]
     for name, schema in streams:
@@ -146,7 +146,7 @@ def _renamed(
 
 
 def _warn(mapping: SinkMapping, *, complete: bool) -> None:
-    """Note what of a mapping may not be meant; ``complete`` if all streams are known."""
+    """Add warnings about a mapping; ``complete`` if all streams are known."""
     tables = [
         (stream.name, table) for stream in mapping.streams for table in stream.tables or ()
     ]
@@ -159,7 +159,7 @@ def _warn(mapping: SinkMapping, *, complete: bool) -> None:
             mapping.warn(f"No rule matches {stream.name}, which {to[0]}.")
     for stream_name, table in tables:
         for name in table.missing:
-            fix = "Check its spelling; a record without it leaves the column out."
+            fix = "Check the spelling; records without the field omit the column."
             mapping.warn(f"{stream_name} has no field {name}.", fix=fix, rule=table.rule)
     first: dict[str, tuple[str, MappedTable]] = {}
     for stream_name, table in tables:
@@ -177,6 +177,6 @@ def _warn(mapping: SinkMapping, *, complete: bool) -> None:
             mapping.warn(
                 f"{stream_name} and {other} go to {table.table} with different columns: "
                 f"{names}.",
-                fix="Give them one type with columns.types; what one of them lacks is null.",
+                fix="Set a common type with columns.types; missing columns are null.",
                 rule=table.rule,
             )

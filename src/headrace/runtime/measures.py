@@ -1,4 +1,4 @@
-"""Measures what a runtime does, and whether what a server needs is well."""
+"""The metrics of a runtime, and the health checks of a server."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Measuring:
-    """What is measured in a process, and what is needed for it.
+    """The metrics of a process, with their sampler and reporters.
 
     Args:
-        scraped: Whether somebody may ask for the metrics.
+        scraped: Whether clients may scrape the metrics.
     """
 
     worker: str
@@ -53,7 +53,7 @@ class Measuring:
         self._expect_letters(plan.id, plan)
 
     def planned_run(self, plan: TaskPlan) -> None:
-        """Learn of a task of a run of a job."""
+        """Register the plan of a job run's task."""
         self._expect_letters(task_of_job(plan.id), plan)
 
     def _expect_letters(self, task: TaskId, plan: TaskPlan) -> None:
@@ -65,9 +65,9 @@ class Measuring:
     def running(
         self, spark: SparkSupervisor, hosts: HostSupervisor, served: Connectors | None = None
     ) -> Iterator[None]:
-        """Look at what runs, and tell the reporters, for as long as this lasts.
+        """Sample the process and run the reporters inside this context.
 
-        Where nobody wants to know nothing is looked at, as a look takes a start some time.
+        Without scraping and reporters nothing is sampled, as it would slow down the start.
         """
         if served is not None:
             self.scraped = True
@@ -79,7 +79,7 @@ class Measuring:
             yield
 
     def reporting(self) -> Reporting:
-        """Return what tells the reporters. Raises what is wrong with their settings."""
+        """Return the loop that calls the reporters. Raises the errors of their settings."""
         return Reporting(
             book=self.book,
             reporters={name: self._reporter(name) for name in self.settings.reporters},
@@ -92,8 +92,8 @@ class Measuring:
         field = f"reporters.{name}"
         kind = keys.pop("type", None)
         if kind is None:
-            problem = "It has no type."
-            raise ConfigError(problem, field=field, fix="Name a plugin as its `type`.")
+            problem = "The reporter has no type."
+            raise ConfigError(problem, field=field, fix="Set its `type` to a plugin's name.")
         plugin = self.registry.reporter(kind, field=field)
         return Reporter(plugin(), plugin.config_def().parse(keys))
 
@@ -109,7 +109,7 @@ class Measuring:
 
 
 def health_checks(runtime: Runtime, store: Callable[[], object]) -> Health:
-    """Return what looks at all that a server needs; ``store`` asks the store for anything."""
+    """Return the health checks of a server; ``store`` runs any query on the store."""
     settings = runtime.settings
     folders = [Location.of(settings.home), settings.topics_dir]
     return Health(
@@ -129,16 +129,16 @@ def _spark(engine: SparkSupervisor) -> Finding:
     except SparkUnavailableError as error:
         return Finding(HealthState.DEGRADED, error.problem)
     again = engine.starts - 1
-    more = f" It was started again {again} times." if again > 0 else ""
+    more = f" It was restarted {again} times." if again > 0 else ""
     return Finding(words=f"Spark's JVM responds.{more}")
 
 
 def _hosts(hosts: HostSupervisor | None) -> Finding:
     if hosts is None:
-        return Finding(words="None is needed.")
+        return Finding(words="No plugin host is needed.")
     if down := hosts.down:
         return Finding(HealthState.DEGRADED, f"No plugin host runs with {', '.join(down)}.")
-    return Finding(words=f"{len(hosts.pids)} plugin hosts run.")
+    return Finding(words=f"{len(hosts.pids)} plugin hosts are running.")
 
 
 def _disk(folders: Sequence[Location], free_bytes: int) -> Finding:
@@ -146,7 +146,7 @@ def _disk(folders: Sequence[Location], free_bytes: int) -> Finding:
     for folder in folders:
         free = folder.free_bytes()
         if free is None:
-            continue  # it is not there yet, or its file system does not tell
+            continue  # it does not exist yet, or its file system does not report it
         try:
             if folder.is_local:
                 with TemporaryFile(dir=folder.local) as file:

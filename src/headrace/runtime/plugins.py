@@ -1,4 +1,4 @@
-"""The installed plugins and schema registry, as the settings want them."""
+"""The installed plugins and the schema registry, opened according to the settings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from headrace.store import Place
 
 _MOUNTED = Path("/run/secrets")
-"""Where Docker mounts the secrets of a container, and many others do as well."""
+"""Where Docker, and many other runtimes, mount the secrets of a container."""
 
 
 class Checks(ABC):
-    """Reads and checks files of definitions; all that it needs are the plugins."""
+    """Reads and checks files of definitions; needs only the plugins."""
 
     @property
     @abstractmethod
@@ -35,18 +35,18 @@ class Checks(ABC):
         """The installed plugins."""
 
     def definitions(self, files: Sequence[Path]) -> list[Definition]:
-        """Return the definitions of files that are to run together. Raises ConfigErrors."""
+        """Return the definitions of files that will run together. Raises ConfigErrors."""
         found = [d for file in files for d in read_definitions(file, self.registry.reads)]
         check_names(found)
         return found
 
     def check(self, definition: Definition) -> Findings:
-        """Return what is wrong with a definition; starts nothing."""
+        """Return the findings about a definition; starts nothing."""
         return check_definition(definition, self.registry)
 
 
 class Checker(Checks):
-    """The checks without a runtime, whose imports take longer than they do."""
+    """The checks without a ``Runtime``, whose imports take longer than the checks."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -60,9 +60,9 @@ class Checker(Checks):
 def open_registry(
     settings: Settings, secrets: Secrets, *, serving: bool, shared: bool = False
 ) -> Registry:
-    """Return the installed plugins, see ``Runtime`` for who uses them.
+    """Return the installed plugins; see ``Runtime`` for ``serving`` and ``shared``.
 
-    The secrets get to know the values of references.
+    Resolved values of references are added to the secrets.
     """
     context = ProviderContext(
         folders=(settings.home / "secrets", _MOUNTED), serving=serving, shared=shared
@@ -74,9 +74,9 @@ def open_registry(
 
 
 def open_schema_registry(place: Place) -> RuntimeRegistry | None:
-    """Return the schema registry in a store's database; None if none is installed.
+    """Return the schema registry in a store's database; None if it is not installed.
 
-    It is a package of its own, found by the entry-point group ``headrace.schema_registry``: a
+    It is a separate package with an entry point in the group ``headrace.schema_registry``: a
     function that takes the store's place. Nothing is opened yet.
     """
     for entry in entry_points(group="headrace.schema_registry"):
@@ -86,7 +86,7 @@ def open_schema_registry(place: Place) -> RuntimeRegistry | None:
 
 
 def _access(settings: Settings, *, serving: bool, shared: bool) -> Access:
-    """Return what configurations may use; who runs a command may use what is theirs."""
+    """Return what configurations may use; a command that its user runs is not restricted."""
     if not serving:
         return Access()
     paths, code = settings.allowed_paths, settings.allow_python_code

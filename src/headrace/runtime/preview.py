@@ -1,4 +1,4 @@
-"""Runs a definition apart from its tasks: previews, trials of transforms, replays."""
+"""Runs definitions outside their tasks: previews, trials of transforms, replays."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def preview_of(
 ) -> list[Stage]:
     """Return the first records of a task at its source and after each step."""
     with ExitStack() as started:
-        # Several may be asked for at once, of one name too.
+        # Several previews may run in parallel, also with the same name.
         made = started.enter_context(TemporaryDirectory(prefix="headrace-preview-"))
         folder = Path(made)
         steps = assembler.steps(plan, folder / "state", started)
@@ -76,7 +76,7 @@ def trial_of(
 ) -> dict[str, Any]:
     """Run a chain over sample records, see `headrace.control.try_transforms`.
 
-    ``session`` is asked once the request is known to be right: it may have to start Spark.
+    ``session`` is called after the request has been validated, as it may have to start Spark.
     """
 
     def engine(steps: Sequence[StepPlan], records: Sequence[object]) -> list[dict[str, Any]]:
@@ -100,20 +100,20 @@ def replay(
     owner: str,
     lease: timedelta,
 ) -> tuple[Claimed, Outcome]:
-    """Claim letters of a plan's connector, and carry all that is claimed and not yet replayed.
+    """Claim dead letters of a plan's connector, and replay all claimed letters.
 
-    Of exported lines that were repaired, in a file, only their letters are. Raises StateError
-    while another replay of the connector runs.
+    With a file of exported and repaired lines, only their letters are claimed. Raises
+    StateError while another replay of the connector runs.
     """
     plan, errors = replay_plan(plan), plan.common.errors
     name = errors.dead_letter_topic
     if name is None:
         problem = "The connector has no dead-letter topic."
-        fix = "Set errors.tolerance to all, and name the topic if it is not <name>.dlq."
+        fix = "Set errors.tolerance to all, and the topic's name if it is not <name>.dlq."
         raise ConfigError(problem, field="errors.deadletterqueue.topic.name", fix=fix)
     store, topic, sinks = assembler.store, assembler.topics.get(name), names_of(plan)
     require_own_replays(store, plan.id, ReplayReader.PARTITION)
-    # Two replays at once would get in each other's way.
+    # The lease keeps two replays from claiming at the same time.
     held = store.lease(plan.id, owner, store.now(), lease)
     try:
         chosen = replace(chosen, connector=plan.id.connector)
@@ -123,7 +123,7 @@ def replay(
     reader = ReplayReader(name, topics_dir, sinks)
     position = store.position(plan.id)
     if store.unfinished_batch(plan.id) is None and not reader.has_more(position):
-        # To find that out by a task would start Spark.
+        # A task would have to start Spark to find that out.
         events.state_changed(plan.id, TaskState.COMPLETED, None)
         return claimed, Outcome({plan.id: TaskState.COMPLETED}, {})
     outcome = resend(
@@ -142,7 +142,7 @@ def resend(
     owner: str,
     lease: timedelta,
 ) -> Outcome:
-    """Run the task that sends records again, see ``replay_plan``, to the end of a reader."""
+    """Run the task that resends records, see ``replay_plan``, to the end of a reader."""
     task = BatchTask(
         plan.id,
         lambda lease: assembler.parts(spark, plan, lease, reader),
@@ -168,16 +168,16 @@ _FINISHING = {
 
 
 def require_own_replays(store: Store, task: TaskId, partition: str) -> None:
-    """Raise StateError if what a connector sends again is of another command than this one.
+    """Raise StateError if another command has an unfinished batch of resent records.
 
     Args:
         store: The store.
-        task: The task that sends records again.
-        partition: What this command's positions are named by.
+        task: The task that resends records.
+        partition: The partition key of this command's positions.
     """
     batch = store.unfinished_batch(task)
     for found in () if batch is None else batch.end.changed(batch.start):
         other = next((key for key in _FINISHING if key in found and key != partition), None)
         if other is not None:
-            problem = f"Another command has begun to send records of {task.connector} again."
-            raise StateError(problem, fix=f"Let `{_FINISHING[other]}` finish it first.")
+            problem = f"Another command is resending records of {task.connector}."
+            raise StateError(problem, fix=f"Finish it first with `{_FINISHING[other]}`.")

@@ -1,4 +1,4 @@
-"""Asks the targets of tasks whether they hold a batch."""
+"""Asks the targets of tasks whether they contain a batch."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _ONCE = DeliveryGuarantee.EXACTLY_ONCE
 
 @dataclass(frozen=True, kw_only=True)
 class Receipts:
-    """Starts the sinks of a task that nobody runs, and asks them. Any thread may use it.
+    """Starts the sinks of a task that is not running, and asks them. Thread-safe.
 
     Args:
-        timeout: How long the targets may take to answer.
+        timeout: The timeout for the targets' answers.
     """
 
     planner: Planner
@@ -43,9 +43,9 @@ class Receipts:
     def ask_of(
         self, planned: Callable[[], TaskPlan], batch: Batch, topics: Sequence[str]
     ) -> Sequence[TargetView]:
-        """Do the same for a task that is planned otherwise.
+        """Return the state of a batch in each target, with the task's plan from ``planned``.
 
-        The topics may also be the names under which the schemas of targets are remembered.
+        The topics may also be the names under which the targets' schemas are stored.
         """
         until = time.monotonic() + self.timeout.total_seconds()
         work = partial(self._asked, planned, batch, topics, until)
@@ -66,9 +66,9 @@ class Receipts:
     ) -> list[TargetView]:
         plan = planned()
         if plan.is_capture:
-            why = "What is captured is settled when the connector is started."
+            why = "The batch of a capture is settled when the connector is started."
             return [TargetView(str(plan.to_topic), Holding.UNKNOWN, why)]
-        # Nothing can be written under an epoch that was never given (Guarantee 3).
+        # An epoch that was never issued cannot write anything (Guarantee 3).
         lease = Lease(batch.task, "receipts", -1, self.assembler.clock())
         with ExitStack() as started:
             context = self.assembler.context(plan, lease, started)
@@ -80,7 +80,7 @@ class Receipts:
                 of_sinks = sink_marks(writer, sinks, names, batch)
                 return [mark for _, _, mark in of_sinks]
 
-            # Looked at, not started: only what a person's code does has to be started.
+            # Inspected, not started: only user code would have to be started.
             steps = [Step(each.transform, each.predicate, each.negate) for each in plan.steps]
             known = dict.fromkeys([plan.stream, *map(topic_of, topics)])
             sent = {topic: constant_topic(steps, topic) for topic in known}
@@ -111,36 +111,36 @@ class Receipts:
 
 
 def plan_of(plans: Sequence[TaskPlan], task: TaskId) -> TaskPlan:
-    """Return the plan of a task, or one with its targets. Raises StateError without any."""
+    """Return the plan of a task, or one with its targets. Raises StateError without plans."""
     for plan in plans:
         if plan.id == task:
             return plan
     if not plans:
-        problem = f"Connector {task.connector} plans no tasks now."
+        problem = f"Connector {task.connector} currently plans no tasks."
         raise StateError(problem)
     if task.number == REPLAYS:
         return replay_plan(plans[0])
-    # The division of its work has changed; its targets are those of all its tasks.
+    # The assignment to tasks has changed; all tasks have the same targets.
     return replace(plans[0], id=task)
 
 
 _Held = Callable[["FrameSink", "Mark", str], bool]
-"""Returns whether a sink holds a mark in a topic. Raises StateError when it is late."""
+"""Returns whether a sink contains a mark in a topic. Raises StateError after the timeout."""
 
 
 @dataclass(frozen=True)
 class _Questions:
     """The marks that one sink may have of a batch.
 
-    Records of many streams go stream by stream, and those that transforms route go topic by
-    topic, each part under a mark of its own. A chain may also send all records, or all of a
-    stream, into another topic under the mark that they have anyway.
+    Records of many streams are written stream by stream, and records that transforms route are
+    written topic by topic, each part with its own mark. A chain may also send all records, or
+    all of a stream, to another topic; their mark stays the same.
 
     Args:
-        whole: The mark of a batch that is written at once.
+        whole: The mark of a batch that is written as a whole.
         streams: The mark of each stream's part.
-        sent: The topic into which the chain sends all records of each; None where that depends
-            on them.
+        sent: The topic to which the chain sends all records of each stream; None if that
+            depends on the records.
     """
 
     whole: Mark
@@ -148,16 +148,16 @@ class _Questions:
     sent: Mapping[str, str | None]
 
     def has_all(self, sink: FrameSink, held: _Held) -> bool:
-        """Return whether a sink holds the batch under its one mark, in whatever topic."""
+        """Return whether a sink has the mark of the whole batch, in any topic."""
         return any(held(sink, self.whole, topic) for topic in self._places)
 
     def parts(self, sink: FrameSink, held: _Held) -> list[str]:
-        """Return the topics and streams whose parts a sink holds, if any."""
+        """Return the topics and streams whose parts a sink contains, if any."""
         found = [t for t in self._places if held(sink, topic_mark(self.whole, t), t)]
         for stream, mark in self.streams.items():
             if any(held(sink, mark, topic) for topic in self._of(stream)):
                 found.append(stream)
-        if not found:  # one of them says enough, and there may be very many
+        if not found:  # one is enough, and there may be very many
             routed = (
                 stream
                 for stream, mark in self.streams.items()
@@ -168,7 +168,7 @@ class _Questions:
         return list(dict.fromkeys(found))
 
     def _of(self, stream: str) -> Sequence[str]:
-        """Return the topics where a stream may be under the mark that it has anyway."""
+        """Return the topics where a stream's own mark may be."""
         topic = self.sent[stream]
         return self._places if topic is None else list(dict.fromkeys([stream, topic]))
 
@@ -183,8 +183,8 @@ def _view(sink: FrameSink, asked: _Questions, held: _Held, *, keeps_marks: bool)
     if asked.has_all(sink, held):
         return TargetView(name, Holding.YES)
     if parts := asked.parts(sink, held):
-        # Which topics this batch had records for is not known: a part may be all of it.
-        why = f"It has what went to or came as {', '.join(parts)}, and may lack the rest."
+        # The topics of the batch's records are unknown: a part may be the whole batch.
+        why = f"It has the part of {', '.join(parts)}; the rest may be missing."
         return TargetView(name, Holding.PART, why)
-    why = "" if keeps_marks else "It keeps no marks, and may have some of it."
+    why = "" if keeps_marks else "It stores no marks, and may contain part of the batch."
     return TargetView(name, Holding.NO, why)

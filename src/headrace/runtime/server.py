@@ -1,4 +1,4 @@
-"""A server in one process: the only one of its store, with its worker and its plans."""
+"""A server in one process: the exclusive lock of its store, its worker and its plans."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 3.0
-"""How often a sink of a pattern looks for new topics."""
+"""How often a sink with a topic pattern looks for new topics."""
 _END_SECONDS = 30.0
-"""How long all that asks no plugin may take at the end: what is stored last, above all."""
+"""The timeout at the end for everything but plugins: mainly the last writes to the store."""
 _GRACES = 6
-"""How many grace periods a task and its connector may take, each for itself, to end."""
+"""How many grace periods a task and its connector may take to end, in all."""
 
 
 @contextmanager
 def only_server(home: Path) -> Iterator[None]:
-    """Keep other servers from a home folder for as long as this lasts, or the process lives.
+    """Lock a home folder against other servers, until this context or the process ends.
 
-    Raises StateError while there is one: two would take each other's tasks for lost.
+    Raises StateError if a server runs: two would consider each other's tasks lost.
     """
     make_private_home(home)
     with (home / "server.lock").open("w") as file:
@@ -52,21 +52,23 @@ def only_server(home: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             problem = f"Another server runs with the home folder {home}."
-            fix = "Stop it, or use another folder for this one with --home."
+            fix = "Stop it, or use another folder for this server with --home."
             raise StateError(problem, field="home", fix=fix) from None
         yield
 
 
 @contextmanager
 def at_rest(settings: Settings) -> Iterator[None]:
-    """Keep servers and runs from a store for as long as this lasts.
+    """Lock a store against servers and runs inside this context.
 
-    Raises StateError while one runs.
+    Raises StateError if one is running.
     """
     with only_server(settings.home):
         running = living(settings.home / "workers")
         if running:
-            problem = f"A process runs with the home folder {settings.home}: {running[0]}."
+            problem = (
+                f"A process is running with the home folder {settings.home}: {running[0]}."
+            )
             raise StateError(problem, field="home", fix="Stop it first.")
         place = settings.store_place
         if not isinstance(place, str):
@@ -84,23 +86,23 @@ def at_rest(settings: Settings) -> Iterator[None]:
 def only_in_store(
     settings: Settings, owner: Owner, lost: Callable[[], None]
 ) -> Iterator[str | None]:
-    """Keep other servers, on whatever machine, from a store that several share.
+    """Lock a shared store against other servers on any machine.
 
-    Gives the owner that had the store before and is gone, if there was one. ``lost`` is called
-    when another server has taken the store, as this one was not heard of for too long.
+    Yields the former owner of the store that has died, if any. ``lost`` is called when another
+    server has taken the store because this server's lease has expired.
 
     Raises:
-        StateError: Another server has it.
+        StateError: Another server has the lock.
     """
     place = settings.store_place
     if not isinstance(place, str):
-        yield None  # its file is in the home folder, which is kept by itself
+        yield None  # its file is in the home folder, which has its own lock
         return
     ended = threading.Event()
     with closing(ServerPlaces(place)) as places:
         former = places.take(owner.name, settings.lease, owner.is_dead)
 
-        errors = RepeatedErrors("the store cannot be kept now", "the store is kept again")
+        errors = RepeatedErrors("store lease cannot be renewed", "store lease renewed again")
 
         def keep() -> None:
             while not ended.wait(settings.lease.total_seconds() / 3):
@@ -108,9 +110,8 @@ def only_in_store(
                     try:
                         places.keep(owner.name, settings.lease)
                     except StaleEpochError as error:
-                        # Guarantee 3: what our tasks still write is refused; there is no
-                        # use in going on.
-                        log.error("the store is lost to another server", why=str(error))  # noqa: TRY400 - no trace is of use
+                        # Guarantee 3: all further writes of our tasks are rejected, so stop.
+                        log.error("store taken over by another server", why=str(error))  # noqa: TRY400 - the trace is of no use
                         lost()
                         return
 
@@ -127,7 +128,7 @@ def only_in_store(
 
 @dataclass(kw_only=True)
 class Standalone:
-    """What a server runs beside its doors. Use it in a ``with``, which ends it."""
+    """A server's threads, except for its HTTP servers. A context manager, which ends them."""
 
     worker: Worker
     reconciler: Reconciler
@@ -143,10 +144,9 @@ class Standalone:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop: what is moving is finished, or cancelled after a grace period.
+        """Stop: running batches finish, or are cancelled after a grace period.
 
-        A thread in which a plugin hangs is left behind: all that waits for one takes a few
-        grace periods at most.
+        A thread in which a plugin hangs is abandoned after a few grace periods.
         """
         self.reconciler.stop()
         self.hosts.drain()
@@ -155,15 +155,15 @@ class Standalone:
         for thread in self._threads:
             thread.join(max(0.0, by - time.monotonic()))
             if thread.is_alive():
-                log.warning("a thread did not end and is left behind", thread=thread.name)
+                log.warning("thread did not end and is abandoned", thread=thread.name)
         self.hosts.close()
 
 
 @dataclass
 class ServedPlan:
-    """A connector on a server, which plans its tasks. One thread at a time uses it.
+    """A connector on a server, which plans its tasks. Not thread-safe.
 
-    A sink of ``topics.regex`` looks for new topics now and then.
+    A sink with ``topics.regex`` polls for new topics.
     """
 
     connector: Connector
@@ -192,7 +192,7 @@ class ServedPlan:
     def _shown(self, plan: TaskPlan) -> dict[str, str]:
         """Return a task's configuration as it is stored and shown.
 
-        Guarantee 6: what its connector was given as a reference is one there too.
+        Guarantee 6: references in the connector's configuration stay references.
         """
         references, config = self.planner.registry.references, self.connector.config
 
@@ -221,9 +221,10 @@ def open_served(
     maker: TaskMaker,
     ask: Callable[[str, Exception | None], None],
 ) -> ServedPlan:
-    """Return a connector that plans its tasks. Raises what is wrong with its configuration.
+    """Return a connector that plans its tasks. Raises errors in its configuration.
 
-    ``ask`` takes a connector's name when it wants to plan again, or why it has failed.
+    ``ask`` is called with the connector's name when it requests a reconfiguration, and with
+    an error when it has failed.
     """
     name = connector.name
     context = StoredConnectorContext(
@@ -242,7 +243,7 @@ def open_served(
 def restart_policy(
     connector: Connector, registry: Registry, settings: Settings
 ) -> RestartPolicy:
-    """Return when what fails of a connector is started again. Raises ConfigErrors."""
+    """Return the restart policy of a connector and its tasks. Raises ConfigErrors."""
     default = RestartPolicy(
         enabled=settings.restart_failed,
         first=settings.restart_delay,

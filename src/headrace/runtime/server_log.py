@@ -1,4 +1,4 @@
-"""A process's own log, read back: JSON lines in a file that is rotated."""
+"""Reads a process's own log: JSON lines in a rotated file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _LOOK_BACK_BYTES = 4 * 1024 * 1024
-"""How far back the newest lines are looked for: many thousands of them."""
+"""How far back to search for the newest lines: many thousands of lines."""
 _AT_ONCE_BYTES = 1024 * 1024
 _OWN = {"timestamp", "level", "logger", "event", "connector", "task", "exception"}
 _TASK = "task"
@@ -23,8 +23,8 @@ class LogLine:
     """A line of the log.
 
     Args:
-        at: When, in ISO 8601.
-        connector: To which connector; None for the process itself.
+        at: The time in ISO 8601.
+        connector: The connector that the line is about; None for the process itself.
     """
 
     at: str
@@ -54,10 +54,10 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class LogChoice:
-    """Which lines; None leaves it open.
+    """A filter for lines; None matches all.
 
     Args:
-        level: Those of this level and above.
+        level: The minimum level.
     """
 
     connector: str | None = None
@@ -74,7 +74,7 @@ class LogChoice:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A place in the log: the file, which keeps its number when it is renamed, and the byte."""
+    """A place in the log: the file's inode, which survives a rename, and the byte offset."""
 
     file: int
     offset: int
@@ -82,16 +82,16 @@ class LogPlace:
 
 @dataclass(frozen=True)
 class ServerLog:
-    """The log in a file. Any thread may use it.
+    """The log in a file. Thread-safe.
 
     Args:
-        path: The file; when it is full it is renamed to end in ``.1``, and a new one begun.
+        path: The file; when it is full, it is rotated to a name that ends in ``.1``.
     """
 
     path: Path
 
     def newest(self, choice: LogChoice, limit: int) -> tuple[Sequence[LogLine], LogPlace]:
-        """Return the newest lines of a choice, oldest first, and the place after them."""
+        """Return the newest matching lines, oldest first, and the place after them."""
         with _opened(self.path) as file:
             if file is None:
                 return [], LogPlace(0, 0)
@@ -101,10 +101,10 @@ class ServerLog:
             return found[-limit:], LogPlace(status.st_ino, end)
 
     def after(self, place: LogPlace, choice: LogChoice) -> tuple[Sequence[LogLine], LogPlace]:
-        """Return lines that follow a place, oldest first, and the place after them.
+        """Return matching lines after a place, oldest first, and the place after them.
 
-        There may be more: ask again from there. Where the file has been renamed more than once
-        since, the lines between are left out.
+        There may be more: call it again with the new place. If the file has been rotated more
+        than once since, the lines in between are missing.
         """
         found: list[LogLine] = []
         for path in (self.path.with_name(f"{self.path.name}.1"), self.path):
@@ -126,7 +126,7 @@ class ServerLog:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO | None]:
-    """Open the log, or give None; it may be renamed at any moment, also while it is read."""
+    """Open the log, or yield None; it may be renamed at any time, also while it is read."""
     try:
         file = path.open("rb")
     except OSError:
@@ -139,9 +139,9 @@ def _opened(path: Path) -> Iterator[BinaryIO | None]:
 def _chosen(
     file: BinaryIO, start: int, end: int, choice: LogChoice
 ) -> tuple[list[LogLine], int]:
-    """Return the chosen ones of the whole lines between two bytes, and the byte after them.
+    """Return the matching complete lines between two offsets, and the offset after them.
 
-    What begins in the middle of a line, and what is not JSON, is left out.
+    A partial first line, and lines that are not JSON, are skipped.
     """
     file.seek(start)
     found, place = [], start

@@ -1,4 +1,4 @@
-"""Makes tasks for a worker, and their running parts, from plans."""
+"""Creates tasks for a worker, and their running parts, from plans."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _EXPLAINING = (ConvertingReader, FrameReader, TopicSource)
-"""The readers that know what can be wrong with a range whose job has failed."""
+"""The readers that can explain why the job of a range has failed."""
 _MEASURING = (FrameReader, SplitReader, StreamFrameReader, StreamReader)
 """The readers of sources, which may measure their lag themselves."""
 
@@ -118,10 +118,10 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembler:
-    """Makes tasks' parts over one store, one set of topics and one session.
+    """Creates the parts of tasks, for one store, one set of topics and one session.
 
-    ``registry`` is the schema registry of converters that name no other, ``access`` what tasks
-    may read that data name.
+    ``registry`` is the default schema registry of converters; ``access`` limits the files that
+    tasks may read because data refer to them.
     """
 
     store: Store
@@ -140,9 +140,9 @@ class Assembler:
         lease: Lease,
         reader: SourceReader | None = None,
     ) -> Parts:
-        """Return the parts of a task of batches, its plugins started.
+        """Return the parts of a batch task, with its plugins started.
 
-        It reads what its plan says, or ``reader`` to its end.
+        The task reads the source of its plan, or ``reader`` if it is set.
         """
         application = self.application(plan)
         with ExitStack() as started:
@@ -184,7 +184,7 @@ class Assembler:
     def sinks(
         self, plan: TaskPlan, context: StoredTaskContext, started: ExitStack
     ) -> Iterator[FrameSink]:
-        """Yield the sinks of a task, each as it is started; closing ``started`` stops them."""
+        """Start and yield the sinks of a task; closing ``started`` stops them."""
         if not plan.sinks:
             to, retention = str(plan.to_topic), plan.common.topic_retention
             yield TopicsWriter(self.topics, to, self.appended, retention)
@@ -196,7 +196,7 @@ class Assembler:
         return application_of(self.store, plan.id, plan.identity)
 
     def capture_spec(self, plan: TaskPlan, topics_dir: Location) -> CaptureSpec:
-        """Return what a plugin host gets to know about a capture."""
+        """Return the specification of a capture for a plugin host."""
         if plan.source is None:
             raise AssertionError(plan)
         plugin, errors = plan.source.connector, plan.common.errors
@@ -225,7 +225,7 @@ class Assembler:
         )
 
     def context(self, plan: TaskPlan, lease: Lease, started: ExitStack) -> StoredTaskContext:
-        """Return what a task is offered; closing ``started`` tells it to stop."""
+        """Return the context of a task; closing ``started`` requests its stop."""
         stop_asked = threading.Event()
         started.callback(stop_asked.set)
         folder = self.scratch / plan.id.file_name
@@ -254,7 +254,7 @@ class Assembler:
         """Return the reader of a sink task's topic; closing ``started`` closes it."""
         topic = self.topics.get(str(plan.from_topic))
         reader = TopicReader(topic, start=self._start(plan, lease, topic))
-        # A rejected record keeps its place; nobody pays for it before there is one.
+        # A rejected record keeps its position; this costs nothing until there is one.
         ordered = plan.common.errors.tolerant or any(sink.ordered for sink in sinks)
         ordered = ordered or any(step.transform.ordered for step in plan.steps)
         source = TopicSource(reader, ordered=ordered)
@@ -265,11 +265,11 @@ class Assembler:
         return ConvertingReader(source, converters, folder)
 
     def _start(self, plan: TaskPlan, lease: Lease, topic: Topic) -> Position | None:
-        """Return where a task begins that has no position in its topic; None if it has one.
+        """Return the start of a task without a position in its topic; None if it has one.
 
-        Guarantee 2: ``latest`` is another place at each start. It is stored before the first
-        batch, so that this batch has the same range whenever it runs again, and what was
-        appended in between is read.
+        Guarantee 2: ``latest`` is a different position at each start. It is stored before the
+        first batch, so that a retry of this batch has the same range, and rows that are
+        appended in between are read.
         """
         task, partition = lease.task, {"topic": topic.name}
         stands = self.store.position(task)
@@ -303,7 +303,7 @@ class Assembler:
         return as_frame_sink(task)
 
     def steps(self, plan: TaskPlan, state: Path, started: ExitStack) -> list[Step]:
-        """Return the chain of a task; its code is started, and keeps state below ``state``."""
+        """Return the chain of a task, with its code started; ``state`` is its state folder."""
         return started_steps(plan.steps, plan.id, state, started)
 
     def _dead_letters(self, plan: TaskPlan) -> DeadLetterWriter | None:
@@ -328,7 +328,7 @@ class Assembler:
 
 
 def finish_sinks(flow: Flow) -> None:
-    """Let the sinks of a task do what is left to do at the end of its source."""
+    """Call ``finish`` of a task's sinks at the end of its source."""
     topic = constant_topic(flow.steps, flow.topic) or flow.topic
     with translated("finishing a task"):
         for sink in flow.sinks:
@@ -336,11 +336,11 @@ def finish_sinks(flow: Flow) -> None:
 
 
 def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
-    """Return what a task's sinks are called in marks.
+    """Return the names of a task's sinks in marks.
 
-    A name goes with what the sink writes to, so that a sink that is added, removed or moved
-    while a batch is in doubt changes nothing for the others. Several of one kind that do not
-    say what they write to are distinguished by their configurations.
+    A name is derived from the sink's target, so that adding, removing or moving a sink while a
+    batch is in doubt does not affect the others. Several sinks of one plugin that do not name
+    their targets are distinguished by their configurations.
     """
     kinds = [plan.connector for plan in plans]
     parsed = [plan.connector.config_def().parse(plan.config) for plan in plans]
@@ -359,7 +359,7 @@ def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
 
 
 def endpoints_of(definition: Definition, registry: Registry) -> Endpoints:
-    """Return between what a direct copy copies. Raises ConfigErrors for missing references."""
+    """Return the endpoints of a direct copy. Raises ConfigErrors for missing references."""
     found = resolved(definition, registry.references)
     assert found.source is not None
     source = registry.source(found.source.plugin)
@@ -370,22 +370,22 @@ def endpoints_of(definition: Definition, registry: Registry) -> Endpoints:
 
 
 def names_of(plan: TaskPlan) -> list[str]:
-    """Return what the sinks of a task are called in marks, a topic among them."""
+    """Return the names of a task's sinks in marks; ``[""]`` if it writes to a topic."""
     return sink_names(plan.sinks) or [""]
 
 
 def guard_of(plan: TaskPlan) -> ToleranceGuard:
-    """Return what stops a task when too many of its records are rejected."""
+    """Return the guard that stops a task when too many of its records are rejected."""
     return ToleranceGuard(plan.common.errors.limits)
 
 
 def reader_of(
     task: SourceTask, *, strict: bool = False, retry_timeout: timedelta | None = None
 ) -> SourceReader:
-    """Return the reader of a source task that can be read again.
+    """Return the reader of a source task that can be reread.
 
-    ``strict`` when the first bad record ends the task; ``retry_timeout`` is for how long a
-    split of a busy system is read again at most.
+    ``strict`` if the first bad record ends the task; ``retry_timeout`` limits how long reads
+    of a split are retried.
     """
     if isinstance(task, FrameSource):
         return FrameReader(task, strict=strict)
@@ -406,7 +406,7 @@ def reader_of(
 def started_steps(
     plans: Sequence[StepPlan], task: TaskId, state: Path, started: ExitStack
 ) -> list[Step]:
-    """Return a chain as the data plane takes it."""
+    """Return the chain for the data plane, with its code started."""
     steps = [Step(step.transform, step.predicate, step.negate) for step in plans]
     for transform in (step.transform for step in steps):
         if isinstance(transform, CodeTransform):
@@ -419,35 +419,35 @@ def started_steps(
 def connector_context(
     store: Store, name: str, identity: str | None = None
 ) -> StoredConnectorContext:
-    """Return the context of a connector that is planned or started for one run."""
+    """Return the context of a connector that is planned once, without a server."""
     mine = threading.get_ident()
 
     def fail(error: Exception) -> None:
         if threading.get_ident() == mine:
             raise error
-        # A thread of its own cannot fail anything; on a server another object is heard.
+        # A failure in the connector's own thread is only logged; a server uses another context.
         log.warning("connector reported a failure", connector=name, why=str(error))
 
-    # Tasks are planned once a run, whatever the connector asks for meanwhile.
+    # Tasks are planned once per run: requests for reconfiguration are ignored.
     return StoredConnectorContext(store, name, lambda: None, fail, identity)
 
 
 ONCE_RETRIES = timedelta(minutes=10)
-"""How long a run that is to end tries again without a success, unless its definition says."""
+"""The default retry timeout of a bounded run."""
 _SECOND_LOOK = timedelta(seconds=10)
-"""A capture tells of what happens: four looks a second at each of a hundred idle ones were a
-tenth of a core."""
+"""Captures notify the worker, so polls can be rare: polling a hundred idle captures four times
+per second took a tenth of a core."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """Plans the tasks of definitions. Any thread may use it."""
+    """Plans the tasks of definitions. Thread-safe."""
 
     store: Store
     registry: Registry
     topics: Topics
     _warned: set[TaskId] = field(default_factory=set)
-    """Tasks of whose unread rows was warned."""
+    """Tasks with a logged warning about unread rows."""
 
     def plans(self, definition: Definition) -> list[TaskPlan]:
         context = connector_context(self.store, definition.name)
@@ -457,17 +457,17 @@ class Planner:
         return plans
 
     def all_plans(self, definition: Definition) -> list[TaskPlan]:
-        """Return the tasks, with those whose source is a capture divided where needed."""
+        """Return the tasks; a capture with a chain is split into a capture and a chain task."""
         return self._divided(self.plans(definition))
 
     def open(self, definition: Definition, context: ConnectorContext) -> OpenPlan:
-        """Return what plans the tasks of a checked definition again and again."""
+        """Return an open plan, which can plan the tasks of a checked definition repeatedly."""
         return OpenPlan(definition, self.registry, context, self._matching)
 
     def open_plans(self, plan: OpenPlan, owner: str | None = None) -> list[TaskPlan]:
-        """Return the tasks as they are to be now; none of a sink whose topics are to come.
+        """Return the current tasks; none for a sink whose topics do not exist yet.
 
-        ``owner`` is what the positions are stored under; None for the definition's name.
+        ``owner`` is the name that positions are stored under; None for the definition's name.
         """
         name, source = plan.definition.name, plan.definition.source
         readers = self._readers(name) if source is None else {}
@@ -486,7 +486,7 @@ class Planner:
         return [*(capture for capture, _ in divided), divided[0][1]]
 
     def _readers(self, connector: str) -> dict[str, int]:
-        """Return which of a sink's tasks has read a topic, or has begun to."""
+        """Return the number of the task that has read, or started to read, each topic."""
         found: dict[str, int] = {}
         for task, position in sorted(self.store.positions(connector).items()):
             unfinished = self.store.unfinished_batch(task)
@@ -497,19 +497,19 @@ class Planner:
         return found
 
     def _warn_unread(self, readers: Mapping[str, int], plans: Sequence[TaskPlan]) -> None:
-        """Warn of rows in topics that a sink has read and is not to read any more."""
+        """Warn about unread rows in topics that a sink no longer reads."""
         for name in readers.keys() - {plan.from_topic for plan in plans}:
             if not plans or not self.topics.get(name).exists():
                 continue
             task = TaskId(plans[0].id.connector, readers[name])
             if task in self._warned:
                 continue
-            with suppress(HeadraceError):  # how many there are is not worth an error
+            with suppress(HeadraceError):  # a failure to count them is not an error
                 rows = TopicReader(self.topics.get(name)).lag(self.store.position(task)).rows
                 if rows:
                     log.warning(
-                        "rows are left unread, as the sink does not read their topic any more; "
-                        "to move them, let it read that topic too until they are read",
+                        "topic has unread rows, and the sink no longer reads it; to copy them, "
+                        "add the topic to the sink until they are read",
                         connector=task.connector,
                         topic=name,
                         rows=rows,
@@ -522,13 +522,13 @@ class Planner:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskMaker:
-    """Makes tasks for one worker. Any thread may use it.
+    """Creates tasks for one worker. Thread-safe.
 
     Args:
-        grace: How long a capture that is to end may finish its poll.
-        once: Whether the tasks are to end.
-        planned: Told of each plan that a task is made of.
         notify: Called with a task when it has something to report.
+        grace: How long a capture may take to finish its poll when it is stopped.
+        once: Whether the tasks are bounded.
+        planned: Called with the plan of each created task.
     """
 
     assembler: Assembler
@@ -541,7 +541,7 @@ class TaskMaker:
     planned: Callable[[TaskPlan], None] = lambda _: None
 
     def task(self, plan: TaskPlan) -> Task:
-        """Return the task of a plan; nothing of it is started yet."""
+        """Return the task of a plan, not started."""
         self.planned(plan)
         backoff = backoff_of(plan, once=self.once)
         if plan.is_capture:
@@ -579,20 +579,20 @@ class TaskMaker:
 
 
 def backoff_of(plan: TaskPlan, *, once: bool) -> Backoff:
-    """Return when a task tries again, and when it gives up."""
+    """Return the retry backoff of a task, and its timeout."""
     errors = plan.common.errors
     timeout = ONCE_RETRIES if once and not errors.retry_given else errors.retry_timeout
     return Backoff(errors.retry_delay_max, timeout)
 
 
 def check_topics(plans: Sequence[TaskPlan], topics: Topics) -> None:
-    """Raise ConfigError if a topic that is read neither exists nor is written here."""
+    """Raise ConfigError if a topic that is read neither exists nor is written by the plans."""
     if any(plan.routes for plan in plans):
-        return  # the data says which topics are written
+        return  # the data determine the topics that are written
     written = {plan.to_topic for plan in plans}
     for plan in plans:
         topic = plan.from_topic
         if topic and topic not in written and not topics.get(topic).exists():
-            problem = f"Topic {topic} does not exist, and nothing here writes it."
+            problem = f"Topic {topic} does not exist, and no connector here writes to it."
             fix = "Run its source connector first, or in the same command."
             raise ConfigError(problem, field="topics", fix=fix)

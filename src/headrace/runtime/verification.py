@@ -1,4 +1,4 @@
-"""Compares what connectors copy with what they have copied, and repairs it."""
+"""Compares the data of sources and targets of connectors, and repairs the targets."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What a comparison of one connector's copies has found.
+    """The result of the comparison of one connector.
 
     Args:
         skipped: Sinks whose targets cannot be read, with the reason.
-        dead_letters: How many records of the connector wait in its dead-letter topic.
+        dead_letters: The number of the connector's records in its dead-letter topic.
     """
 
     connector: str
@@ -62,16 +62,16 @@ class VerifyReport:
 
     @property
     def equal(self) -> bool:
-        """Whether all targets that can be read hold what the sources have."""
+        """Whether all readable targets have the same data as the sources."""
         return all(each.equal for each in self.tables)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOptions:
-    """What is done about rows that differ.
+    """How rows that differ are repaired.
 
     Args:
-        delete_extra: Whether rows are deleted that the source does not have.
+        delete_extra: Whether to delete rows that the source does not have.
     """
 
     delete_extra: bool = False
@@ -79,9 +79,9 @@ class RepairOptions:
 
 @dataclass
 class _Sink:
-    """A sink of a copy with what is compared of it, and what cannot be.
+    """A sink of a copy with its comparisons, and its tables that cannot be compared.
 
-    It is readable if it keeps tables at all.
+    It is readable if its target has tables at all.
     """
 
     plan: SinkPlan
@@ -93,11 +93,11 @@ class _Sink:
 
 @dataclass(frozen=True, kw_only=True)
 class Verifier:
-    """Compares copies on a session, and repairs them through a store. One thread uses it.
+    """Compares copies on a session, and repairs them through a store. Not thread-safe.
 
     Args:
         plans: Plans the tasks of a connector that is repaired.
-        owner: Who holds the lease of its repairs.
+        owner: The owner of the lease of its repairs.
     """
 
     registry: Registry
@@ -115,18 +115,18 @@ class Verifier:
         streams: Sequence[str] = (),
         repair: RepairOptions | None = None,
     ) -> VerifyReport:
-        """Compare a copy, table by table; repair what differs and compare that again.
+        """Compare a copy, table by table; repair tables that differ and compare them again.
 
         Args:
-            copy: What is compared.
-            options: How.
+            copy: The copy to compare.
+            options: The options of the comparison.
             streams: Only the tables of these streams; all if empty.
-            repair: What is done about rows that differ; None for nothing.
+            repair: How to repair rows that differ; None for no repair.
 
         Raises:
             ConfigError: The source is not a set of tables, no target can be read, or a target
                 cannot be repaired.
-            StateError: The connector runs, or another repair of it.
+            StateError: The connector, or another repair of it, is running.
         """
         if repair is not None:
             self._require_stopped(copy.name)
@@ -150,7 +150,7 @@ class Verifier:
             )
         raise AssertionError  # an ExitStack lets nothing pass in silence
 
-    # What is compared
+    # Comparison
 
     def _sinks(
         self,
@@ -178,7 +178,7 @@ class Verifier:
             raise ConfigError(
                 problem,
                 field="sinks",
-                fix="Verify compares targets that keep tables, such as Delta or a database.",
+                fix="Verify needs targets with tables, such as Delta or a database.",
             )
         return sinks, skipped
 
@@ -189,16 +189,16 @@ class Verifier:
         tables = plan.source.connector.table_rows(plan.source.parsed)
         if tables is None:
             problem = (
-                f"{plan.source.connector.__name__} reads no tables that could be compared."
+                f"{plan.source.connector.__name__} does not read tables that can be compared."
             )
             raise ConfigError(
                 problem,
                 field="source.connector",
-                fix="Verify reads sources that keep their rows, such as files or a database.",
+                fix="Verify needs sources with rows to reread, such as files or a database.",
             )
         named = {t.stream if plan.has_streams else plan.stream: t for t in tables}
         unknown = [each for each in dict.fromkeys(streams) if each not in named]
-        there = f"There are: {', '.join(sorted(named))}."
+        there = f"Existing streams: {', '.join(sorted(named))}."
         if unknown and len(unknown) == len(set(streams)):
             problem = f"There is no stream {unknown[0]}."
             raise ConfigError(problem, field="--stream", fix=there)
@@ -209,7 +209,7 @@ class Verifier:
             for number, steps in enumerate((plan.steps, plan.later_steps))
         ]
         found = []
-        failed = [_failed(each, "", f"The source has it no more. {there}") for each in unknown]
+        failed = [_failed(each, "", f"The stream does not exist. {there}") for each in unknown]
         for stream, table in named.items():
             if streams and stream not in streams:
                 continue
@@ -232,9 +232,9 @@ class Verifier:
     def _shared(
         self, sink: _Sink, expected: Sequence[Expected]
     ) -> Iterator[tuple[list[Expected], list[TableRows]]]:
-        """Yield what each of a sink's tables is compared with; keep what cannot be read.
+        """Yield the expected rows and the tables to compare; add failures to the sink.
 
-        Streams whose rows go into one table are compared with it together.
+        Streams whose rows go into the same table are compared together.
         """
         connector = sink.plan.connector
         config = connector.config_def().parse(sink.plan.config)
@@ -311,21 +311,21 @@ class Verifier:
         ]
 
     def _require_stopped(self, connector: str) -> None:
-        """Raise StateError if the connector that writes the target runs."""
+        """Raise StateError if the connector that writes the target is running."""
         now = self.assembler.store.now()
         for lease in self.assembler.store.leases(connector):
             if lease.task.number != REPLAYS and lease.expires > now:
                 problem = (
-                    f"{connector} runs: a repair could put older rows over those it writes."
+                    f"{connector} is running: a repair could overwrite newer rows with older."
                 )
                 fix = (
-                    f"Pause it (headrace connector pause {connector} --wait), or end its run, "
+                    f"Pause it (headrace connector pause {connector} --wait), or stop its run, "
                     "until the repair is done."
                 )
                 raise StateError(problem, field="--repair", fix=fix)
 
     def _finish_repairs(self, copy: Copy) -> None:
-        """Send what an earlier repair, which was killed, has kept and not sent yet."""
+        """Send the rows that an earlier, killed repair staged but has not sent."""
         task = TaskId(copy.name, REPLAYS)
         require_own_replays(self.assembler.store, task, RepairReader.PARTITION)
         reader = RepairReader(copy.name, Repairs.of(copy.name, self.topics_dir))
@@ -334,7 +334,7 @@ class Verifier:
 
     def _send(self, copy: Copy) -> None:
         plan = replay_plan(self.plans(copy)[0])
-        # What is sent has been through the chain.
+        # The staged rows have already passed the chain.
         plan = replace(plan, steps=(), converters=(), chain="")
         reader = RepairReader(copy.name, Repairs.of(copy.name, self.topics_dir))
         outcome = resend(
@@ -350,7 +350,7 @@ class Verifier:
 
     @contextmanager
     def _holding(self, connector: str) -> Iterator[None]:
-        """Keep other repairs of the connector away."""
+        """Hold the lease that excludes other repairs of the connector."""
         store = self.assembler.store
         held = store.lease(TaskId(connector, REPLAYS), self.owner, store.now(), self.lease)
         try:
@@ -367,12 +367,12 @@ def _chained(
     plan: CopyPlan,
     chains: Sequence[Sequence[Step]],
 ) -> RecordFrame:
-    """Return the rows of a table behind the transforms, as a batch would have them."""
+    """Return the rows of a table after the transforms, as in a batch."""
     batch = TransformBatch(1, stream, datetime.now(UTC))
     for step in (step for chain in chains for step in chain):
         if isinstance(step.transform, CodeTransform):
             step.transform.running.begin(batch.id, 0)
-    # Guarantee 7: the same function lays the chain over the records of a batch.
+    # Guarantee 7: batches apply the chain with the same function.
     records = apply_chain(table_records(spark, table, stream), chains[0], batch)
     if plan.topic is None:
         return records
@@ -383,7 +383,7 @@ def _chained(
     return apply_chain(replace(records, shape=shape), chains[1], batch)
 
 
-_UNREADABLE = "What it has written cannot be read back as rows."
+_UNREADABLE = "The target cannot be read back as rows."
 
 
 def _failed(stream: str, target: str, error: str) -> TableResult:
@@ -394,7 +394,7 @@ def _failed(stream: str, target: str, error: str) -> TableResult:
 
 
 def _run(comparison: TableComparison) -> TableResult:
-    """Compare a table; what is wrong with it must not keep others from being compared."""
+    """Compare a table; an error must not stop the comparison of other tables."""
     try:
         with translated(f"comparing {comparison.stream}"):
             return comparison.run()
@@ -419,12 +419,12 @@ def _unrepaired(result: TableResult, obstacle: ConfigError | None) -> TableResul
 
 
 def _obstacle(comparison: TableComparison, repair: RepairOptions) -> ConfigError | None:
-    """Return why a table cannot be repaired as it is asked for; None if it can."""
+    """Return why a table cannot be repaired with these options; None if it can."""
     if not comparison.is_there:
         return ConfigError(
-            f"The target of {comparison.stream} is not there yet.",
+            f"The target of {comparison.stream} does not exist yet.",
             field="--repair",
-            fix="Run the connector: there is nothing that could be repaired.",
+            fix="Run the connector: there is nothing to repair.",
         )
     try:
         replaces = comparison.replaces
@@ -432,17 +432,18 @@ def _obstacle(comparison: TableComparison, repair: RepairOptions) -> ConfigError
         return error
     if not replaces:
         return ConfigError(
-            f"{comparison.title} takes rows only as new ones: what is sent again would be "
-            "there twice.",
+            f"{comparison.title} only appends rows: rows that are sent again would be "
+            "duplicates.",
             field="--repair",
-            fix="Let the sink replace rows by key (insert.mode: upsert of a database's sink, "
+            fix="Set the sink to upsert by key (insert.mode: upsert of a database's sink, "
             "mode: upsert with key.fields of delta), or empty the target, reset the "
             "connector's offsets and run it again.",
         )
     if repair.delete_extra and not comparison.deletes:
         return ConfigError(
-            f"{comparison.title} deletes no rows as it is configured.",
+            f"The configuration of {comparison.title} does not allow deletes.",
             field="--delete-extra",
-            fix="Let the sink delete (as delete.enabled: true does), or delete them there.",
+            fix="Enable deletes in the sink (such as delete.enabled: true), or delete the rows "
+            "there.",
         )
     return None

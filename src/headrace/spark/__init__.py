@@ -1,6 +1,6 @@
-"""The session of a process: its Java, its jars, its JVM, and its jobs.
+"""The Spark session of a process: its Java, its jars, its JVM, and its jobs.
 
-In it: what starts, watches and ends Spark. Never: a connector, or its rows.
+In it: the code that starts, monitors and stops Spark. Never: a connector, or its rows.
 """
 
 from headrace.spark.class_archive import prepare

@@ -1,4 +1,4 @@
-"""The class-data-sharing archive: Spark's classes in the form of the JVM, for a quick start."""
+"""The class-data-sharing archive: Spark's classes in the JVM's format, for a faster start."""
 
 import hashlib
 import json
@@ -19,17 +19,17 @@ TRAINING_SECONDS = 900  # half a minute on a quiet machine
 
 
 def archive_file(cache: Path, java: Java, jars: Collection[Path]) -> Path:
-    """Name the archive for this Java, this Spark and these jars, whether it is there or not."""
+    """Return the archive's path for this Java, Spark and these jars; it may not exist."""
     parts = [java.build, str(java.home), pyspark.__version__, pyspark.__file__, *map(str, jars)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return cache / "archive" / f"{key}.jsa"
 
 
 def make_archive(settings: SparkSettings, archive: Path) -> None:
-    """Make the archive by a training run in a process of its own; takes about half a minute.
+    """Create the archive with a training run in a separate process; takes about half a minute.
 
     Raises:
-        SetupError: The training run failed; what it said is in the named file.
+        SetupError: The training run failed; the message names the file with its output.
     """
     with Location.of(archive.with_suffix(".lock")).lock():
         if not archive.is_file():
@@ -60,10 +60,10 @@ def _train(settings: SparkSettings, archive: Path) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            problem = f"The class archive was not made within {TRAINING_SECONDS} s."
+            problem = f"The class archive was not created within {TRAINING_SECONDS} s."
             raise SetupError(problem, fix=fix) from error
     if done.returncode != 0 or not unfinished.is_file():
-        problem = "The class archive could not be made."
+        problem = "The class archive could not be created."
         raise SetupError(problem, fix=fix)
     unfinished.replace(archive)
     _owner(archive).write_text(pyspark.__file__)
@@ -76,7 +76,7 @@ def _owner(archive: Path) -> Path:
 
 
 def _remove_superseded(newest: Path) -> None:
-    """Remove the archives that nothing can use any more; each takes some 200 MB.
+    """Remove archives that are no longer usable; each takes some 200 MB.
 
     Several installations share the folder, and each has one archive.
     """
@@ -90,16 +90,16 @@ def _remove_superseded(newest: Path) -> None:
 
 
 def prepare(settings: SparkSettings, report: Callable[[str], None]) -> None:
-    """Fetch the jars, check all of them, and make the class archive; again does nothing.
+    """Fetch the jars, verify all of them, and create the class archive. Idempotent.
 
-    Called at set-up, once per machine and release; the first call takes about a minute.
+    Called at setup, once per machine and release; the first call takes about a minute.
 
     Args:
-        settings: Where the cache is, which Java to take, and Ivy's mirrors.
-        report: Called with a text about each step.
+        settings: The cache folder, the Java, and Ivy's mirrors.
+        report: Called with a message about each step.
 
     Raises:
-        SetupError: There is no Java, a jar cannot be fetched, or Spark does not start.
+        SetupError: Java is missing, a jar cannot be fetched, or Spark does not start.
     """
     java = find_java(settings.java_home)
     report(f"Java {java.version} at {java.home}")
@@ -110,6 +110,6 @@ def prepare(settings: SparkSettings, report: Callable[[str], None]) -> None:
     report(f"{len(files)} jars in {cache.folder}")
     archive = archive_file(settings.cache, java, files)
     if not archive.is_file():
-        report("making the class archive, which halves the time of a start")
+        report("creating the class archive, which halves the start time")
         make_archive(settings, archive)
     report(f"class archive {archive}")

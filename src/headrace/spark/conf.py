@@ -1,4 +1,4 @@
-"""Spark's settings: ours, each with its reason, and the user's, which win."""
+"""Spark's settings: ours, with their reasons, and the user's, which override ours."""
 
 import os
 import re
@@ -8,19 +8,19 @@ from typing import Protocol
 
 
 class SparkSettings(Protocol):
-    """The settings that decide how Spark starts; the caller reads and owns them."""
+    """The settings that determine how Spark starts; the caller reads and owns them."""
 
     @property
     def home(self) -> Path:
-        """State; Spark's logs go to `logs` below it."""
+        """The home folder; Spark's logs go to its folder `logs`."""
 
     @property
     def cache(self) -> Path:
-        """The jars and the class archive, which set-up can make again."""
+        """The folder of the jars and the class archive, which setup can create again."""
 
     @property
     def java_home(self) -> Path | None:
-        """A Java 17 or 21; None to have one looked for."""
+        """The home of a Java 17 or 21; None to search for one."""
 
     @property
     def master(self) -> str:
@@ -32,12 +32,12 @@ class SparkSettings(Protocol):
 
     @property
     def spark_conf(self) -> Mapping[str, str]:
-        """The user's own Spark settings, which win over ours."""
+        """The user's own Spark settings, which override ours."""
 
 
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 LOCAL_THREADS = re.compile(r"local\[(\d+)")
-# Settings that name several things: the user's are added to ours.
+# Settings with lists as values: the user's values are appended to ours.
 LISTS = {
     "spark.driver.extraClassPath": os.pathsep,
     "spark.jars": ",",
@@ -46,34 +46,34 @@ LISTS = {
 
 ALWAYS = {
     "spark.submit.deployMode": "client",
-    # A worker runs millions of small jobs; each that Spark remembers is memory.
+    # A worker runs millions of small jobs; each job that Spark retains takes memory.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "5",
-    # Tasks of many connectors share one session: none may wait for another's long job.
+    # Tasks of many connectors share one session: a long job must not block the others.
     "spark.scheduler.mode": "FAIR",
     # A timestamp means the same on every machine, and a bad cast is an error, not a null.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    # Or Spark takes ${...} out of every text in SQL: of topics, patterns and users' values.
+    # Otherwise Spark replaces ${...} in all SQL strings: of topics, patterns and users' values.
     "spark.sql.variable.substitute": "false",
-    # Files come in GB18030 and windows-1252 too; else Spark takes seven encodings only.
+    # Files may be in GB18030 or windows-1252; by default Spark supports only seven encodings.
     "spark.sql.legacy.javaCharsets": "true",
-    # INT96, the default, is deprecated and holds no statistics that Delta could use.
+    # INT96, the default, is deprecated and has no statistics for Delta.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Files are listed by the driver; beyond 32 paths Spark would start a job for it.
+    # The driver lists files; by default Spark starts a job to list more than 32 paths.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    # Columns of their own for what a VARIANT often has would be as deep as that is, and no
-    # reader but Spark's takes them.
+    # Shredded columns for the frequent fields of a VARIANT would be nested as deep as the
+    # fields, and only Spark can read them.
     "spark.sql.variant.inferShreddingSchema": "false",
     # Fewer, larger batches to and from Python: the default is 10,000 rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A condition on n columns that have other names further on, as one that finds malformed
-    # rows has, becomes 2^n conditions: a hundred columns would be planned for ever.
+    # Spark expands a condition on n columns that are renamed later, such as the check for
+    # malformed rows, to 2^n conditions: planning a hundred columns would never end.
     "spark.sql.constraintPropagation.enabled": "false",
     # No Hive: its start takes seconds.
     "spark.sql.catalogImplementation": "in-memory",
@@ -119,10 +119,10 @@ def _local(master: str) -> dict[str, str]:
     threads = LOCAL_THREADS.match(master)
     cores = int(threads[1]) if threads else os.cpu_count() or 1
     return {
-        # Nobody else is to reach the driver, and its address may change under a laptop.
+        # Only this machine may reach the driver; the address of a laptop may change.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # Of the default of 200, all but a few would be empty; adaptive execution joins them.
+        # Most of the default 200 partitions would be empty; adaptive execution coalesces them.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.default.parallelism": str(cores),
         # Python workers run our interpreter, which has our modules.
@@ -134,17 +134,17 @@ def _java_options(settings: SparkSettings, archive: Path | None, *, short_lived:
     options = [
         f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}",
         f"-Dheadrace.log={settings.home / 'logs' / 'spark.log'}",
-        # Hadoop runs `chmod` for each file and folder that it makes on a local disk. Without
-        # a helper process between them that takes 1.1 ms and not 1.9.
+        # Hadoop runs `chmod` for each file and folder that it creates on a local disk. Without
+        # a helper process that takes 1.1 ms instead of 1.9 ms.
         "-Djdk.lang.Process.launchMechanism=VFORK",
-        # A JVM that lacks memory does not work any more, and may not end either.
+        # A JVM that is out of memory no longer works, and may not end either.
         "-XX:+ExitOnOutOfMemoryError",
     ]
     if archive is not None:
         options.append(f"-XX:SharedArchiveFile={archive}")
     if short_lived:
-        # Only the first, quick compiler: the second pays off after a minute. The simpler
-        # collector is 0.3 s sooner over the first jobs.
+        # Only the first, fast compiler: the second pays off after a minute. The simpler
+        # garbage collector saves 0.3 s over the first jobs.
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"]
     return " ".join(f'"{option}"' if " " in option else option for option in options)
 

@@ -1,4 +1,4 @@
-"""JDBC drivers that come while Spark runs."""
+"""Loads JDBC drivers into a running Spark session."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ from headrace.spark.java import find_java
 from headrace.spark.jvm import gateway_of
 
 _SERVICES = "META-INF/services/java.sql.Driver"
-"""Where a jar names its drivers, since JDBC 4.0."""
+"""The entry of a jar that lists its drivers, since JDBC 4.0."""
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Drivers:
-    """Loads drivers into the session that lives at the time. Any thread may use it.
+    """Loads drivers into the current session. Thread-safe.
 
-    On the driver a jar is added to the class loader that Spark has made for `spark.jars`: that
-    of all threads which Python's calls run in, and the parent of that of a local executor.
-    `ADD JAR` and `addArtifacts` reach the calling thread of the driver, or none. Executors in
-    other processes get it with their next task. Spark keeps one driver for each name of a
-    class, so two versions of one driver cannot be used at once.
+    In Spark's driver process, a jar is added to the class loader that Spark created for
+    `spark.jars`: all threads that run calls from Python use it, and it is the parent of a local
+    executor's class loader. `ADD JAR` and `addArtifacts` only affect the calling thread of the
+    driver process, or none. Executors in other processes load the jar with their next task.
+    Spark registers one driver per class name, so two versions of a driver cannot be used at
+    once.
     """
 
     settings: SparkSettings
     session: Callable[[], SparkSession]
 
     def load(self, driver: JdbcDriver, url: str) -> LoadedDriver:
-        """Do what ``headrace.sdk.jdbc.load_driver`` says."""
+        """Load a driver, see ``headrace.sdk.jdbc.load_driver``."""
         files = self._files(driver)
         names = [name for file in files for name in _class_names(file)]
         if not names:
             raise ConfigError(
-                problem=f"{files[0].name} is no JDBC driver: it has no {_SERVICES}.",
+                problem=f"{files[0].name} is not a JDBC driver: it has no {_SERVICES}.",
                 field=_field(driver),
-                fix="Name the jar that has the driver.",
+                fix="Set it to the jar that contains the driver.",
             )
         spark = self.session()
         jvm = gateway_of(spark).jvm
@@ -74,7 +75,7 @@ class Drivers:
         ]
         if not jars:
             raise ConfigError(
-                problem="No JDBC driver is named.",
+                problem="No JDBC driver is set.",
                 field="driver.coordinates",
                 fix="Set it to Maven coordinates, such as com.h2database:h2:2.3.232, or "
                 "driver.path to a jar.",
@@ -102,9 +103,9 @@ def _local_file(driver: JdbcDriver, path: Path) -> Path:
     found = file_sha256(file) if driver.sha256 else None
     if found is not None and found != driver.sha256[0]:
         raise ConfigError(
-            problem=f"{path} is not the jar that driver.sha256 names: its SHA-256 is {found}.",
+            problem=f"{path} does not match driver.sha256: its SHA-256 is {found}.",
             field="driver.sha256",
-            fix="Find out who changed it; name the new hash only if you trust it.",
+            fix="Find out why the file changed; set the new hash only if you trust it.",
         )
     return file
 
@@ -120,7 +121,7 @@ def _class_names(file: Path) -> list[str]:
 
 
 def _require_version(loader: Any, name: str, files: Sequence[Path], driver: JdbcDriver) -> None:
-    """Raise ConfigError if the JVM has a driver's class from elsewhere."""
+    """Raise ConfigError if the JVM has loaded a driver's class from another jar."""
     found = loader.getResource(f"{name.replace('.', '/')}.class")
     if found is None:
         return
@@ -128,15 +129,16 @@ def _require_version(loader: Any, name: str, files: Sequence[Path], driver: Jdbc
     has = Path(unquote(urlparse(jar).path)).resolve()
     if has not in {file.resolve() for file in files}:
         raise ConfigError(
-            problem=f"Spark has {name} from {has} already, and uses one version of a driver.",
+            problem=f"Spark has already loaded {name} from {has}; it uses one version of a "
+            "driver.",
             field=_field(driver),
-            fix="Name that version, or its jar in driver.path; or stop the connectors that use "
+            fix="Set that version, or its jar in driver.path; or stop the connectors that use "
             "it, and restart Headrace.",
         )
 
 
 def _chosen(jvm: Any, names: Sequence[str], url: str, driver: JdbcDriver) -> str:
-    """Return the driver among those of the jars that takes a URL."""
+    """Return the driver class that accepts a URL."""
     registry = jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
     for name in names:
         try:
@@ -148,11 +150,11 @@ def _chosen(jvm: Any, names: Sequence[str], url: str, driver: JdbcDriver) -> str
             raise ConfigError(
                 problem=f"The driver {name} cannot be used: {why}.",
                 field=_field(driver),
-                fix="If a class is missing, add the coordinates of the jar that has it, and "
-                "restart Headrace.",
+                fix="If a class is missing, add the coordinates of the jar that contains it, "
+                "and restart Headrace.",
             ) from None
     raise ConfigError(
-        problem=f"The driver {', '.join(names)} does not take the connector's URL.",
+        problem=f"The driver {', '.join(names)} does not accept the connector's URL.",
         field=_field(driver),
-        fix="Correct the beginning of the URL, such as jdbc:h2:, or name another driver.",
+        fix="Correct the prefix of the URL, such as jdbc:h2:, or set another driver.",
     )

@@ -1,7 +1,7 @@
-"""The jars that Spark needs beside its own: locked, fetched once, checked.
+"""The jars that Spark needs in addition to its own: locked, fetched once, verified.
 
 Spark's own Ivy fetches them, so Maven is not needed, and the user's mirrors and proxies
-(`spark.jars.ivySettings`, `spark.jars.repositories`, `spark.driver.extraJavaOptions`) hold.
+(`spark.jars.ivySettings`, `spark.jars.repositories`, `spark.driver.extraJavaOptions`) apply.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ PASSED_TO_IVY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Jar:
-    """One jar: which feature needs it, its Maven coordinates, its hash.
+    """One jar: the feature that needs it, its Maven coordinates, its hash.
 
-    One without a hash has to stay what it was when it was first fetched into the cache.
+    A jar without a hash is pinned to the hash of its first download into the cache.
     """
 
     feature: str
@@ -44,7 +44,7 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Its name in the cache; the whole coordinates, so no two jars share one."""
+        """The name in the cache: the whole coordinates, so it is unique."""
         return self.coordinates.replace(":", "_") + ".jar"
 
 
@@ -55,10 +55,10 @@ def locked_jars(lock: Path = LOCK_FILE) -> list[Jar]:
 
 @dataclass(frozen=True, kw_only=True)
 class JarCache:
-    """A folder of jars whose contents were checked against their hashes.
+    """A folder of jars that were verified against their hashes.
 
-    Several processes may use one folder at a time: jars are moved into it whole, by one
-    process at a time.
+    Several processes may share a folder: complete jars are moved into it, by one process at a
+    time.
     """
 
     folder: Path
@@ -67,24 +67,24 @@ class JarCache:
 
     @property
     def log(self) -> Path:
-        """Where Ivy's own output goes."""
+        """The file for Ivy's output."""
         return self.folder / "ivy.log"
 
     def resolve(
         self, jars: Collection[Jar], *, report: Callable[[str], None] = lambda _: None
     ) -> tuple[Path, ...]:
-        """Return the file of each jar, in the given order, after fetching what is missing.
+        """Return the file of each jar, in the given order, after fetching missing jars.
 
-        Takes about a millisecond when all are there: a file that has the size and time it had
-        when its hash was computed is not read again. Otherwise one JVM is started, and a jar
-        takes about a second.
+        Takes about a millisecond if none is missing: a file with the size and time of its last
+        verification is not read again. Otherwise one JVM is started, and each jar takes about a
+        second.
 
         Args:
-            jars: What is needed.
-            report: Called with a text about each jar that is fetched.
+            jars: The required jars.
+            report: Called with a message about each fetched jar.
 
         Raises:
-            SetupError: A jar cannot be fetched, or has another hash than it must have.
+            SetupError: A jar cannot be fetched, or its hash does not match.
         """
         missing = self.missing(jars)
         if missing:
@@ -97,11 +97,11 @@ class JarCache:
         return tuple(self.folder / jar.file_name for jar in jars)
 
     def missing(self, jars: Collection[Jar]) -> list[Jar]:
-        """Return those that are not there as they were checked; nothing is fetched."""
+        """Return the jars that are missing or were changed; nothing is fetched."""
         return [jar for jar in jars if not self._is_checked(jar)]
 
     def recheck(self, jars: Collection[Jar]) -> None:
-        """Forget the files that no longer have the locked hash. Called at set-up."""
+        """Verify all hashes again; jars that do not match become missing. Called at setup."""
         for jar in jars:
             self._check(jar)
 
@@ -124,7 +124,7 @@ class JarCache:
         return self.folder / f"{jar.file_name}.checked"
 
     def _first(self, jar: Jar) -> Path:
-        """The file that keeps the hash that a jar had when it was first fetched."""
+        """The file with the hash of a jar's first download."""
         return self.folder / f"{jar.file_name}.sha256"
 
     def _expected(self, jar: Jar) -> str | None:
@@ -134,8 +134,8 @@ class JarCache:
         return jar.sha256
 
     def _fetch_all(self, jars: Collection[Jar], report: Callable[[str], None]) -> None:
-        # Ivy keeps what it fetched; in a folder of its own for each use, a broken download
-        # or a half-filled ~/.m2 of the user cannot come back.
+        # Ivy caches downloads. A new folder for each use prevents the reuse of a broken
+        # download or of the user's incomplete ~/.m2.
         with (
             tempfile.TemporaryDirectory(dir=self.folder, prefix="ivy-") as ivy,
             self._ivy_gateway(Path(ivy)) as gateway,
@@ -161,7 +161,7 @@ class JarCache:
             close_gateway(gateway)
 
     def _fetch(self, gateway: JavaGateway, jar: Jar) -> Path:
-        """Ask Ivy for the jar; again on failure, as networks fail now and then."""
+        """Fetch the jar with Ivy, with retries for network failures."""
 
         @retry(
             retry=retry_if_exception_type(Py4JJavaError),
@@ -182,12 +182,12 @@ class JarCache:
             cause = str(error.java_exception.getMessage()).splitlines()[0]
             raise SetupError(
                 problem=f"Could not fetch {jar.coordinates}: {cause}.",
-                fix="Check the coordinates and the network, or name a mirror in "
-                f"spark.jars.ivySettings (spark_conf); what was tried is in {self.log}.",
+                fix="Check the coordinates and the network, or set a mirror in "
+                f"spark.jars.ivySettings (spark_conf); details are in {self.log}.",
             ) from None
         if len(files) != 1:
             raise SetupError(
-                problem=f"{jar.coordinates} gave {len(files)} files where one is expected.",
+                problem=f"{jar.coordinates} resolved to {len(files)} files, expected one.",
                 fix="Correct its coordinates.",
             )
         return Path(unquote(urlparse(files[0]).path))
@@ -198,11 +198,11 @@ class JarCache:
             known = "was locked" if jar.sha256 else "was fetched first"
             raise SetupError(
                 problem=f"{jar.coordinates} is not the jar that {known}: "
-                f"its SHA-256 is {found}, and was {expected}.",
-                fix="Check the mirror it came from; name the new hash only if you trust it.",
+                f"its SHA-256 is {found}, expected {expected}.",
+                fix="Check the mirror it came from; set the new hash only if you trust it.",
             )
         self._first(jar).write_text(found)
-        shutil.move(fetched, self.folder / jar.file_name)  # the same file system: a rename
+        shutil.move(fetched, self.folder / jar.file_name)  # a rename in the same file system
         self._check(jar)
 
 

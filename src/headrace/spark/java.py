@@ -1,4 +1,4 @@
-"""The Java that runs Spark: found, not assumed."""
+"""Finds the Java that runs Spark."""
 
 import re
 import shutil
@@ -30,19 +30,19 @@ class Java:
 
 
 def find_java(requested: Path | None = None) -> Java:
-    """Find a Java 17 or 21: the requested one, else on PATH, else where systems keep them.
+    """Find a Java 17 or 21: the requested one, or on PATH, or in the systems' usual folders.
 
     Called once per process, before Spark starts; it runs `java -version`, some 50 ms.
 
     Raises:
-        SetupError: There is none, or the requested one is missing or of another version.
+        SetupError: None was found, or the requested one is missing or another version.
     """
     if requested is not None:
         java = _inspect(requested)
         if java is None:
             raise SetupError(
                 problem=f"{requested} (from JAVA_HOME) is not a Java {_names()}.",
-                fix="Set JAVA_HOME to one, or unset it to search for one.",
+                fix="Correct JAVA_HOME, or unset it to search for a supported Java.",
             )
         return java
     for home in _candidates():
@@ -63,7 +63,7 @@ def _names() -> str:
 def _candidates() -> Iterator[Path]:
     on_path = shutil.which("java")
     if on_path is not None:
-        # bin/java is two below the home; on macOS it may be a stub, which fails inspection
+        # bin/java is two levels below the home; on macOS it may be a stub, which _inspect skips
         yield Path(on_path).resolve().parent.parent
     for folder in WELL_KNOWN:
         for home in sorted(folder.glob("*")):

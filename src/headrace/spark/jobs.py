@@ -1,4 +1,4 @@
-"""The Spark jobs of each task: tagged, in a pool of their own, and cancellable."""
+"""The Spark jobs of each task: tagged, in a separate pool, and cancellable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SparkJobs:
     """The jobs of tasks that share one session.
 
     Args:
-        is_lost: Says whether a session's JVM has ended, perhaps by what an error tells.
+        is_lost: Returns whether a session's JVM has ended; an error may be the evidence.
     """
 
     spark: SparkSession
@@ -27,11 +27,11 @@ class SparkJobs:
     )
 
     def lost(self, error: BaseException | None = None) -> bool:
-        """Return whether the session is of no use any more, perhaps as an error tells."""
+        """Return whether the session's JVM has ended; an error may be the evidence."""
         return self.is_lost(self.spark, error)
 
     def run(self, task: TaskId, work: Callable[[], T]) -> T:
-        """Run ``work``; the jobs that this thread starts meanwhile belong to the task."""
+        """Run ``work``; Spark jobs that this thread starts meanwhile belong to the task."""
         context = self.spark.sparkContext
         tag = _tag(task)
         context.addJobTag(tag)
@@ -43,19 +43,19 @@ class SparkJobs:
             context.removeJobTag(tag)
 
     def cancel(self, task: TaskId) -> None:
-        """Cancel the task's jobs. Any thread may call it."""
+        """Cancel the task's jobs. Thread-safe."""
         self.spark.sparkContext.cancelJobsWithTag(_tag(task))
 
     def progress(self, task: TaskId) -> tuple[int, int]:
-        """Return how many Spark tasks of the running stages are done, and of how many."""
+        """Return the numbers of completed and of all Spark tasks of the running stages."""
         tracker = self.spark.sparkContext.statusTracker()
         stages = [info for s in self._stages(task) if (info := tracker.getStageInfo(s))]
         return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)
 
     def activity(self, task: TaskId) -> object | None:
-        """Return figures of the task's running stages; None where no job of it runs.
+        """Return metrics of the task's running stages; None if no job is running.
 
-        They are those that executors send with their heartbeats, every ten seconds.
+        Executors send these metrics with their heartbeats, every ten seconds.
         """
         running = self._stages(task)
         if not running:
@@ -72,7 +72,7 @@ class SparkJobs:
     def _stages(self, task: TaskId) -> list[int]:
         """Return the stages of the task's running jobs."""
         context = self.spark.sparkContext
-        # PySpark's tracker knows no tags; the JVM's does.
+        # PySpark's tracker does not support tags; the JVM's does.
         jobs = context._jsc.sc().statusTracker().getJobIdsForTag(_tag(task))  # noqa: SLF001
         found = [context.statusTracker().getJobInfo(job) for job in sorted(jobs)]
         return [s for job in found if job and job.status == "RUNNING" for s in job.stageIds]
@@ -91,4 +91,4 @@ _FIGURES = (
 
 
 def _tag(task: TaskId) -> str:
-    return f"headrace-{task}".replace(",", "_")  # a tag may not hold a comma
+    return f"headrace-{task}".replace(",", "_")  # a tag may not contain a comma

@@ -1,4 +1,4 @@
-"""The JVM beside this process: started with what it needs, observed, stopped for certain."""
+"""The JVM of this process: its start, its metrics, and its reliable stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headrace.model import SparkUnavailableError
 from headrace.sdk.errors import SetupError
 from headrace.spark.java import Java
 
-# Arguments of a process are seen by every user of the machine, so secrets are not among them.
+# Every user of the machine can see a process's arguments, so they must not contain secrets.
 # The pattern is the default of spark.redaction.regex.
 SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 STOP_TIMEOUT = timedelta(seconds=10)
@@ -40,10 +40,10 @@ LOG_TAIL_CHARS = 2000
 
 @contextmanager
 def spark_environment(java: Java) -> Iterator[None]:
-    """Set the variables that PySpark takes from the environment only, and put them back.
+    """Set the variables that PySpark reads only from the environment, and restore them after.
 
-    Without PYSPARK_PYTHON, Spark's Python workers are whatever python3 is first on PATH; with
-    another SPARK_HOME, the jars are of another release than the Python side.
+    Without PYSPARK_PYTHON, Spark's Python workers run the first python3 on PATH; with another
+    SPARK_HOME, the jars are from another release than the Python side.
     """
     variables = {
         "JAVA_HOME": str(java.home),
@@ -53,7 +53,7 @@ def spark_environment(java: Java) -> Iterator[None]:
         "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
     }
     environment = os.environ  # noqa: TID251 (PySpark reads these nowhere else)
-    with _environment:  # a jar may be fetched while Spark is started again
+    with _environment:  # a jar may be fetched while Spark is restarted
         before = {name: environment.get(name) for name in variables}
         environment.update(variables)
         try:
@@ -70,9 +70,9 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
     """Start a JVM and connect to it. Call inside `spark_environment`.
 
     Args:
-        conf: Spark's settings. Those whose names look secret are left out: give them to the
-            SparkContext.
-        log: What the JVM and Spark's Python workers print is added to this file.
+        conf: Spark's settings. Settings with secret-looking names are omitted: pass them to
+            the SparkContext.
+        log: The output of the JVM and of Spark's Python workers is appended to this file.
 
     Raises:
         SetupError: The JVM did not start; the end of its output is in the message.
@@ -98,9 +98,9 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
 
 
 def attach_gateway(port: int, secret: str, process: Any) -> JavaGateway:
-    """Connect to a JVM that runs already, by the variables that PySpark has for it.
+    """Connect to a running JVM, with the variables that PySpark has for it.
 
-    Raises what py4j raises when it does not answer.
+    Raises py4j's errors if it does not respond.
     """
     where = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     environment = os.environ  # noqa: TID251 (PySpark reads these nowhere else)
@@ -115,9 +115,9 @@ def attach_gateway(port: int, secret: str, process: Any) -> JavaGateway:
 
 
 def close_gateway(gateway: JavaGateway, timeout: timedelta = STOP_TIMEOUT) -> None:
-    """Stop the JVM, and return when it is gone; a JVM that takes too long is killed.
+    """Stop the JVM, and return when it has ended; it is killed after the timeout.
 
-    It ends by itself when its input closes, so it does not outlive this process either.
+    It also ends when its stdin closes, so it does not outlive this process.
     """
     gateway.shutdown()
     process = gateway.proc
@@ -134,13 +134,14 @@ _AREAS = {"heap": "heap", "nonheap": "non-heap"}
 
 @dataclass(frozen=True, slots=True)
 class JvmFigures:
-    """The JVM at one moment.
+    """A snapshot of the JVM's metrics.
 
     Args:
         memory: Bytes, by area (``heap``, ``nonheap``) and by ``used``, ``committed``, ``max``;
-            what is unlimited has no ``max``.
-        collections: How many garbage collections there were, by collector.
-        collecting: How many seconds they took, by collector.
+            unlimited areas have no ``max``.
+        collections: The number of garbage collections, by collector.
+        collecting: The seconds spent in garbage collections, by collector.
+        jobs: The number of active Spark jobs.
     """
 
     memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -151,10 +152,10 @@ class JvmFigures:
 
 @dataclass
 class JvmWatch:
-    """Looks at a session's JVM; a look takes a few milliseconds, or waits with the JVM.
+    """Reads the metrics of a session's JVM in a few milliseconds; blocks if the JVM does.
 
-    One call gets all figures as JSON: Spark brings the library that gathers them, while the
-    JVM's own beans cannot be called from here, as their classes are not exported.
+    One call returns all metrics as JSON, from a library that Spark includes. The JVM's own
+    beans cannot be called from here, as their classes are not exported.
     """
 
     session: Callable[[], SparkSession]
@@ -162,7 +163,7 @@ class JvmWatch:
 
     @property
     def pid(self) -> int | None:
-        """The JVM's process, where this process started it and it runs."""
+        """The JVM's process id, if this process started it and it is running."""
         try:
             gateway = gateway_of(self.session())
         except SparkUnavailableError:
@@ -171,7 +172,7 @@ class JvmWatch:
         return None if process is None else int(process.pid)
 
     def look(self) -> JvmFigures:
-        """Return how it is now. Raises what py4j raises when the JVM is gone."""
+        """Return the current metrics. Raises py4j's errors if the JVM has ended."""
         session = self.session()
         writer, registry = self._gauges(session)
         gauges = json.loads(writer.writeValueAsString(registry))["gauges"]
@@ -191,8 +192,8 @@ class JvmWatch:
 
 
 def gateway_of(session: SparkSession) -> Any:
-    """Return py4j's way to a session's JVM."""
-    return session.sparkContext._gateway  # noqa: SLF001 - PySpark has no other way to it
+    """Return py4j's gateway to a session's JVM."""
+    return session.sparkContext._gateway  # noqa: SLF001 - PySpark has no public access
 
 
 def _gauges(session: SparkSession) -> tuple[Any, Any]:
@@ -212,7 +213,7 @@ def _memory(values: Mapping[str, Any], area: str) -> dict[str, int]:
 
 
 def _collectors(values: Mapping[str, Any], what: str) -> dict[str, int]:
-    """Return a figure of each garbage collector, by the collector's name."""
+    """Return a metric of each garbage collector, by the collector's name."""
     return {
         name.removeprefix("gc.").removesuffix(f".{what}"): value
         for name, value in values.items()
@@ -224,9 +225,9 @@ _LOCK = ".lock"
 
 
 def own_folder() -> Path | None:
-    """Make and return the folder of a user's processes, which only that user can enter.
+    """Create and return the folder of a user's processes, which only that user can access.
 
-    None if somebody else has made it.
+    None if another user has created it.
     """
     folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -236,10 +237,10 @@ def own_folder() -> Path | None:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A folder, and the lock that says that its process lives.
+    """A folder, and the lock that its live process holds.
 
-    Spark removes what it keeps in its local folders when it ends by itself; a JVM that was
-    killed leaves them, and a server whose JVM dies now and then would fill the disk.
+    Spark cleans up its local folders when it ends normally. A killed JVM leaves them, and a
+    server whose JVM dies now and then would fill the disk.
     """
 
     folder: Path
@@ -247,26 +248,26 @@ class Scratch:
 
     @classmethod
     def make(cls, root: Path | None = None) -> Self:
-        """Make a folder, and remove those whose processes are gone."""
+        """Create a folder, and remove folders of processes that have ended."""
         root = root or own_folder() or Path(tempfile.mkdtemp(prefix="headrace-"))
         _remove_dead(root)
         name = f"spark-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         beginning = root / f".{name}"
         locked = beginning.open("w")
         fcntl.flock(locked, fcntl.LOCK_EX)
-        beginning.rename(root / f"{name}{_LOCK}")  # seen by others only now that it is locked
+        beginning.rename(root / f"{name}{_LOCK}")  # visible to others only once it is locked
         folder = root / name
         folder.mkdir(mode=0o700)
         return cls(folder, locked)
 
     @classmethod
     def held(cls, folder: Path, lock: int) -> Self:
-        """Return one that another process has made and handed over with its lock."""
+        """Return a folder that another process created and handed over with its lock."""
         return cls(folder, os.fdopen(lock, "w"))
 
     @property
     def lock(self) -> int:
-        """The descriptor with which the lock is held."""
+        """The file descriptor that holds the lock."""
         return self._locked.fileno()
 
     def remove(self) -> None:

@@ -1,8 +1,8 @@
-"""The process that keeps a JVM between two commands: it holds the JVM's input, and waits.
+"""The process that keeps a JVM alive between two commands: it holds the JVM's stdin open.
 
-A script of the standard library alone, so that it starts in a few hundredths of a second and
-takes little memory. `keeper.py SOCKET INODE SECONDS SCRATCH LISTENER LIFE LOCK PROCESS`: the
-last four are descriptors that it inherits. What the next command is told is on standard input.
+A script that uses only the standard library, so that it starts in a few hundredths of a second
+and takes little memory. `keeper.py SOCKET INODE SECONDS SCRATCH LISTENER LIFE LOCK PROCESS`:
+the last four are inherited descriptors. The message for the next command is on standard input.
 """
 
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 __all__: list[str] = []
 
 TO_END = 10.0
-"""Seconds that the JVM has for it."""
+"""The timeout for the JVM to end, in seconds."""
 
 
 def _main(place: str, inode: str, seconds: str, scratch: str, *descriptors: str) -> None:
@@ -27,7 +27,7 @@ def _main(place: str, inode: str, seconds: str, scratch: str, *descriptors: str)
     with socket.socket(fileno=listener) as waiting:
         ready = select.select([listener, process], [], [], float(seconds))[0]
         with suppress(FileNotFoundError):
-            if Path(place).stat().st_ino == int(inode):  # else it is that of a later one
+            if Path(place).stat().st_ino == int(inode):  # otherwise it is a later keeper's
                 Path(place).unlink()
         if listener in ready:
             with waiting.accept()[0] as taker:

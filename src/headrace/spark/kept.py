@@ -1,8 +1,8 @@
-"""A JVM that a short command leaves for the next one, which has Spark at once then.
+"""The reuse of a short command's JVM by the next command, which then has Spark at once.
 
-A JVM ends when nobody holds the other end of its input. A command that ends well gives that
-end to a keeper, a small process that hands it over to the next command by a socket, and is
-gone. So a JVM has one owner at a time, and one whose command is killed ends at once, as ever.
+A JVM ends when the other end of its stdin is closed. A command that ends normally passes that
+end to a keeper, a small process that hands it over to the next command through a socket, and
+then exits. So a JVM has one owner at a time, and still ends at once if its command is killed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 IS_POSSIBLE = hasattr(os, "pidfd_open")
-"""Only Linux has processes by descriptors: a number may be another process's meanwhile."""
+"""Only Linux has process descriptors; a process id may be reused by another process."""
 MOST_USES = 20
-"""Each context leaves two threads and a megabyte in its JVM."""
+"""Each context leaks two threads and a megabyte in its JVM."""
 _PATIENCE = 5.0
 _MOST_BYTES = 65536
 _OF_A_CONTEXT = {"spark.app.name"}
-"""Settings that differ from command to command, and that no JVM is started with."""
+"""Settings that differ between commands, and do not affect the JVM."""
 _OF_A_SHELL = {"_", "OLDPWD", "SHLVL", "COLUMNS", "LINES"}
-"""Variables that shells change by themselves."""
+"""Variables that shells change."""
 _TASK = "Executor task launch worker for task"
 _TO_REST = 0.5
 _RIGHTS = re.compile(r"^(?:Umask|Uid|Gid|Groups|CapEff):.*$", re.MULTILINE)
@@ -53,20 +53,20 @@ _RIGHTS = re.compile(r"^(?:Umask|Uid|Gid|Groups|CapEff):.*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class TakenProcess:
-    """The process of a JVM that another command started, with what is used of `Popen`."""
+    """The process of a JVM that another command started, with the used part of `Popen`."""
 
     pid: int
     stdin: IO[bytes]
     descriptor: int
     uses: int
-    """How many commands had it before."""
+    """The number of commands that used it before."""
 
     def poll(self) -> int | None:
-        """Return None while it lives."""
+        """Return None while it is running."""
         return self._ended(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return when it has ended. Raises TimeoutExpired if it has not by then."""
+        """Wait until it has ended. Raises TimeoutExpired after the timeout."""
         code = self._ended(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
@@ -93,8 +93,8 @@ class Place:
     def of(cls, folder: Path, conf: Mapping[str, str], idle: timedelta) -> Self:
         """Return the place of a JVM that this process would start with `conf`.
 
-        All that it and its Python workers inherit is in the name, since any variable may be
-        one that a connector reads, and so is which jars there are.
+        The name is a digest of everything that the JVM and its Python workers inherit, since a
+        connector may read any variable, and of the state of the jars.
         """
         settings = {name: value for name, value in conf.items() if name not in _OF_A_CONTEXT}
         environment = os.environ  # noqa: TID251 (compared, and not read)
@@ -105,7 +105,7 @@ class Place:
         return cls(folder / f"java-{name}.socket", idle)
 
     def take(self) -> tuple[JavaGateway, Scratch] | None:
-        """Return the JVM that waits here and its folder; None if there is none."""
+        """Return the waiting JVM and its scratch folder; None if there is none."""
         found = _taken(self.path)
         if found is None:
             return None
@@ -119,7 +119,7 @@ class Place:
         attaching = threading.Thread(target=attach, name="headrace-attach", daemon=True)
         attaching.start()
         attaching.join(_PATIENCE)
-        if not gateways:  # it does not answer, and would not to anyone
+        if not gateways:  # it does not respond, so nobody can use it
             process.kill()
             attaching.join()
             os.close(lock)
@@ -127,10 +127,11 @@ class Place:
         return gateways[0], Scratch.held(Path(told["scratch"]), lock)
 
     def leave(self, gateway: JavaGateway, scratch: Scratch) -> bool:
-        """Have a JVM wait here in which nothing goes on; nothing is to use it afterwards.
+        """Leave an idle JVM here for the next command; the caller must not use it afterwards.
 
-        Of those that wait, it is the only one then: each takes memory. Returns False, and the
-        JVM is still the caller's, where it has been used often enough or another is just left.
+        All other waiting JVMs are ended, as each takes memory. Returns False, and the caller
+        still owns the JVM, if it has reached its maximum number of uses or another command is
+        leaving one at the same time.
         """
         jvm, parameters = gateway.proc, gateway.java_parameters
         uses = jvm.uses + 1 if isinstance(jvm, TakenProcess) else 1
@@ -173,20 +174,20 @@ class Place:
             if keeping.stdin is not None:
                 keeping.stdin.write(json.dumps(told).encode())
                 keeping.stdin.close()
-        # This process may go on, and is not to keep the JVM alive.
+        # This process may continue, and must not keep the JVM alive.
         jvm.stdin.close()
         os.close(process)
 
 
 def _jars(conf: Mapping[str, str]) -> list[list[object]]:
-    """Return what tells whether a jar was replaced, of those that the JVM is started with."""
+    """Return the path, time and size of the JVM's jars, to detect a replaced jar."""
     paths = conf.get("spark.driver.extraClassPath", "").split(os.pathsep)
     states = {Path(path): Path(path).stat() for path in paths if Path(path).is_file()}
     return [[str(path), state.st_mtime_ns, state.st_size] for path, state in states.items()]
 
 
 def _inherited() -> list[object]:
-    """Return what a process hands on to its children beside variables and its folder."""
+    """Return what child processes inherit besides variables and the working directory."""
     process = Path("/proc/self")
     rights = _RIGHTS.findall((process / "status").read_text())
     limits = [(process / name).read_text() for name in ("limits", "cgroup")]
@@ -194,13 +195,13 @@ def _inherited() -> list[object]:
 
 
 def _taken(path: Path) -> tuple[dict[str, Any], TakenProcess, int] | None:
-    """Return what a keeper hands over; None where none waits, or its JVM has ended."""
+    """Return what a keeper hands over; None if no keeper waits, or its JVM has ended."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(_PATIENCE)
         try:
             asking.connect(str(path))
             answer, descriptors, _, _ = socket.recv_fds(asking, _MOST_BYTES, 3)
-        except OSError:  # nobody waits, or somebody else was sooner
+        except OSError:  # no keeper waits, or another command was faster
             path.unlink(missing_ok=True)
             return None
     if not descriptors:
@@ -215,7 +216,7 @@ def _taken(path: Path) -> tuple[dict[str, Any], TakenProcess, int] | None:
 
 
 def end(path: Path) -> None:
-    """End the JVM that waits at a socket, if one does."""
+    """End the JVM that waits at a socket, if any."""
     found = _taken(path)
     if found is not None:
         _, process, lock = found
@@ -224,9 +225,9 @@ def end(path: Path) -> None:
 
 
 def is_quiet(gateway: JavaGateway) -> bool:
-    """Return whether no task goes on in a JVM without a context.
+    """Return whether no Spark task is running in a JVM without a context.
 
-    Those of a job that failed or was cut off may go on for as long as they like.
+    Tasks of a failed or cancelled job may continue for an unlimited time.
     """
     threads = gateway.jvm.java.lang.Thread
     latest = time.monotonic() + _TO_REST
@@ -238,10 +239,10 @@ def is_quiet(gateway: JavaGateway) -> bool:
 
 
 def forget(gateway: JavaGateway) -> None:
-    """Take from a JVM without a context what a command leaves in it and the next would meet."""
+    """Clear the state in a JVM without a context that would affect the next command."""
     jvm = gateway.jvm
     jvm.SparkSession.clearActiveSession()
     jvm.SparkSession.clearDefaultSession()
-    with suppress(TypeError):  # py4j's word for a class that is not there
+    with suppress(TypeError):  # py4j's error for a missing class
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     jvm.org.apache.hadoop.fs.FileSystem.closeAll()

@@ -48,9 +48,9 @@ class _Open:
 
 
 _LONGEST_FOLDER = 60
-"""The path of a socket has at most 103 bytes on macOS; its name in the folder takes 42."""
+"""A socket's path has at most 103 bytes on macOS; its name in the folder takes 42."""
 
-# PySpark itself keeps one context per process, in class variables; this tells if it is ours.
+# PySpark stores one context per process in class variables; this tells whether it is ours.
 _lock = threading.RLock()
 _open: _Open | None = None
 _ECHOES = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -64,21 +64,22 @@ def open_session(
     short_lived: bool = False,
     idle: timedelta | None = None,
 ) -> SparkSession:
-    """Return the process's Spark session, after starting it if there is none.
+    """Return the process's Spark session; start it if there is none.
 
-    Called where a process is wired; everything else is handed the session. The start takes
-    seconds, and fetches jars that set-up did not. The session ends with the process, or by
-    `close_session`.
+    Only the wiring of a process calls it; other code receives the session. The start takes
+    seconds, and fetches jars that setup did not fetch. The session ends with the process, or
+    by `close_session`.
 
     Args:
-        settings: Where Spark runs, with which settings.
-        app_name: Spark's name for the application.
-        short_lived: For a command that ends within a minute: start sooner, peak lower.
-        idle: How long the JVM of such a command waits for the next one when it ends, which
-            may be one that another has left.
+        settings: Spark's master and settings.
+        app_name: The name of the Spark application.
+        short_lived: For a command that ends within a minute: faster start, lower peak
+            performance.
+        idle: How long the JVM of a short-lived command waits for the next command, which then
+            reuses it; such a command also reuses a waiting JVM.
 
     Raises:
-        SetupError: There is no Java or no jar, Java did not start, or a session is open with
+        SetupError: Java or a jar is missing, Java did not start, or a session is open with
             other settings.
     """
     global _open  # noqa: PLW0603 (as PySpark's own context is)
@@ -99,11 +100,11 @@ def open_session(
         if _open is not None and _open.is_alive:
             _require_same(_open.conf, conf)
             return _open.spark
-        close_session()  # what is left of one whose JVM died
+        close_session()  # the remains of a session whose JVM died
         if SparkContext._active_spark_context is not None:  # noqa: SLF001
             raise SetupError(
                 problem="This process has a Spark session that Headrace did not start.",
-                fix="Stop it first, or run Headrace in a process of its own.",
+                fix="Stop it first, or run Headrace in a separate process.",
             )
         may_wait = IS_POSSIBLE and short_lived and is_local(settings.master)
         folder = own_folder() if may_wait else None
@@ -116,7 +117,7 @@ def open_session(
 
 
 def close_session(timeout: timedelta = STOP_TIMEOUT) -> None:
-    """Stop the session, if one is open, and return when its JVM is gone or left to others."""
+    """Stop the session, if one is open; return when its JVM has ended or waits for reuse."""
     global _open
     with _lock:
         if _open is None:
@@ -125,7 +126,7 @@ def close_session(timeout: timedelta = STOP_TIMEOUT) -> None:
         context = opened.spark.sparkContext
         _stop_accumulators(context)
         is_clean = opened.is_alive and _stopped(opened, timeout)
-        # Else PySpark would ask the JVM; this way only what runs in this process is stopped.
+        # Otherwise PySpark would call the JVM; this way it only stops its Python side.
         setattr(context, "_jsc", None)  # noqa: B010 - PySpark's types have it as never None
         context.stop()
         is_left = False
@@ -142,7 +143,7 @@ def close_session(timeout: timedelta = STOP_TIMEOUT) -> None:
 
 
 def _at_exit() -> None:
-    """Let the JVM stop Spark by itself, which takes 0.2 s where `spark.stop()` takes 0.8 s."""
+    """Let the JVM stop Spark itself, which takes 0.2 s; `spark.stop()` takes 0.8 s."""
     if _open is not None:
         close_gateway(_open.gateway)
 
@@ -152,7 +153,7 @@ atexit.register(_at_exit)
 
 @contextmanager
 def _interrupts_unchanged() -> Iterator[None]:
-    """Leave Ctrl-C to its handler: Spark takes it over when it starts in the main thread."""
+    """Restore the SIGINT handler, which Spark replaces when it starts in the main thread."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -162,9 +163,10 @@ def _interrupts_unchanged() -> Iterator[None]:
 
 
 def _stop_accumulators(context: SparkContext) -> None:
-    """Tell PySpark's server of accumulators to end, and let the context not wait for it.
+    """Stop PySpark's accumulator server in the background, so that the context does not wait.
 
-    It looks twice a second, or once where the JVM has called it, and nobody needs it any more.
+    The server polls for its end every half second, or every second after a call of the JVM,
+    and is no longer needed.
     """
     server = context._accumulatorServer  # noqa: SLF001 - PySpark shows no other way to it
     setattr(context, "_accumulatorServer", None)  # noqa: B010 - its types have it as never None
@@ -174,11 +176,11 @@ def _stop_accumulators(context: SparkContext) -> None:
 
 
 def _stopped(opened: _Open, timeout: timedelta) -> bool:
-    """Stop Spark, but wait no longer for a JVM that does not answer.
+    """Stop Spark, with a timeout for a JVM that does not respond.
 
     Returns:
-        Whether another command could use the JVM: nothing goes on in it, and it has no
-        driver, of which it could have one version only, and which may hold databases open.
+        Whether another command can reuse the JVM: it is idle, and has no JDBC drivers, of
+        which it could have only one version, and which may keep databases open.
     """
     done: list[bool] = []
 
@@ -204,7 +206,7 @@ def _start(conf: Mapping[str, str], log: Path, place: Place | None) -> _Open:
     taken = None if place is None else place.take()
     if taken is not None:
         gateway, scratch = taken
-        with suppress(Py4JError, OSError):  # one of our own will tell
+        with suppress(Py4JError, OSError):  # then start our own JVM, which reports errors
             spark = _begun({**_folders(conf, scratch.folder), **conf}, gateway, scratch)
             return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch, place=place)
     scratch = Scratch.make()
@@ -218,7 +220,7 @@ def _begun(conf: Mapping[str, str], gateway: JavaGateway, scratch: Scratch) -> S
     try:
         context_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
         context = SparkContext(conf=context_conf, gateway=gateway)
-        # When the JVM hangs up, this server of PySpark would print a traceback.
+        # Otherwise PySpark's accumulator server prints a traceback when the JVM disconnects.
         setattr(context._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010, SLF001
         _forget_functions(context)
         return SparkSession.builder.getOrCreate()
@@ -230,20 +232,20 @@ def _begun(conf: Mapping[str, str], gateway: JavaGateway, scratch: Scratch) -> S
 
 def _folders(conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
     if not is_local(conf["spark.master"]):
-        return {}  # executors elsewhere have folders of their own
+        return {}  # remote executors have their own folders
     folders = {"spark.local.dir": str(scratch)}
     if len(bytes(scratch)) <= _LONGEST_FOLDER:
-        # Spark and its Python workers talk in small pieces: by TCP, which waits for more of
-        # them, an empty task takes 25 ms on 2 cores, and this way 9.
+        # Spark and its Python workers exchange small messages. With TCP, which delays them, an
+        # empty task takes 25 ms on 2 cores; with Unix sockets 9 ms.
         folders["spark.python.unix.domain.socket.enabled"] = "true"
         folders["spark.python.unix.domain.socket.dir"] = str(scratch)
     return folders
 
 
 def _forget_functions(context: SparkContext) -> None:
-    """Take from SQL what calls Java or opens files, before a session copies its functions.
+    """Remove SQL functions that call Java or open files, before a session copies them.
 
-    Configurations and tables hold SQL, which may do neither.
+    SQL in configurations and tables may do neither.
     """
     catalyst = context._jvm.org.apache.spark.sql.catalyst  # type: ignore[union-attr]  # noqa: SLF001 - PySpark shows no functions
     functions = catalyst.analysis.FunctionRegistry.builtin()
@@ -257,7 +259,7 @@ def _stop_jvm(gateway: JavaGateway, timeout: timedelta = STOP_TIMEOUT) -> None:
 
 
 def _forget_jvm() -> None:
-    # PySpark keeps these for the next session, which gets a JVM of its own here.
+    # PySpark caches these for the next session, which has another JVM here.
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
     SparkContext._active_spark_context = None  # noqa: SLF001
@@ -269,7 +271,7 @@ def _require_same(running: Mapping[str, str], requested: Mapping[str, str]) -> N
     differing = sorted(name for name in names if running.get(name) != requested.get(name))
     if differing:
         raise SetupError(
-            problem="A Spark session is open with other settings, and a process has only one: "
+            problem="A process has only one Spark session, and it is open with other settings: "
             f"{', '.join(differing)} would differ.",
             fix="Close it with close_session first, or use another process.",
         )

@@ -1,4 +1,4 @@
-"""Keeps Spark running: a session whose JVM ends is followed by another."""
+"""Keeps Spark running: starts a new session when the JVM ends."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ T = TypeVar("T")
 
 _LOOK_SECONDS = 0.2
 _REAP_SECONDS = 2.0
-"""How long the system may take to report that a process has ended whose sockets are closed."""
+"""The timeout for the system to report the end of a process whose sockets are closed."""
 _CLOSE_SECONDS = 30.0
-"""How long a start that has begun may take at the end."""
+"""The timeout at the end for a start in progress."""
 _CONNECTION = (ConnectionError, EOFError, Py4JError)
 
 
 def has_lost_jvm(error: BaseException) -> bool:
-    """Return whether an error tells that the connection to the JVM has failed."""
+    """Return whether an error was caused by a failed connection to the JVM."""
     return any(isinstance(each, Py4JNetworkError) for each in causes(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathLimit:
-    """How often the JVM may end: ``count`` times ``within`` a while is too often."""
+    """The limit of JVM failures: ``count`` failures ``within`` a period are too many."""
 
     count: int = 3
     within: timedelta = timedelta(minutes=5)
 
 
 class SparkSupervisor:
-    """Gives the Spark session that lives now. Any thread may use it.
+    """Provides the current Spark session. Thread-safe.
 
-    Everything that runs for long asks it for the session each time, and holds on to nothing
-    that it has made of a former one.
+    Long-running code must get the session from here for each use, and must not keep objects of
+    an earlier session.
 
     Args:
         start: Starts a session; called again after its JVM has ended.
-        limit: How often that may be.
-        clock: Gives seconds that only grow.
+        limit: How often the JVM may end.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class SparkSupervisor:
         self._suspected = threading.Event()
         self._closing = threading.Event()
         self.failure: SparkLostError | None = None
-        """Why Spark is not started any more; None while it is."""
+        """Why Spark is no longer restarted; None while it is."""
         self.starts = 0
-        """How many sessions were started."""
+        """The number of started sessions."""
 
     def session(self) -> SparkSession:
         """Return the session; the first call starts it.
 
         Raises:
-            SparkUnavailableError: Its JVM has ended, and another is being started.
+            SparkUnavailableError: Its JVM has ended, and a new one is being started.
             SparkLostError: Its JVM has ended too often.
         """
         session = self._session
@@ -95,11 +95,11 @@ class SparkSupervisor:
         return session
 
     def jobs(self) -> SparkJobs:
-        """Return the jobs of the session that lives now. Raises what ``session`` raises."""
+        """Return the jobs of the current session. Raises the errors of ``session``."""
         return SparkJobs(self.session(), self.is_lost)
 
     def run(self, work: Callable[[SparkSession], T]) -> T:
-        """Do work on the session; raise SparkUnavailableError for what its end has caused."""
+        """Run work on the session; raise SparkUnavailableError if its JVM ended meanwhile."""
         session = self.session()
         try:
             return work(session)
@@ -110,31 +110,31 @@ class SparkSupervisor:
 
     @property
     def application(self) -> str | None:
-        """The id of the session's Spark application; None while none lives."""
+        """The id of the session's Spark application; None without a live session."""
         session = self._session
         if session is None or self.is_lost(session):
             return None
         return str(session.sparkContext.applicationId)
 
     def answers(self) -> bool:
-        """Return whether the JVM answers. Waits for it; raises what ``session`` raises."""
+        """Return whether the JVM responds. Blocks; raises the errors of ``session``."""
         return answers(self.session())
 
     def adopt(self, session: SparkSession) -> None:
-        """Use a session that somebody else has started, and will stop."""
+        """Use a session that the caller has started, and will stop."""
         self._session, self._ours = session, False
 
     def forget(self) -> None:
-        """Let go of the session."""
+        """Drop the session without stopping it."""
         self._session, self._ours = None, False
 
     def is_lost(self, session: SparkSession, error: BaseException | None = None) -> bool:
-        """Return whether a session's JVM has ended, or is given up.
+        """Return whether a session's JVM has ended, or was given up.
 
         Args:
             session: The session.
-            error: What went wrong with it. Where the connection failed, it is found out
-                whether the JVM still answers.
+            error: An error of the session. If the connection failed, this method checks
+                whether the JVM still responds.
         """
         if not self._ours or not self._watched:
             return False
@@ -147,7 +147,7 @@ class SparkSupervisor:
             if answers(session):
                 return False
             if self._clock() > end:
-                # It runs on and cannot be reached: nothing that it does is of any use.
+                # It is running but unreachable, and therefore useless.
                 _kill(session)
             time.sleep(_LOOK_SECONDS / 10)
         self._suspected.set()
@@ -160,14 +160,14 @@ class SparkSupervisor:
         restarted: Callable[[], None] = lambda: None,
         lost: Callable[[], None] = lambda: None,
     ) -> Iterator[None]:
-        """Start Spark again each time that its JVM ends, for as long as this lasts.
+        """Restart Spark each time its JVM ends, inside this context.
 
         Args:
-            restarted: Called with each new session there.
-            lost: Called once it has ended too often, with ``failure`` set.
+            restarted: Called after each restart.
+            lost: Called when the JVM has ended too often, with ``failure`` set.
 
         Raises:
-            SparkLostError: That came to pass; raised at the end.
+            SparkLostError: The JVM has ended too often; raised at the end.
         """
         self.session()
         if not self._ours:
@@ -228,7 +228,7 @@ class SparkSupervisor:
         if recent >= self._limit.count:
             problem = f"Spark's JVM has ended {recent} times within {within:.0f} s."
             self.failure = SparkLostError(problem, fix=why.fix)
-            log.error("Spark is not started again", why=str(self.failure))
+            log.error("Spark is not restarted", why=str(self.failure))
 
     def _started_again(self) -> bool:
         began = self._clock()
@@ -238,12 +238,12 @@ class SparkSupervisor:
             log.exception("Spark could not be started")
             self._died(None)
             return False
-        log.info("Spark runs again", seconds=round(self._clock() - began, 1))
+        log.info("Spark was restarted", seconds=round(self._clock() - began, 1))
         return True
 
 
 def answers(session: SparkSession) -> bool:
-    """Return whether the session's JVM answers. Waits for it."""
+    """Return whether the session's JVM responds. Blocks."""
     try:
         gateway_of(session).jvm.java.lang.System.nanoTime()
     except (Py4JError, OSError):

@@ -1,4 +1,4 @@
-"""The run that shows the JVM which classes short commands need; its end writes the archive.
+"""The training run that loads the classes of short commands; its exit writes the archive.
 
 `python -m headrace.spark.training ARCHIVE`, with the settings as JSON on standard input.
 """
@@ -33,7 +33,7 @@ class _Settings:
 def _main(archive: Path) -> None:
     settings_json = json.load(sys.stdin)
     users: dict[str, str] = settings_json["spark_conf"]
-    # Log lines of classes that cannot be archived (signed, too old) are of no use to anyone.
+    # Suppress log lines about classes that cannot be archived (signed, too old).
     ours = f'"-XX:ArchiveClassesAtExit={archive}" -Xlog:cds=error -Xlog:cds+dynamic=error'
     options = f"{users.get('spark.driver.extraJavaOptions', '')} {ours}".strip()
     settings = _Settings(

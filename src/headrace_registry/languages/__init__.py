@@ -1,4 +1,4 @@
-"""The languages of schemas: each reads a text, and compares one schema with another."""
+"""The languages of schemas: each parses a text, and compares two schemas."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["parse_schema"]
 
 
 def parse_schema(schema: SchemaText, references: dict[str, str]) -> ParsedSchema:
-    """Read a schema, with the texts of all it refers to, by name, dependencies first.
+    """Parse a schema, with the texts of all referenced schemas, by name, dependencies first.
 
-    Raises InvalidSchemaError, and SetupError where the packages for its language are missing.
+    Raises InvalidSchemaError, and SetupError if the packages for its language are missing.
     """
     return _parse(schema.type, schema.text, tuple(references.items()))
 
@@ -45,7 +45,7 @@ def _parse(
 
 
 def _parser(kind: SchemaType) -> Callable[[str, dict[str, str]], ParsedSchema]:
-    """Return what reads a language, whose library is loaded when it is first needed."""
+    """Return the parser of a language; its library is imported at the first use."""
     match kind:
         case SchemaType.AVRO:
             from headrace_registry.languages.avro import parse_avro  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Avro schemas: Apache's own library parses them and compares reader with writer."""
+"""Avro schemas: Apache's own library parses them and compares reader and writer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AvroSchema:
 
 
 def parse_avro(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """Read a schema, with the texts it refers to in order. Raises InvalidSchemaError."""
+    """Parse a schema, with the referenced texts in order. Raises InvalidSchemaError."""
     names = Names()
     for each in references.values():
         _made(read_json(each, "Avro"), names)
@@ -67,18 +67,18 @@ def parse_avro(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 def _made(value: Any, names: Names) -> Schema:
     with warnings.catch_warnings():
-        # A logical type that it does not know is no fault: the specification ignores it.
+        # An unknown logical type is not an error: the specification ignores it.
         warnings.simplefilter("ignore")
         try:
             return make_avsc_object(value, names)
         except (AvroException, TypeError, ValueError, KeyError, RecursionError) as error:
-            # It checks what it was written to check, and stumbles over the rest.
+            # The library's validation is incomplete: some invalid schemas raise other errors.
             problem = f"Invalid Avro schema: {error}"
             raise InvalidSchemaError(problem) from None
 
 
 def _check_aliases(value: Any) -> None:
-    """Raise InvalidSchemaError for aliases that are not names; the library lets them pass."""
+    """Raise InvalidSchemaError for aliases that are not names; the library accepts them."""
     if isinstance(value, list):
         for each in value:
             _check_aliases(each)
@@ -92,7 +92,7 @@ def _check_aliases(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return the schema with `{"type": "int"}` as `"int"`, which mean the same."""
+    """Return the schema with `{"type": "int"}` replaced by the equivalent `"int"`."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if not isinstance(value, dict):

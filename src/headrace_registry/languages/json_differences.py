@@ -1,11 +1,11 @@
-"""What in a newer JSON Schema refuses values that an older one allows.
+"""Finds where a newer JSON Schema rejects values that an older schema allows.
 
 The rules, and the names of the differences, are those of Confluent's Schema Registry:
 docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/serdes-json.html
-Only differences that break compatibility are returned; the others are not findings.
+Only differences that break compatibility are returned.
 
-An object whose schema says nothing of further properties is open: it allows any. One with
-`additionalProperties: false` is closed. One that has a schema for them is partly open.
+An object schema without `additionalProperties` is open: it allows any further property. With
+`additionalProperties: false` it is closed. With a schema for them it is partially open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace_registry.languages.json_shapes import Kind, Node, Shape, shape_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Its time is linear: Python's own engine may take for ever, and lets no other thread run.
+# RE2 takes linear time; Python's own engine may take exponential time, and blocks all threads.
 _QUIET = re2.Options()
 _QUIET.log_errors = False
 _MORE_PROPERTIES = "additionalProperties"
@@ -32,25 +32,25 @@ _UNEVALUATED_ITEMS = "unevaluatedItems"
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference that breaks compatibility, by the name that Confluent's registry has."""
+    """A difference that breaks compatibility, with its name in Confluent's registry."""
 
     name: str
     path: str = ""
-    """Where it is, below the schema that was compared."""
+    """The path, relative to the compared schema."""
 
     def below(self, *path: str) -> Finding:
-        """Return the finding as it is seen from further up."""
+        """Return the finding with a path relative to a parent schema."""
         return replace(self, path="/".join((*path, self.path) if self.path else path))
 
 
 def differences(original: Node, update: Node) -> list[Finding]:
-    """Return what the update refuses of what the original allows."""
+    """Return where the update rejects values that the original allows."""
     known: frozenset[tuple[int, int]] = frozenset()
     while True:
         comparison = _Comparison(known)
         found = comparison.compare(original, update)
-        # A pair of schemas that contain themselves was taken for compatible while it was
-        # being compared. If it is not, whatever relied on that is compared again.
+        # A recursive pair of schemas is assumed to be compatible while it is being compared.
+        # If that turns out wrong, everything is compared again without the assumption.
         if comparison.exact or comparison.broken == known:
             return found
         known = comparison.broken
@@ -71,7 +71,7 @@ class _Comparison:
         return frozenset(pair for pair, found in self._done.items() if found)
 
     def compare(self, original: Node | Shape, update: Node | Shape) -> list[Finding]:
-        """Return the differences, with paths that begin here."""
+        """Return the differences, with paths relative to these schemas."""
         before, after = self.shape(original), self.shape(update)
         pair = (id(before.node.raw), id(after.node.raw))
         if isinstance(original, Shape) or isinstance(update, Shape):
@@ -88,13 +88,13 @@ class _Comparison:
         return found
 
     def shape(self, schema: Node | Shape) -> Shape:
-        """Return what a schema says."""
+        """Return a schema's constraint, cached by the schema."""
         if isinstance(schema, Shape):
             return schema
         target = schema.target()
         cached = self._shapes.get(id(target.raw))
         if cached is None or isinstance(target.raw, bool):
-            # The node is kept too, so that the id stays its own.
+            # The node is kept too, so that its id is not reused.
             cached = self._shapes[id(target.raw)] = (target, shape_of(target))
         return cached[1]
 
@@ -105,7 +105,7 @@ class _Comparison:
             if original.kind is Kind.NOTHING or update.kind is Kind.ANYTHING:
                 return []
             both = (original.get("connect.type"), update.get("connect.type"))
-            # Decimals of the JSON converter changed their type; they are bytes all the same.
+            # The JSON type of the JSON converter's Decimals may change; they stay bytes.
             return [] if both == ("bytes", "bytes") else [Finding("TYPE_CHANGED")]
         match original.kind:
             case Kind.OBJECT:
@@ -115,14 +115,14 @@ class _Comparison:
             case Kind.COMBINED:
                 return self._combined(original, update)
             case Kind.NOT:
-                # What must not match may only shrink.
+                # The schema in `not` may only allow fewer values.
                 back = self.compare(update.parts[0], original.parts[0])
                 return [Finding("NOT_TYPE_EXTENDED", "not")] if back else []
             case _:
                 return _simple(original, update)
 
     def _one_of_many(self, original: Shape, update: Shape) -> bool:
-        """Say whether a combination has a part that settles the matter alone."""
+        """Return whether one part of a combination alone makes the schemas compatible."""
         combined = (original.kind is Kind.COMBINED, update.kind is Kind.COMBINED)
         if combined == (False, True):
             sums = len(update.parts) == 1 or update.criterion in {"anyOf", "oneOf"}
@@ -151,7 +151,7 @@ class _Comparison:
 
 
 def _widened(original: Shape, update: Shape) -> bool:
-    """Say whether the update's criterion allows what the original's does."""
+    """Return whether the update's criterion allows everything that the original's does."""
     one_old, one_new = len(original.parts) == 1, len(update.parts) == 1
     return (
         update.criterion in {original.criterion, "anyOf"}
@@ -161,7 +161,7 @@ def _widened(original: Shape, update: Shape) -> bool:
 
 
 def _distinct(parts: Sequence[Node | Shape]) -> list[Node | Shape]:
-    """Return the parts without those that are written twice."""
+    """Return the parts without duplicates."""
     found: list[Node | Shape] = []
     seen: list[tuple[Kind | None, Any]] = []
     for part in parts:
@@ -174,7 +174,7 @@ def _distinct(parts: Sequence[Node | Shape]) -> list[Node | Shape]:
 
 
 def _largest_matching(fits: list[list[int]]) -> int:
-    """Return how many can be given one each of what fits them (Kuhn's algorithm)."""
+    """Return the size of a maximum bipartite matching (Kuhn's algorithm)."""
     taken: dict[int, int] = {}
 
     def place(who: int, tried: set[int]) -> bool:
@@ -226,7 +226,7 @@ def _enumerated(old: Sequence[Any], new: Sequence[Any]) -> list[Finding]:
 
 
 def _object_differences(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
-    """Return what the update refuses of the objects that the original allows."""
+    """Return where the update rejects objects that the original allows."""
     return [
         *_required(ask, original, update),
         *_below(_properties(ask, original, update), "properties"),
@@ -240,7 +240,7 @@ def _object_differences(ask: _Comparison, original: Shape, update: Shape) -> lis
 def _rest_differences(
     ask: _Comparison, original: Shape, update: Shape, keyword: str, name: str
 ) -> list[Finding]:
-    """Return what the schema of what is not listed refuses."""
+    """Return the differences in the schema for additional properties or items."""
     old, new = original.get(keyword), update.get(keyword)
     if (old is False) != (new is False):
         return [Finding(f"{name}_REMOVED", keyword)] if new is False else []
@@ -255,7 +255,7 @@ def _rest_differences(
 def _unevaluated_differences(
     ask: _Comparison, original: Shape, update: Shape, keyword: str
 ) -> list[Finding]:
-    """Return what the schema of what no other keyword looked at refuses."""
+    """Return the differences in the schema for unevaluated properties or items."""
     if not (original.node.modern and update.node.modern):
         return []
     name = "UNEVALUATED_ITEMS" if keyword.endswith("Items") else "UNEVALUATED_PROPERTIES"
@@ -275,7 +275,7 @@ def _unevaluated_differences(
 
 
 def _is_open(ask: _Comparison, shape: Shape, keyword: str, unevaluated: str) -> bool:
-    """Say whether anything may stand where the schema lists nothing."""
+    """Return whether a schema allows any value for unlisted properties or items."""
     if isinstance(shape.get(keyword), dict) or shape.get(keyword) is False:
         return False
     if shape.get("patternProperties"):
@@ -285,7 +285,7 @@ def _is_open(ask: _Comparison, shape: Shape, keyword: str, unevaluated: str) -> 
 
 
 def _partial(ask: _Comparison, shape: Shape, keyword: str, unevaluated: str) -> Node | None:
-    """Return the schema of what is not listed, if it is neither open nor closed."""
+    """Return the schema for unlisted properties or items of a partially open schema."""
     partly = _schema(shape, keyword)
     if partly is not None:
         return partly
@@ -342,7 +342,7 @@ def _properties(ask: _Comparison, original: Shape, update: Shape) -> list[Findin
 
 
 def _removed(ask: _Comparison, what: str, before: Node, cover: Node | None) -> list[Finding]:
-    """Return what breaks where nothing but ``cover`` may stand for what was listed."""
+    """Return the differences for a removed property or item that only ``cover`` may allow."""
     if cover is None:
         nothing = ask.shape(before).kind is Kind.NOTHING
         return [] if nothing else [Finding(f"{what}_REMOVED_FROM_CLOSED_CONTENT_MODEL")]
@@ -373,12 +373,12 @@ def _added_property(
 
 
 def _cover(ask: _Comparison, shape: Shape, name: str) -> Node | None:
-    """Return the schema that a property has which the schema does not list."""
+    """Return the schema for a property that is not listed, if any."""
     for pattern, raw in _named(shape, "patternProperties").items():
         try:
             if re2.search(pattern, name, _QUIET):
                 return shape.node.inner(raw)
-        except re2.error:  # a pattern of another language covers nothing that we can tell
+        except re2.error:  # a pattern that RE2 does not support is ignored
             continue
     return _partial(ask, shape, _MORE_PROPERTIES, _UNEVALUATED_PROPERTIES)
 
@@ -416,7 +416,7 @@ def _schemas(shape: Shape) -> dict[str, Node]:
 
 
 def _array_differences(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
-    """Return what the update refuses of the arrays that the original allows."""
+    """Return where the update rejects arrays that the original allows."""
     found = [*_all_items(ask, original, update), *_listed(ask, original, update)]
     if _rest(original) == _rest(update):
         found += _rest_differences(ask, original, update, _rest(update), "ADDITIONAL_ITEMS")
@@ -430,18 +430,18 @@ def _array_differences(ask: _Comparison, original: Shape, update: Shape) -> list
 
 
 def _rest(shape: Shape) -> str:
-    """Return the keyword for the items after those that are listed."""
+    """Return the keyword for the items after the listed items."""
     prefixed = shape.node.prefixes and isinstance(shape.get("prefixItems"), list)
     return "items" if prefixed else "additionalItems"
 
 
 def _every(shape: Shape) -> Node | None:
-    """Return the schema that all items have."""
+    """Return the common schema of all items, if any."""
     return None if _rest(shape) == "items" else shape.at("items")
 
 
 def _each(shape: Shape) -> list[Node]:
-    """Return the schemas of the items that are listed one by one."""
+    """Return the schemas of the listed items."""
     listed = shape.get("prefixItems") if _rest(shape) == "items" else shape.get("items")
     return [shape.node.inner(each) for each in listed] if isinstance(listed, list) else []
 
@@ -485,12 +485,12 @@ def _added_item(ask: _Comparison, original: Shape, after: Node) -> list[Finding]
 
 
 def _below(found: Iterable[Finding], *path: str) -> list[Finding]:
-    """Return findings as they are seen from further up."""
+    """Return findings with paths relative to a parent schema."""
     return [each.below(*path) for each in found]
 
 
 def _bounds(original: Shape, update: Shape, most: str, least: str) -> list[Finding]:
-    """Return what an upper and a lower bound break; keywords are in upper case."""
+    """Return the differences of an upper and a lower bound; their names are in upper case."""
     found = []
     for name, sign in ((most, 1), (least, -1)):
         first, *rest = name.lower().split("_")
@@ -507,7 +507,7 @@ def _bounds(original: Shape, update: Shape, most: str, least: str) -> list[Findi
 
 
 def _number_steps(old: float | None, new: float | None) -> list[Finding]:
-    """Return what `multipleOf` breaks: every multiple of the old must be one of the new."""
+    """Return the differences of `multipleOf`: the old must be a multiple of the new."""
     if new is None or old == new:
         return []
     if old is None:

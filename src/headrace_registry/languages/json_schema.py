@@ -1,4 +1,4 @@
-"""JSON Schemas: jsonschema checks them, referencing finds what they refer to."""
+"""JSON Schemas: jsonschema validates them, referencing resolves their references."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class JsonSchema:
 
 
 def parse_json(text: str, references: Mapping[str, str]) -> JsonSchema:
-    """Read a schema. Raises InvalidSchemaError, also when a reference leads nowhere.
+    """Parse a schema. Raises InvalidSchemaError, also for an unknown reference.
 
-    References are texts by what the schema calls them.
+    ``references`` contains the referenced texts by their names in the schema.
     """
     value = read_json(text, "JSON")
     draft = _checked(value)
     identity = draft.id_of(value) or ""
-    known: Registry[Any] = REGISTRY  # what jsonschema knows: the drafts' own schemas
+    known: Registry[Any] = REGISTRY  # the drafts' own schemas, from jsonschema
     for name, each in references.items():
         used = read_json(each, "JSON")
         resource = _checked(used).create_resource(used)
@@ -75,7 +75,7 @@ def parse_json(text: str, references: Mapping[str, str]) -> JsonSchema:
             node.resolver.lookup(reference)
         except Unresolvable:
             problem = f"Invalid JSON schema: unknown reference {reference!r}."
-            fix = "Correct the $ref, or register what it names and list it in references."
+            fix = "Correct the $ref, or register the schema and list it in references."
             raise InvalidSchemaError(problem, fix=fix) from None
     return JsonSchema(value, root)
 
@@ -102,13 +102,13 @@ def _checked(value: Any) -> Specification[Any]:
 
 
 def _references(root: Node) -> Iterator[tuple[Node, str]]:
-    """Yield every reference with the schema it stands in, whatever document that is in."""
+    """Yield every reference with the schema that contains it, also in embedded documents."""
     left = [root]
     while left:
         node = left.pop()
         if isinstance(node.raw, dict):
             if isinstance(node.raw.get("$ref"), str):
                 yield node, node.raw["$ref"]
-            # Lists too, where dependencies are of both kinds.
+            # subresources_of also returns lists if dependencies are of both kinds.
             inner = node.draft.subresources_of(node.raw)
             left += [node.inner(raw) for raw in inner if isinstance(raw, bool | dict)]

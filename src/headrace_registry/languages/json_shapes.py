@@ -1,4 +1,4 @@
-"""JSON Schemas as what they say of a value: one kind of value, or a combination of them."""
+"""JSON Schemas as constraints of a value: one kind of value, or a combination of kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a schema is about."""
+    """The kind of a schema's constraint."""
 
     ANYTHING = "anything"
     NOTHING = "nothing"
@@ -49,16 +49,16 @@ _KEYWORDS = {
         *("contains", "unevaluatedItems"),
     },
 }
-"""Keywords that say the kind where no type is given."""
+"""Keywords that imply the kind if the schema has no type."""
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A schema in its document: equal only to itself.
+    """A schema in its document, compared by identity.
 
     Args:
         raw: The schema as JSON.
-        resolver: Finds what its references name.
+        resolver: Resolves its references.
         draft: The draft's rules.
     """
 
@@ -67,40 +67,40 @@ class Node:
     draft: Specification[Any]
 
     def inner(self, raw: Any) -> Node:
-        """Return a schema that stands inside this one."""
+        """Return a schema that is nested in this one."""
         resource = self.draft.create_resource(raw)
         return Node(raw, self.resolver.in_subresource(resource), self.draft)
 
     def target(self) -> Node:
-        """Return the schema itself, or what it refers to."""
+        """Return the schema itself, or the schema that its `$ref` refers to."""
         found, seen = self, 0
         while isinstance(found.raw, dict) and isinstance(found.raw.get("$ref"), str):
             resolved = found.resolver.lookup(found.raw["$ref"])
             found, seen = Node(resolved.contents, resolved.resolver, self.draft), seen + 1
-            if seen > 100:  # noqa: PLR2004 - a chain of references that leads nowhere
+            if seen > 100:  # noqa: PLR2004 - a circular chain of references
                 return Node(True, self.resolver, self.draft)  # noqa: FBT003 - a schema
         return found
 
     @property
     def modern(self) -> bool:
-        """Whether the draft has keywords for what no other keyword looked at."""
+        """Whether the draft has the keywords `unevaluatedProperties` and `unevaluatedItems`."""
         return self.prefixes or self.draft.name == "draft2019-09"
 
     @property
     def prefixes(self) -> bool:
-        """Whether the draft lists an array's first items as its prefix."""
+        """Whether the draft lists an array's first items in `prefixItems`."""
         return self.draft.name == "draft2020-12"
 
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What a schema says of a value: equal only to itself.
+    """A schema's constraint of a value, compared by identity.
 
     Args:
-        kind: What it is about.
-        node: Where its keywords stand.
+        kind: The kind of the constraint.
+        node: The schema with its keywords.
         criterion: allOf, anyOf or oneOf of a combination.
-        parts: The schemas of a combination, or the one that a `not` holds.
+        parts: The schemas of a combination, or the schema of a `not`.
     """
 
     kind: Kind
@@ -109,17 +109,17 @@ class Shape:
     parts: Sequence[Node | Shape] = ()
 
     def get(self, keyword: str) -> Any:
-        """Return a keyword's value, None if it is not there."""
+        """Return a keyword's value, None if it is missing."""
         return self.node.raw.get(keyword) if isinstance(self.node.raw, dict) else None
 
     def at(self, keyword: str) -> Node | None:
-        """Return the schema that a keyword has, if it has one."""
+        """Return the schema of a keyword; None if its value is not a schema."""
         value = self.get(keyword)
         return self.node.inner(value) if isinstance(value, bool | dict) else None
 
 
 def shape_of(node: Node) -> Shape:
-    """Return what a schema says; references in place of the whole schema are followed."""
+    """Return a schema's constraint; a `$ref` in place of the schema is resolved."""
     node = node.target()
     if isinstance(node.raw, bool):
         return Shape(Kind.ANYTHING if node.raw else Kind.NOTHING, node)
@@ -130,7 +130,7 @@ def shape_of(node: Node) -> Shape:
 
 
 def default_draft() -> Specification[Any]:
-    """Return the draft of schemas that name none; Confluent's is the same."""
+    """Return the default draft of schemas without `$schema`, as in Confluent's registry."""
     return DRAFT7
 
 
@@ -154,7 +154,7 @@ def _said(node: Node, raw: Mapping[str, Any]) -> list[Shape]:
 def _typed(node: Node, raw: Mapping[str, Any]) -> list[Shape]:
     kind = raw.get("type")
     if isinstance(kind, str):
-        # Below a keyword that its draft does not know, nothing was checked.
+        # The validation skips schemas below keywords that are unknown to the draft.
         return [Shape(_BY_TYPE.get(kind, Kind.ANYTHING), node)]
     if isinstance(kind, list):
         said = {"enum", "allOf", "anyOf", "oneOf", "not", "const", "if"}

@@ -1,9 +1,9 @@
-"""Protobuf schemas: protoc compiles them, and what it makes of them is compared.
+"""Protobuf schemas: protoc compiles them, and the descriptors are compared.
 
 The rules, and the names of the differences, are those of Confluent's Schema Registry:
 docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/serdes-protobuf.html
 Only differences that break compatibility are returned. Names of fields and enum constants may
-change, as the wire carries numbers.
+change, as the wire format only contains numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SCALARS: Mapping[int, str] = {
     _F.TYPE_FLOAT: "a float",
     _F.TYPE_DOUBLE: "a double",
 }
-"""Types with the same form on the wire: protobuf.dev/programming-guides/proto3/#updating."""
+"""The wire format of each type: protobuf.dev/programming-guides/proto3/#updating."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class ProtoSchema:
 
     @cached_property
     def identity(self) -> str:
-        """See ParsedSchema. Comments, layout and Base64 make no difference."""
+        """See ParsedSchema. Independent of comments, layout and Base64."""
         return base64.b64encode(self.file.SerializeToString(deterministic=True)).decode()
 
     @property
     def normalized(self) -> str:
-        """See ParsedSchema. It is as it came, as `identity` leaves nothing to normalize."""
+        """See ParsedSchema. The unchanged text, as `identity` leaves nothing to normalize."""
         return self.text
 
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
@@ -80,9 +80,9 @@ class ProtoSchema:
 
 
 def parse_proto(text: str, references: Mapping[str, str]) -> ProtoSchema:
-    """Read a .proto file's text or a descriptor in Base64, with its imports by path.
+    """Parse a .proto file's text or a descriptor in Base64, with its imports by path.
 
-    Raises InvalidSchemaError, and SetupError where protoc is missing.
+    Raises InvalidSchemaError, and SetupError if protoc is missing.
     """
     compiled = FileDescriptorSet.FromString(compile_proto(text, references))
     return ProtoSchema(text, compiled)
@@ -90,19 +90,19 @@ def parse_proto(text: str, references: Mapping[str, str]) -> ProtoSchema:
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference that breaks compatibility, and the message or field it is in."""
+    """A difference that breaks compatibility, and its message or field."""
 
     name: str
     place: str
 
     @override
     def __str__(self) -> str:
-        """Return both."""
+        """Return the name and the place."""
         return f"{self.name} at {self.place}"
 
 
 def differences(original: FileDescriptorSet, update: FileDescriptorSet) -> list[Difference]:
-    """Return what the update's last file misreads of data of the original's."""
+    """Return where the update's last file cannot read data of the original's last file."""
     before, after = original.file[-1], update.file[-1]
     found = []
     if before.package != after.package:
@@ -117,14 +117,14 @@ def differences(original: FileDescriptorSet, update: FileDescriptorSet) -> list[
 
 @dataclass(frozen=True)
 class _Message:
-    """A message, and what its fields' labels mean."""
+    """A message, with the syntax that determines its fields' labels."""
 
     descriptor: DescriptorProto
     proto3: bool
     package: str
 
     def label(self, of: FieldDescriptorProto) -> int | None:
-        """Return the label that the text gives a field; None where it gives none."""
+        """Return the explicit label of a field; None if it has none."""
         if self.descriptor.options.map_entry:
             return None
         implicit = of.label == _F.LABEL_OPTIONAL and not of.proto3_optional
@@ -132,7 +132,7 @@ class _Message:
 
 
 def _types(files: FileDescriptorSet) -> Mapping[str, _Message]:
-    """Return the messages of a file and of all it imports, by full name."""
+    """Return the messages of a file and of all its imports, by full name."""
     found = {}
     for file in files.file:
         package = _prefix(file.package)
@@ -155,7 +155,7 @@ def _nested(
 
 
 _Inside: TypeAlias = tuple[str, "Iterable[DescriptorProto]"]
-"""The full name of what holds messages, and the messages."""
+"""The full name of a file's package or a message, and the messages inside."""
 
 
 @dataclass
@@ -165,7 +165,7 @@ class _Comparison:
     _seen: dict[tuple[str, str], list[Difference]] = field(default_factory=dict)
 
     def inside(self, before: _Inside, after: _Inside, place: str) -> list[Difference]:
-        """Compare the messages that a file or a message holds."""
+        """Compare the messages inside a file or a message."""
         names = {each.name for each in after[1]}
         found = []
         for message in before[1]:
@@ -183,7 +183,7 @@ class _Comparison:
         """Compare two messages by their full names."""
         if (before, after) in self._seen:
             return self._seen[before, after]
-        self._seen[before, after] = []  # one that holds itself is not compared within itself
+        self._seen[before, after] = []  # ends the recursion for a recursive message
         old, new = self.old[before].descriptor, self.new[after].descriptor
         found = [*_removed(old, new, place), *_added(old, new, place)]
         found += _exclusive(old, new, place)
@@ -202,7 +202,7 @@ class _Comparison:
         after: tuple[_Message, FieldDescriptorProto],
         place: str,
     ) -> list[Difference]:
-        """Compare two fields, each given with its message."""
+        """Compare two fields, each with its message."""
         old, new = before[1], after[1]
         scalars = (_SCALARS.get(old.type), _SCALARS.get(new.type))
         maps = (_map(self.old, old), _map(self.new, new))
@@ -221,7 +221,7 @@ class _Comparison:
         ]
 
     def _named(self, old: str, new: str, place: str) -> list[Difference]:
-        """Compare two messages that fields hold."""
+        """Compare the message types of two fields."""
         names = (
             old.removeprefix(self.old[old].package),
             new.removeprefix(self.new[new].package),
@@ -244,14 +244,14 @@ def _scalar_differences(
     if scalars[0] != scalars[1]:
         return [Difference("FIELD_SCALAR_KIND_CHANGED", place)]
     relabelled = None not in labels and labels[0] != labels[1]
-    # A repeated number may be packed; a repeated text is the same as the last of them.
+    # A repeated number may be packed; of a repeated string, the last value is read.
     if relabelled and scalars[0] != "bytes":
         return [Difference("FIELD_NUMERIC_LABEL_CHANGED", place)]
     return []
 
 
 def _oneofs(message: DescriptorProto) -> dict[int, str]:
-    """Return the oneof of each field that is in one; optional fields are in none."""
+    """Return the oneof of each field in a oneof, without the synthetic ones of optional."""
     return {
         each.number: message.oneof_decl[each.oneof_index].name
         for each in message.field
@@ -276,7 +276,7 @@ def _removed(before: DescriptorProto, after: DescriptorProto, place: str) -> lis
 
 
 def _gone(oneof: str, oneofs: Mapping[int, str], later: set[str], left: set[int]) -> bool:
-    """Say whether a oneof was removed with all that was in it."""
+    """Return whether a oneof was removed with all its fields."""
     members = {number for number, name in oneofs.items() if name == oneof}
     return oneof not in later and not members & left
 
@@ -291,7 +291,7 @@ def _added(before: DescriptorProto, after: DescriptorProto, place: str) -> list[
 
 
 def _exclusive(before: DescriptorProto, after: DescriptorProto, place: str) -> list[Difference]:
-    """Return the oneofs that now hold fields which could be set together."""
+    """Return the oneofs that now contain fields which could be set together before."""
     known = {each.number for each in before.field}
     was, now = _oneofs(before), _oneofs(after)
     found = []

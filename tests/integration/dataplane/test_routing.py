@@ -168,7 +168,7 @@ def test_a_batch_in_doubt_is_divided_only_by_the_chain_that_began_to(
         begun.run(batch(1, 0, 30))
     held = to.ids(spark, "t0")
     again = replace(batch(1, 0, 30, again=True), epoch=2, routing=begun.routing)
-    with pytest.raises(StateError, match="Other transforms") as refused:
+    with pytest.raises(StateError, match="transforms or converters") as refused:
         to.flow(spark, to_topic(sql), chain="other").run(again)
     assert refused.value.fix
     assert to.ids(spark, "t0") == held == THIRDS["t0"]
@@ -197,7 +197,7 @@ def test_a_batch_in_doubt_for_one_topic_is_not_divided(spark, tmp_path: Path) ->
     with pytest.raises(TargetDownError):
         begun.run(batch(1, 0, 30))
     again = replace(batch(1, 0, 30, again=True), epoch=2, routing=begun.routing)
-    with pytest.raises(StateError, match="Other transforms"):
+    with pytest.raises(StateError, match="transforms or converters"):
         to.flow(spark, BY_LAST_DIGIT, chain="thirds").run(again)
     assert to.topics() == ["t1"]
 

@@ -103,7 +103,7 @@ def test_sinks_get_a_batch_as_one_configuration_reads_it_or_the_task_stops(
     again = replace(one, again=True, epoch=2)
     with pytest.raises(StateError, match="source's header and schema") as refused:
         flow(TEXTS).run(again)
-    assert "Set them back" in refused.value.fix
+    assert "Restore their previous values" in refused.value.fix
     assert not list((tmp_path / "b").glob("part-*"))
     counts = flow(NUMBERS).run(replace(again, epoch=3))
     assert (counts.read, counts.written, counts.rejected) == (3, 2, 1)

@@ -103,15 +103,15 @@ def test_a_jar_on_the_disk_must_be_there_and_be_the_one_and_have_a_driver(
     with pytest.raises(ConfigError, match=r"driver\.jar does not exist"):
         load(JdbcDriver(path=str(jar)), "jdbc:x:")
     jar.write_bytes(b"no jar")
-    with pytest.raises(ConfigError, match=r"not the jar that driver\.sha256 names") as raised:
+    with pytest.raises(ConfigError, match=r"does not match driver\.sha256") as raised:
         load(JdbcDriver(path=str(jar), sha256=("0" * 64,)), "jdbc:x:")
     assert raised.value.field == "driver.sha256"
-    with pytest.raises(ConfigError, match="is no JDBC driver"):
+    with pytest.raises(ConfigError, match="is not a JDBC driver"):
         load(JdbcDriver(path=str(jar)), "jdbc:x:")
 
 
 def test_a_url_of_another_database_is_refused_and_not_shown(load: Load) -> None:
-    with pytest.raises(ConfigError, match="does not take the connector's URL") as raised:
+    with pytest.raises(ConfigError, match="does not accept the connector's URL") as raised:
         load(H2, "jdbc:other:x;password=hunter2")
     assert "hunter2" not in str(raised.value)
 

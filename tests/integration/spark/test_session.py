@@ -321,8 +321,8 @@ for _ in range(2):
     steps = output(code, home=tmp_path, seconds=800, HEADRACE_CACHE=str(tmp_path / "cache"))
     first, second = steps[: steps.index("done")], steps[steps.index("done") + 1 : -1]
     assert sum("fetching" in step for step in first) == len(locked_jars())
-    assert any("making" in step for step in first)
-    assert not any("fetching" in step or "making" in step for step in second)
+    assert any("creating" in step for step in first)
+    assert not any("fetching" in step or "creating" in step for step in second)
     assert len(list((tmp_path / "cache" / "archive").glob("*.jsa"))) == 1
 
 

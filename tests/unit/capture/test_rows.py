@@ -64,7 +64,7 @@ def test_before_a_chain_records_name_its_stream_or_nothing() -> None:
     assert [row["value"] for row in rows_of(topics["copy.capture"])] == [1, 2]
     rows = pa.RecordBatch.from_pydict({"line": ["x"]})
     for polled in ([Record("other", 3)], CapturedBatch(rows, Position(), topic="other")):
-        with pytest.raises(SourceError, match="other, which would pass by the transforms"):
+        with pytest.raises(SourceError, match="other, which the transforms and sinks"):
             chained.sort([polled], NOW)
 
 

@@ -160,7 +160,7 @@ def test_streams_that_only_a_run_tells_are_a_warning(
     assert main(["mapping", str(file), "--json"]) == 0
     [found] = json.loads(capsys.readouterr().out)
     [warning] = found["warnings"]
-    assert "only while it runs" in warning["problem"]
+    assert "known only while the source" in warning["problem"]
 
 
 def test_a_file_that_is_wrong_is_told_as_by_validate(

@@ -139,7 +139,7 @@ def test_a_run_in_real_time_that_is_tried_for_ever_alerts_once_an_hour() -> None
     bench = Bench()
     bench.add(0, trigger=Trigger.REALTIME)
     [made] = bench.end(RunState.QUEUED, error="It broke.")
-    assert "fails after 1 attempt, and is tried again: It broke." in made.alert.text
+    assert "has failed after 1 attempt, and is retried: It broke." in made.alert.text
     assert not bench.end(RunState.QUEUED, error="It broke.")
     bench.rules = replace(bench.rules)  # of another server
     bench.end(RunState.QUEUED, error="It broke.")
@@ -158,7 +158,7 @@ def test_a_run_that_does_not_get_on_alerts_once_an_hour() -> None:
     assert run is not None
     [made] = bench.rules.of_end(run, "[storage.unavailable]")
     assert made.alert.subject == "Run 1 of job orders fails"
-    assert "does not get on, and tries again: [storage.unavailable]." in made.alert.text
+    assert "makes no progress, and retries: [storage.unavailable]." in made.alert.text
     bench.store.progress(run, Counts(), "away", [made])
     assert not bench.rules.of_end(run, "[storage.unavailable]")
     assert len(bench.alerts.alerts("orders")) == 1

@@ -159,7 +159,7 @@ def test_offsets_are_checked_by_what_references_lead_to(
     assert found["connection.password"].value == "secret word"
     assert bench.registry.references.secrets.redacted("a secret word") == "a [hidden]"
     monkeypatch.delenv("TESTS_MODE")
-    with pytest.raises(ConfigError, match="leads to no value"):
+    with pytest.raises(ConfigError, match="has no value"):
         bench.offsets.alter("c", [Offset({"table": "t"}, {"round": 0})], "bob")
 
 

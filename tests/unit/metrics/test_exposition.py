@@ -13,7 +13,7 @@ OPEN = "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.
 
 
 PLAIN = (
-    "# HELP headrace_task_retries_total Steps that failed for now and were tried again.\n"
+    "# HELP headrace_task_retries_total Steps that failed temporarily and were retried.\n"
     "# TYPE headrace_task_retries_total counter\n"
     'headrace_task_retries_total{connector="orders",task="0"} 1.0\n'
     'headrace_task_retries_total{connector="'

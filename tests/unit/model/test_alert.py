@@ -119,7 +119,7 @@ def test_the_time_that_a_run_takes_is_compared_too() -> None:
     assert kinds(policy, run(seconds=3), *usual) == ["duration"]
     assert kinds(policy, run(seconds=30), *usual) == []
     [(_, text)] = policy.findings(run(seconds=31), usual, "")
-    assert text == "has taken 31 seconds, and 3.33 to 30 are usual, by the last 5 runs"
+    assert text == "took 31 seconds; the last 5 runs suggest 3.33 to 30"
 
 
 def test_runs_over_other_lengths_are_not_compared() -> None:

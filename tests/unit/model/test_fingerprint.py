@@ -28,16 +28,16 @@ def test_what_is_equal_or_not_known_is_let_through(before: Fingerprint) -> None:
 
 
 def test_another_chain_is_an_error() -> None:
-    with pytest.raises(StateError, match="in a sink already, as other transforms") as refused:
+    with pytest.raises(StateError, match="in a sink, written with other transforms") as refused:
         NOW.require_same(stored(Fingerprint("abd", NOW.source)), "a sink")
-    assert "Set them back" in refused.value.fix
+    assert "Restore their previous values" in refused.value.fix
 
 
 def test_keys_with_other_values_are_named() -> None:
     before = stored(Fingerprint("abc", {"schema": "0", "quote": "3", "header": "2"}))
     with pytest.raises(StateError, match="source's quote and schema") as refused:
         NOW.require_same(before, "a sink")
-    assert "Set them back" in refused.value.fix
+    assert "Restore their previous values" in refused.value.fix
     with pytest.raises(StateError, match="source's header and schema"):
         NOW.require_same(stored(Fingerprint("abc", {})), "a sink")
 
@@ -48,8 +48,8 @@ def test_what_divides_a_batch_is_the_source_too() -> None:
     Fingerprint.require_same_routing("", "")
     Fingerprint.require_same_routing(routing, "abc")  # as earlier versions have stored it
     for other in ("", "abd", Fingerprint("abd", NOW.source).to_text()):
-        with pytest.raises(StateError, match="Other transforms"):
+        with pytest.raises(StateError, match="transforms or converters"):
             Fingerprint.require_same_routing(routing, other)
     with pytest.raises(StateError, match="source's header") as refused:
         Fingerprint.require_same_routing(routing, Fingerprint("abc", {"schema": "1"}).to_text())
-    assert "Set them back" in refused.value.fix
+    assert "Restore their previous values" in refused.value.fix

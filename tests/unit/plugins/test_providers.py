@@ -49,7 +49,7 @@ def refusal(text: str, known: Registry) -> str:
 def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEC_TESTS_WORD", "w0rd")
     assert value("${env:SEC_TESTS_WORD}", registry()) == "w0rd"
-    assert "leads to no value" in refusal("${env:SEC_TESTS_NONE}", registry())
+    assert "has no value" in refusal("${env:SEC_TESTS_NONE}", registry())
     assert "do not have a path" in refusal("${env:here:SEC_TESTS_WORD}", registry())
 
 
@@ -71,7 +71,7 @@ def test_files_of_properties_are_read_as_java_reads_them(tmp_path: Path) -> None
     assert value(f"${{file:{file}:password}}", known) == "a\u00e9b=c"
     assert value(f"${{file:{file}:user}}", known) == "me"
     assert value(f"${{file:{file}:empty}}", known) == ""
-    assert "leads to no value" in refusal(f"${{file:{file}:none}}", known)
+    assert "has no value" in refusal(f"${{file:{file}:none}}", known)
     assert "cannot be read" in refusal(f"${{file:{file}.missing:user}}", known)
     assert "absolute" in refusal("${file:db.properties:user}", known)
     assert "absolute" in refusal("${file:user}", known)
@@ -85,7 +85,7 @@ def test_each_file_of_a_folder_is_a_value(tmp_path: Path) -> None:
         assert value(f"${{{name}:{tmp_path}:password}}", registry()) == "w0rd"
     assert value(f"${{dir:{tmp_path}:lines}}", registry()) == "a\nb\n"
     assert "not UTF-8 text" in refusal(f"${{dir:{tmp_path}:binary}}", registry())
-    assert "leads to no value" in refusal(f"${{dir:{tmp_path}:none}}", registry())
+    assert "has no value" in refusal(f"${{dir:{tmp_path}:none}}", registry())
     for name in ("../x", "a/b", ""):
         assert "Invalid file name" in refusal(f"${{dir:{tmp_path}:{name}}}", registry())
 
@@ -150,7 +150,7 @@ def test_secrets_of_vault(vault: HTTPServer, tmp_path: Path) -> None:
     known = registry(address=vault.url_for(""), token=TOKEN)
     assert value("${vault:secret/app/db:password}", known) == "v4ult"
     assert value("${vault:secret/data/app/db:port}", known) == "5432"
-    assert "leads to no value" in refusal("${vault:secret/app/db:none}", known)
+    assert "has no value" in refusal("${vault:secret/app/db:none}", known)
     assert "does not exist" in refusal("${vault:secret/none:x}", known)
     assert "Invalid path of a secret" in refusal("${vault:password}", known)
     file = tmp_path / "token"

@@ -98,7 +98,7 @@ def test_every_reference_without_a_value_is_told_with_its_field(references: Refe
         references.resolved(config)
     told = {error.field: (error.problem, error.fix) for error in refused.value.errors}
     assert told["b"] == ("It is broken.", "Mend it.")
-    assert told["a"][0] == "The reference ${known:x:none} leads to no value."
+    assert told["a"][0] == "The reference ${known:x:none} has no value."
     assert set(told) == {"a", "b"}
 
 
@@ -160,7 +160,7 @@ def test_the_answer_to_a_validation_shows_references(monkeypatch: pytest.MonkeyP
     wrong, _ = shown["tasks.max"]["errors"]
     assert wrong.startswith("Invalid value [hidden] for configuration tasks.max")
     [missing] = shown["errors.tolerance"]["errors"]
-    assert missing == "The reference ${env:SEC_TESTS_NONE} leads to no value."
+    assert missing == "The reference ${env:SEC_TESTS_NONE} has no value."
     assert SECRET not in str(answer)
 
 

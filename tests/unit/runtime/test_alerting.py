@@ -122,7 +122,7 @@ def test_a_reference_is_read_when_the_channel_is_opened_and_shown_nowhere(
     alerting.sender  # noqa: B018 - what it refers to may come later
     (tmp_path / "token").unlink()
     [result] = alerting.test("ann")
-    assert "leads to no value" in str(result.error)
+    assert "has no value" in str(result.error)
     for value in (SECRET, SECRET[::-1]):
         (tmp_path / "token").write_text(f"{value}\n")
         [result] = alerting.test("ann")

@@ -133,7 +133,7 @@ def test_a_run_that_has_begun_goes_on_after_an_edit_that_leaves_its_ends_alone(
     desk.opener.open(run)
     # What was left out lacks what has come meanwhile.
     desk.jobs.edit("a", {**document, "sinks": delta("one", "two")}, "ann")
-    with pytest.raises(ConfigError, match="into other sinks"):
+    with pytest.raises(ConfigError, match="with other sinks"):
         desk.opener.open(run)
 
 
@@ -144,13 +144,13 @@ def test_a_run_that_has_begun_does_not_go_on_between_other_systems(
     document = desk.document(1, sinks=delta("one"), **timing)
     run = desk.begun(document)
     desk.jobs.edit("a", {**document, "sinks": delta("other")}, "ann")
-    with pytest.raises(ConfigError, match="into other sinks") as refused:
+    with pytest.raises(ConfigError, match="with other sinks") as refused:
         desk.opener.open(run)
     assert refused.value.field == "sinks"
     assert ("another job" in refused.value.fix) == run.is_live
     moved = {**document["source"], "path": str(desk.folder / "a.csv")}
     desk.jobs.edit("a", {**document, "source": moved}, "ann")
-    with pytest.raises(ConfigError, match="from another source"):
+    with pytest.raises(ConfigError, match="with another source"):
         desk.opener.open(run)
     desk.jobs.edit("a", document, "ann")
     desk.opener.open(run)
@@ -167,7 +167,7 @@ def test_a_run_whose_first_batch_is_in_doubt_does_not_go_on_elsewhere(desk: Desk
     end = Position.of({"path": "p"}, {"files": 1})
     desk.state.begin_batch(task, lease.epoch, Position(), end, NOW)
     desk.jobs.edit("a", document, "ann")
-    with pytest.raises(ConfigError, match="into other sinks"):
+    with pytest.raises(ConfigError, match="with other sinks"):
         desk.opener.open(run)
 
 

@@ -147,7 +147,7 @@ def test_a_range_that_has_changed_since_a_crash_is_kept_and_its_way_out_is_named
         system.run = failing(RangeChangedError("changed", fix="Put it back."))
         with pytest.raises(RangeChangedError) as failed:
             system.open().step()
-        assert failed.value.fix.startswith("Put it back. If it cannot run any more")
+        assert failed.value.fix.startswith("Put it back. If the batch can no longer run")
         assert WAY_OUT in failed.value.fix
     assert [batch.id for batch in system.tried] == [1, 1, 1]
 
