@@ -110,7 +110,7 @@ def unknown(name: str, known: Sequence[str], *, noun: str, field: str) -> Config
     if close:
         fix = f"Did you mean {' or '.join(close)}?"
     else:
-        fix = f"There are: {', '.join(known)}." if known else f"There is no {noun} yet."
+        fix = f"Use one of: {', '.join(known)}." if known else f"There is no {noun} yet."
     return ConfigError(f"No {noun} is called {name!r}.", field=field, fix=fix)
 
 

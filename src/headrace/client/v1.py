@@ -149,7 +149,7 @@ class V1Api:
             fix = f"Did you mean {' or '.join(close)}?"
         elif known:
             more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-            fix = f"There are: {', '.join(known[:_SHOWN])}{more}."
+            fix = f"Use one of: {', '.join(known[:_SHOWN])}{more}."
         return NotThereError(f"There is no connector {name!r}.", field="name", fix=fix)
 
     def of_connector(

@@ -231,7 +231,7 @@ def trial_alert(now: datetime, by: str) -> Alert:
 _SUBJECTS: Mapping[AlertKind, str] = {
     AlertKind.FAILED: "has failed",
     AlertKind.EMPTY: "has found no records",
-    AlertKind.BALANCE: "is not in balance",
+    AlertKind.BALANCE: "has unaccounted records",
     AlertKind.DURATION: "has taken an unusual time",
     AlertKind.ROWS: "has read an unusual number of records",
 }

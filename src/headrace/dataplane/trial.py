@@ -164,7 +164,7 @@ def read_input(record: object) -> Input:
     for name in record:
         if name not in _KEYS:
             close = get_close_matches(str(name), _KEYS, n=1)
-            fix = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(_KEYS)}."
+            fix = f"Did you mean {close[0]}?" if close else f"Use one of: {', '.join(_KEYS)}."
             raise RecordError(problem="Unknown key of a record.", field=str(name), fix=fix)
     key_kind, key = _part(record, "key")
     value_kind, value = _part(record, "value")

@@ -344,7 +344,6 @@ class Runtime(Checks):
 
     def _new_job_service(self, events: Events, maker: TaskMaker) -> JobService:
         runs = self._new_run_worker(events, maker)
-        runs = self._new_run_worker(events, maker)
         registrars = self.engines.registrars(self.registrations, self.callbacks, now)
         return JobService(
             scheduler=self._new_scheduler(runs.wake), runs=runs, registrars=registrars

@@ -82,7 +82,7 @@ def test_each_stream_of_a_packed_topic_has_its_own(
     ("words", "told"),
     [
         (["show", "many"], "Choose one with --stream: x, y"),
-        (["show", "many", "--stream", "z"], "There are: x, y"),
+        (["show", "many", "--stream", "z"], "Use one of: x, y"),
         (["show", "orders", "--version", "3"], "Choose from 1 to 2"),
         (["diff", "orders", "1", "7"], "There is no schema 7"),
         (["list", "order"], "Did you mean orders?"),

@@ -48,7 +48,7 @@ def matching(names: Sequence[str], all_names: Callable[[], list[str]], noun: str
         matching = [name for name in known if fnmatchcase(name, each)]
         if not matching:
             problem = f"No {noun} matches {each!r}."
-            fix = f"There are: {', '.join(known[:10])}." if known else "There is none yet."
+            fix = f"Use one of: {', '.join(known[:10])}." if known else "There is none yet."
             raise NotThereError(problem, field="NAME", fix=fix)
         found |= dict.fromkeys(matching)
     return list(found)

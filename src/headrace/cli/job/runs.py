@@ -148,7 +148,7 @@ def show_run(
         "began": began,
         "ended": ended,
         "took": "" if found["seconds"] is None else span(found["seconds"]),
-        "records": ", ".join(figures) + ("" if counts["balanced"] else "; not in balance"),
+        "records": ", ".join(figures) + ("" if counts["balanced"] else "; not balanced"),
         "worker": found["worker"],
         "application": found["application"],
         "error": error if trace else error.partition("\n")[0],

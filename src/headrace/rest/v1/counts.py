@@ -1,4 +1,4 @@
-"""Record counts by task and by batch, and whether they are in balance."""
+"""Record counts by task and by batch, and whether they are balanced."""
 
 from datetime import datetime
 from typing import Annotated, Any, Self
