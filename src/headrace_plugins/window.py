@@ -139,7 +139,9 @@ def column_window(  # noqa: PLR0917 - the settings and what they apply to
         near = next((each for each in fields if each.lower() == name.lower()), None)
         raise ConfigError(
             problem=f"{title} has no column {name}.",
-            fix=f"Did you mean {near}?" if near else f"Use one of: {', '.join(fields) or 'none'}.",
+            fix=f"Did you mean {near}?"
+            if near
+            else f"Use one of: {', '.join(fields) or 'none'}.",
             field=f"{prefix}window.column",
         )
     _require_ordered(window.kind, name, schema, f"{prefix}window.column")

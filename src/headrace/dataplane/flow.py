@@ -572,17 +572,16 @@ class Flow:
         self, transformed: TransformedStream, write: ArrowWrite, to: SinkBatch, batch: Batch
     ) -> StagedRows:
         """Stage the records in the sink as Arrow, bypassing the JVM."""
-        tolerant, stream = self.dead_letters is not None, transformed.stream
-        assert stream.arrow is not None
+        stream, tolerant = transformed.stream, self.dead_letters is not None
         with ExitStack() as undo:
             undo.callback(write.abort)
+            assert stream.arrow is not None
             counts, results, faulty = copy_straight(
                 self.spark, stream.arrow, to.schema, write, tolerant=tolerant
             )
             staged = write.staged(results)
             undo.callback(staged.abort)
-            # Check the rows that are there, not the number that the workers reported. Prefer
-            # the source's count, since only the writer of opaque bytes knows their rows.
+            # Check the rows that are there; a source may know how many it has.
             read = counts.read if to.rows is None else to.rows
             counts = replace(counts, read=read, written=staged.rows)
             check_balance(counts, batch)

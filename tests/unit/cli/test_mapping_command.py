@@ -101,7 +101,7 @@ def test_streams_that_rules_do_not_allow_are_errors(
     definition.write_text(text.replace("{from: offer0*}", '{from: "*", to: orders}'))
     assert main(["mapping", str(definition)]) == 2
     shown = capsys.readouterr().err
-    assert "sinks[0].table.mapping[2].from: orders goes to orders by table.mapping[1]" in shown
+    assert "sinks[0].table.mapping[2].from: table.mapping[1] already maps orders" in shown
 
 
 def test_what_transforms_rename_is_mapped_by_its_new_name(
