@@ -82,7 +82,7 @@ def test_tasks_repeat_what_a_database_that_is_restored_from_a_dump_has_forgotten
 
 def _check_stops(store: Store, folder: Path, kind: str, rows: int, limit: int) -> None:
     """A task whose store was set back stops with a clear error, and nothing is lost."""
-    with pytest.raises(HeadraceError, match=r"set back|already holds") as caught:
+    with pytest.raises(HeadraceError, match=r"set back|already has") as caught:
         move(store, folder, kind, rows + 2 * ROWS, limit)
     assert caught.value.fix
     held = found(folder, kind)

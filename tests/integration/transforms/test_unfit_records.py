@@ -116,4 +116,4 @@ def test_a_spared_value_of_another_type_is_a_bad_record(spark) -> None:
     good, bad = run(spark, values, step)
     assert good["value"] == {"a": 1, "b": 0}
     assert bad["error"]["exception"] == DATA  # type: ignore[index]
-    assert "Field a is of type STRING" in bad["error"]["message"]  # type: ignore[index]
+    assert "Field a has type STRING" in bad["error"]["message"]  # type: ignore[index]

@@ -12,7 +12,7 @@ HASH = "AB" * 32
 
 def test_a_driver_is_named_by_coordinates_and_hashes() -> None:
     names = {"driver.coordinates": f"{JAR}, org.example:other:1", "driver.sha256": HASH}
-    with pytest.raises(ConfigErrors, match="1 hashes of 2 jars"):
+    with pytest.raises(ConfigErrors, match="1 hashes for 2 jars"):
         DriverSettings.parsed(names)
     parsed = DriverSettings.parsed({**names, "driver.sha256": f"{HASH},{HASH}"})
     assert parsed.driver == JdbcDriver(

@@ -44,7 +44,7 @@ def test_an_unknown_scheme_names_those_that_work_and_the_key(text: str) -> None:
 def test_a_url_that_lost_a_slash_names_a_host() -> None:
     with pytest.raises(ConfigError, match="names the host 'data'") as caught:
         Location.of("file://data/x")
-    assert caught.value.fix == "Write file:///data/x for a path."
+    assert caught.value.fix == "Use file:///data/x for a path."
 
 
 def test_a_place_is_put_together_and_taken_apart() -> None:

@@ -203,7 +203,7 @@ class TestPartitions:
     ) -> None:
         write(sink(tmp_path / "t"), records([(1, "a")]), 1)
         frame = records([(1, "a")])
-        with pytest.raises(ConfigError, match="divided by no column"):
+        with pytest.raises(ConfigError, match="partitioned by no column"):
             sink(tmp_path / "t", partition_by="name").write(frame, batch_of(frame, 2))
 
 

@@ -151,7 +151,7 @@ def test_a_table_does_not_get_what_other_transforms_made_than_another_has(
     task = mapped(tmp_path, {"from": "t", "to": "a"}, {"from": "t", "to": "b"})
     again = batch_of(frame, 1, epoch=2)
     staged = task.write(frame, again)
-    with pytest.raises(StateError, match="is in a already"):
+    with pytest.raises(StateError, match="is already in a"):
         staged.commit(again.mark.receipt({"chain": "now"}))
     assert not (tmp_path / "b" / "_delta_log").exists()
 
