@@ -90,7 +90,13 @@ class CsvQuoting:
 
     def records(self, block: bytes) -> list[bytes]:
         """Return the records of a block that begins with one; the last may be incomplete."""
-        cuts = [0, *_ends(block, self._quotes(block, None, inside=False), inside=False)]
+        places = self._quotes(block, None, inside=False)
+        if _has_lone(block):
+            cuts = [0, *_ends(block, places, inside=False)]
+        else:
+            feeds = np.flatnonzero(np.frombuffer(block, np.uint8) == _LF)
+            is_end = np.searchsorted(places, feeds) % 2 == 0
+            cuts = [0, *(feeds[is_end] + 1).tolist()]
         if cuts[-1] < len(block):
             cuts.append(len(block))
         return [block[start:end] for start, end in pairwise(cuts)]

@@ -23,6 +23,8 @@ FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
 """The errors that parsers raise for a block with an invalid record."""
 _FEW = 64
 """Up to this many records are parsed one by one, if a parser can do that."""
+_EXAMINED = 65_536
+"""Up to this many records are examined at once."""
 _MANY = 4096
 _FAN = 16
 
@@ -87,7 +89,7 @@ def salvaged(
             parts.append(parsed.rows)
             bad.update((numbers[each.line], each.reason) for each in parsed.rejected)
             continue
-        if not is_examined and len(some) <= _MANY:
+        if not is_examined and len(some) <= _EXAMINED:
             is_examined = True
             if found := find_invalid(some):
                 bad.update((numbers[index], text) for index, text in found.items())
