@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 _ROOM = 1024
 """The parser requires a block size larger than its input."""
 _SHOWN_CHARS = 80
+_ROW = re.compile(r" in row ([0-9]+)$")
+_LEAST, _MOST = 64, 4096
+"""How many lines are parsed at once to find the invalid ones."""
 _VARIANT_DIGITS, _VARIANT_NAME, _VARIANT_TEXT = 38, 50_000, 20_000_000
 """The limits of Spark's VARIANT parser."""
 _PLAIN = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
@@ -84,6 +87,7 @@ class JsonLines:
             parse,
             target,
             LineEnds().records,
+            find_invalid=partial(self._invalid, target, parse),
             one_by_one=partial(self._one_by_one, target),
         )
 
@@ -122,6 +126,42 @@ class JsonLines:
             table = table.set_column(number, column.name, values)
         return Parsed(settled(table, target, self.dialect))
 
+    def _invalid(
+        self, target: pa.Schema, parse: Callable[[bytes], Parsed], lines: Sequence[bytes]
+    ) -> dict[int, str]:
+        """Return the indices of lines that are certainly invalid, with the reasons.
+
+        They are those that are not an object, and those at which Arrow's parser stops: its
+        error contains the row's number.
+        """
+        if parse is _refuse:
+            return {}
+        found: dict[int, str] = {}
+        read = self._reader(target)
+
+        def is_invalid(number: int) -> bool:
+            reason = _read_line(read, lines[number])
+            if isinstance(reason, str):
+                found[number] = reason
+            return number in found
+
+        asked = [n for n, line in enumerate(lines) if line.strip()]
+        asked = [n for n in asked if _is_object(lines[n]) or not is_invalid(n)]
+        start, size = 0, _MOST
+        while start < len(asked):
+            some = asked[start : start + size]
+            try:
+                parse(b"".join(lines[number] for number in some))
+            except FAULTS as error:
+                stop = _ROW.search(str(error))
+                row = int(stop[1]) if stop else len(some)
+                is_found = row < len(some) and is_invalid(some[row])
+                start += row + 1 if is_found else len(some)
+                size = max(size // 4, _LEAST)
+            else:
+                start, size = start + len(some), min(size * 4, _MOST)
+        return found
+
     def _times(self, name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
         if self.dialect.truncates:
             texts = cut_to_micros(texts)
@@ -143,12 +183,11 @@ class JsonLines:
         for number, line in enumerate(lines):
             if not line.strip():
                 continue
-            try:
-                rows.append(read(_tree(line)))
-            except (ValueError, RecursionError) as error:
-                deep = "The value is nested too deeply"
-                reason = deep if isinstance(error, RecursionError) else str(error)
-                bad.append(BadRecord(number, line.rstrip(b"\r\n"), reason))
+            row = _read_line(read, line)
+            if isinstance(row, str):
+                bad.append(BadRecord(number, line.rstrip(b"\r\n"), row))
+            else:
+                rows.append(row)
         return Parsed(pa.RecordBatch.from_pylist(rows, target), bad)
 
     def _reader(self, target: pa.Schema) -> Callable[[Any], dict[str, Any]]:
@@ -159,6 +198,23 @@ class JsonLines:
             for arrow, column in zip(target, self.schema.fields, strict=True)
         }
         return lambda tree: _row(tree, columns)
+
+
+def _read_line(read: Callable[[Any], dict[str, Any]], line: bytes) -> dict[str, Any] | str:
+    """Return the row of a line, or the reason why it is invalid."""
+    try:
+        return read(_tree(line))
+    except RecursionError:
+        return "The value is nested too deeply"
+    except ValueError as error:
+        return str(error)
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _refuse(_lines: bytes) -> Parsed:
