@@ -65,7 +65,7 @@ def test_a_machine_without_java_ends_with_3_and_says_what_to_do(
     ended = _headrace("run", "--once", good, home=tmp_path, JAVA_HOME="/no/java")
     assert ended.returncode == 3
     assert "error[environment.incomplete] " in ended.stderr
-    assert "fix: Set JAVA_HOME" in ended.stderr
+    assert "fix: Correct JAVA_HOME" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
