@@ -67,11 +67,13 @@ def examine_definition(definition: Definition, registry: Registry) -> list[Exami
     for place, spec, find in _plugins(known, registry):
         found = _examined(spec, known.name, find, registry)
         examined += (Examined(place, each) for each in found)
-    told = {each.finding.found for each in examined}
+    reported = {each.finding.found for each in examined}
     general = [_of_check(error, Verdict.FAILED) for error in _each(checked.errors)]
     general += [_of_check(error, Verdict.WARNING) for error in _each(checked.warnings)]
     # The plugin's examination usually includes the findings of the check.
-    examined = [Examined("definition", f) for f in general if f.found not in told] + examined
+    examined = [
+        Examined("definition", f) for f in general if f.found not in reported
+    ] + examined
     if not general:
         examined.insert(0, Examined("definition", Finding("configuration", Verdict.OK)))
     redacted = registry.references.secrets.redacted

@@ -23,7 +23,7 @@ TO_END = 10.0
 def _main(place: str, inode: str, seconds: str, scratch: str, *descriptors: str) -> None:
     listener, life, lock, process = map(int, descriptors)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the commands of a terminal
-    told = sys.stdin.buffer.read()
+    details = sys.stdin.buffer.read()
     with socket.socket(fileno=listener) as waiting:
         ready = select.select([listener, process], [], [], float(seconds))[0]
         with suppress(FileNotFoundError):
@@ -31,7 +31,7 @@ def _main(place: str, inode: str, seconds: str, scratch: str, *descriptors: str)
                 Path(place).unlink()
         if listener in ready:
             with waiting.accept()[0] as taker:
-                socket.send_fds(taker, [told], [life, lock, process])
+                socket.send_fds(taker, [details], [life, lock, process])
             return
     os.close(life)
     select.select([process], [], [], TO_END)

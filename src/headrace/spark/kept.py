@@ -109,12 +109,12 @@ class Place:
         found = _taken(self.path)
         if found is None:
             return None
-        told, process, lock = found
+        details, process, lock = found
         gateways: list[JavaGateway] = []
 
         def attach() -> None:
             with suppress(Py4JError, OSError):
-                gateways.append(attach_gateway(told["port"], told["secret"], process))
+                gateways.append(attach_gateway(details["port"], details["secret"], process))
 
         attaching = threading.Thread(target=attach, name="headrace-attach", daemon=True)
         attaching.start()
@@ -124,7 +124,7 @@ class Place:
             attaching.join()
             os.close(lock)
             return None
-        return gateways[0], Scratch.held(Path(told["scratch"]), lock)
+        return gateways[0], Scratch.held(Path(details["scratch"]), lock)
 
     def leave(self, gateway: JavaGateway, scratch: Scratch) -> bool:
         """Leave an idle JVM here for the next command; the caller must not use it afterwards.
@@ -137,7 +137,7 @@ class Place:
         uses = jvm.uses + 1 if isinstance(jvm, TakenProcess) else 1
         if uses >= MOST_USES:
             return False
-        told = {
+        details = {
             "pid": jvm.pid,
             "port": parameters.port,
             "secret": parameters.auth_token,
@@ -151,10 +151,10 @@ class Place:
                 return False
             for other in self.path.parent.glob("java-*.socket"):
                 end(other)
-            self._keep(jvm, scratch, told)
+            self._keep(jvm, scratch, details)
         return True
 
-    def _keep(self, jvm: Any, scratch: Scratch, told: Mapping[str, Any]) -> None:
+    def _keep(self, jvm: Any, scratch: Scratch, details: Mapping[str, Any]) -> None:
         ours = isinstance(jvm, subprocess.Popen)
         process = os.pidfd_open(jvm.pid) if ours else jvm.descriptor
         with socket.socket(socket.AF_UNIX) as listener:
@@ -172,7 +172,7 @@ class Place:
                 pass_fds=kept,
             )
             if keeping.stdin is not None:
-                keeping.stdin.write(json.dumps(told).encode())
+                keeping.stdin.write(json.dumps(details).encode())
                 keeping.stdin.close()
         # This process may continue, and must not keep the JVM alive.
         jvm.stdin.close()
@@ -207,12 +207,12 @@ def _taken(path: Path) -> tuple[dict[str, Any], TakenProcess, int] | None:
     if not descriptors:
         return None
     life, lock, descriptor = descriptors
-    told = json.loads(answer)
-    process = TakenProcess(told["pid"], os.fdopen(life, "wb"), descriptor, told["uses"])
+    details = json.loads(answer)
+    process = TakenProcess(details["pid"], os.fdopen(life, "wb"), descriptor, details["uses"])
     if process.poll() is not None:
         os.close(lock)
         return None
-    return told, process, lock
+    return details, process, lock
 
 
 def end(path: Path) -> None:
