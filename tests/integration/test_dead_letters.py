@@ -314,13 +314,18 @@ def test_few_letters_are_claimed_without_spark_as_with_it(
             (DeadLetterFilter(since=late), Claimed(0)),
         ]
     ):
-        causes = queue.groups(chosen)
+        causes, lines = queue.groups(chosen), queue.lines(chosen, 2)
+        exported = queue.export(chosen, tmp_path / "few.jsonl")
         few = claimed_of_a_copy(runtime, tmp_path / f"few-{number}", no_spark, chosen)
         with monkeypatch.context() as patched:
             patched.setattr("headrace.dataplane.few_letters.MOST_ROWS", 0)
             copy = tmp_path / f"any-{number}"
             assert claimed_of_a_copy(runtime, copy, lambda: runtime.spark, chosen) == few
-            assert pipe.dead_letter_queue().groups(chosen) == causes
+            with_spark = pipe.dead_letter_queue()
+            assert with_spark.groups(chosen) == causes
+            assert with_spark.lines(chosen, 2) == lines
+            assert with_spark.export(chosen, tmp_path / "any.jsonl") == exported
+        assert (tmp_path / "few.jsonl").read_text() == (tmp_path / "any.jsonl").read_text()
         assert few[0] == claimed
         assert len(few[1]) == claimed.records
 

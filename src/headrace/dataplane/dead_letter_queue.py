@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.few_letters import FewLetters
+from headrace.dataplane.few_letters import IN_LINES, FewLetters
 from headrace.dataplane.json_sql import CORRUPT, parse_sql, value_sql
 from headrace.dataplane.python_frames import map_in_arrow
 from headrace.dataplane.records import ERROR, NO_ERROR
@@ -50,13 +50,11 @@ ID = "id"
 """Identifies a letter in its topic: the version that added it, and its offset in it."""
 
 _TIME = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX"
-_CAUSE = ("connector", "task", "stage", "class", "exception", "message", "rejected", "topic")
 
 
 def line_sql() -> str:
     """Return SQL of a letter's line. It contains the key and the value unchanged."""
-    parts = {name: f"cause.{name}" for name in _CAUSE}
-    parts |= {name: f"cause.{name}" for name in ("partition", "position", "sink")}
+    parts = {name: f"cause.{name}" for name in IN_LINES}
     line = {ID: ID, **parts, "timestamp": "timestamp", "headers": original_headers()}
     pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in line.items())
     around = f"to_json(named_struct({pairs}), map('timestampFormat', '{_TIME}'))"
@@ -249,21 +247,23 @@ class DeadLetterQueue:
 
     def lines(self, chosen: DeadLetterFilter, rows: int) -> list[dict[str, Any]]:
         """Return the oldest open letters in the form of ``export``."""
+        if (few := self._few(chosen)) is not None:
+            return [json.loads(line) for line in few.lines(rows)]
         frame = self._open(chosen).orderBy("position").limit(rows)
         return [json.loads(row[0]) for row in frame.selectExpr(line_sql()).collect()]
 
     def export(self, chosen: DeadLetterFilter, file: Path) -> int:
         """Write the open letters as JSON lines for repair by hand; return how many."""
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=".letters-") as folder:
-            lines = self._open(chosen).orderBy("position").selectExpr(f"{line_sql()} AS value")
-            lines.write.mode("overwrite").text(folder)
-            whole, count = Path(folder) / "all", 0
-            with whole.open("wb") as output:
-                for part in sorted(Path(folder).glob("part-*")):
-                    with part.open("rb") as lines_of_part:
-                        for line in lines_of_part:
-                            count += 1
-                            output.write(line)
+            whole, parts = Path(folder) / "all", Path(folder) / "parts"
+            if (few := self._few(chosen)) is not None:
+                lines = few.lines()
+                whole.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+                count = len(lines)
+            else:
+                frame = self._open(chosen).orderBy("position")
+                frame.selectExpr(f"{line_sql()} AS value").write.text(str(parts))
+                count = _joined(sorted(parts.glob("part-*")), whole)
             whole.replace(file)
         return count
 
@@ -389,6 +389,18 @@ class DeadLetterQueue:
             problem = f"Another command is using the letters of {self._topic.name}."
             raise StateError(problem, fix="Wait until it is done, then try again.") from error
         return count
+
+
+def _joined(parts: Sequence[Path], whole: Path) -> int:
+    """Append files to one; return how many lines it has."""
+    count = 0
+    with whole.open("wb") as output:
+        for part in parts:
+            with part.open("rb") as lines:
+                for line in lines:
+                    count += 1
+                    output.write(line)
+    return count
 
 
 def sink_of(cause: Mapping[str, Any], sinks: Sequence[str]) -> str | None:

@@ -5,6 +5,7 @@ Most replays and discards concern few letters, for which Spark's first jobs take
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,11 @@ MOST_ROWS = 20_000
 _MOST_BYTES = 64 * 2**20
 _BATCH_ROWS = 64
 """Letters per read, after which their size is checked; a letter may have several megabytes."""
+IN_LINES = (
+    *("connector", "task", "stage", "class", "exception", "message", "rejected"),
+    *("topic", "partition", "position", "sink"),
+)
+"""The fields of a cause that a letter's line contains."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,38 @@ class FewLetters:
             for group in found.to_pylist()
         ]
 
+    def lines(self, limit: int | None = None) -> list[str]:
+        """Return the lines of ``export`` of the oldest letters, each without a line end."""
+        at = (each.split("-") for each in self.rows.column("id").to_pylist())
+        places = [tuple(map(int, each)) for each in at]
+        oldest = sorted(range(len(places)), key=places.__getitem__)[:limit]
+        rows = self.rows.take(pa.array(oldest, pa.int64()))
+        cause, raw = rows.column("cause"), pc.struct_field(rows.column("cause"), "raw")
+        parts = {"id": rows.column("id")}
+        parts |= {name: pc.struct_field(cause, name) for name in IN_LINES}
+        parts |= {
+            "rejected": _iso(parts["rejected"]),
+            "timestamp": _iso(rows.column("timestamp")),
+        }
+        around = pa.table(parts).to_pylist()
+        headers, found = _original_headers(rows), []
+        for each, of_record, is_text, key, value in zip(
+            around,
+            headers,
+            pc.is_valid(raw).to_pylist(),
+            rows.column("key").to_pylist(),
+            rows.column("value").to_pylist(),
+            strict=True,
+        ):
+            head = _JSON(_present({**each, "headers": of_record}))[:-1]
+            # Text that is not a record is quoted; a record is JSON already.
+            pair = [
+                "null" if part is None else _JSON(part) if is_text else part
+                for part in (key, value)
+            ]
+            found.append(f'{head},"key":{pair[0]},"value":{pair[1]}}}')
+        return found
+
     def stage(
         self, stream: Mapping[str, Any] | None, table: Topic, mark: Mark
     ) -> list[AddedFile]:
@@ -131,6 +169,17 @@ class FewLetters:
         """Return fields of the letters' causes as columns."""
         cause = self.rows.column("cause")
         return pa.table({name: pc.struct_field(cause, name) for name in names})
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _iso(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.strftime(times, format="%Y-%m-%dT%H:%M:%SZ")
 
 
 def _second(time: datetime | None) -> str | None:
@@ -156,12 +205,17 @@ def _named(rows: pa.RecordBatch, file: TopicFile | None) -> pa.RecordBatch:
     return named.append_column("unfit", unfit).drop_columns([VERSION, PART])
 
 
-def _claimed(letters: pa.Table) -> pa.Table:
+def _original_headers(letters: pa.Table) -> list[Any]:
+    """Return each record's headers without the context headers."""
     added = letter_headers().keys()
-    headers = [
-        each and [h for h in each if h is None or h["key"] not in added]
+    return [
+        each and [h and _present(h) for h in each if h is None or h["key"] not in added]
         for each in letters.column("headers").to_pylist()
     ]
+
+
+def _claimed(letters: pa.Table) -> pa.Table:
+    headers = _original_headers(letters)
     kind = letters.schema.field("headers").type
     partition = pc.struct_field(letters.column("cause"), "partition")
     return pa.table(
