@@ -34,11 +34,13 @@ def visible(text: str) -> str:
 
     Continuation lines are indented, so that they cannot imitate a line of the command.
     """
-    shown = (
-        repr(sign)[1:-1] if unicodedata.category(sign) in _UNSEEN and sign != "\n" else sign
-        for sign in text
+    return "\n    ".join(map(_escaped, text.split("\n")))
+
+
+def _escaped(text: str) -> str:
+    return "".join(
+        repr(sign)[1:-1] if unicodedata.category(sign) in _UNSEEN else sign for sign in text
     )
-    return "".join(shown).replace("\n", "\n    ")
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,7 @@ def grid(
     texts = [
         [t if len(t) <= CELL_WIDTH else f"{t[: CELL_WIDTH - 1]}…" for t in row] for row in whole
     ]
+    headings = ["\n".join(map(_escaped, heading.split("\n"))) for heading in headings]
     chosen = _fitting(headings, texts, width, pinned)
     shown = table(*(headings[n] for n in chosen), title=title, wrap=False)
     for number, row in enumerate(texts):
@@ -226,14 +229,13 @@ def grid(
     hidden = len(headings) - len(chosen)
     if not hidden:
         return shown
-    return Group(shown, Text(f"and {hidden} more columns; --json shows all", style="dim"))
+    columns = "column" if hidden == 1 else "columns"
+    return Group(shown, Text(f"and {hidden} more {columns}; --json shows all", style="dim"))
 
 
 def text(value: object) -> str:
     """Return a JSON value as a cell text of one line."""
-    if isinstance(value, str):
-        return value.replace("\n", "\\n").replace("\r", "\\r")
-    return json.dumps(value, ensure_ascii=False)
+    return _escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _fitting(

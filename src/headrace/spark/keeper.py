@@ -20,12 +20,24 @@ TO_END = 10.0
 """The timeout for the JVM to end, in seconds."""
 
 
+class _EndedError(Exception):
+    """A signal asks for the end."""
+
+
+def _end(*_: object) -> None:
+    raise _EndedError
+
+
 def _main(place: str, inode: str, seconds: str, scratch: str, *descriptors: str) -> None:
     listener, life, lock, process = map(int, descriptors)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the commands of a terminal
     details = sys.stdin.buffer.read()
     with socket.socket(fileno=listener) as waiting:
-        ready = select.select([listener, process], [], [], float(seconds))[0]
+        ready: list[int] = []
+        with suppress(_EndedError):
+            for each in (signal.SIGHUP, signal.SIGTERM):  # the terminal was closed
+                signal.signal(each, _end)
+            ready = select.select([listener, process], [], [], float(seconds))[0]
         with suppress(FileNotFoundError):
             if Path(place).stat().st_ino == int(inode):  # otherwise it is a later keeper's
                 Path(place).unlink()

@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,6 +94,14 @@ def gone(processes: list[psutil.Process], seconds: float = 20) -> bool:
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
 
+def keepers(folder: Path) -> list[psutil.Process]:
+    return [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if "keeper.py" in str(p.info) and str(folder) in str(p.info)
+    ]
+
+
 def of_us(folder: Path) -> list[Path]:
     return sorted((folder / f"headrace-{os.getuid()}").iterdir())
 
@@ -153,12 +162,16 @@ def test_it_ends_when_no_command_comes_and_leaves_no_file(folder: Path) -> None:
     begun = command(folder, idle=0.5)
     java = java_of(begun)
     ended(begun)
-    keepers = [
-        p
-        for p in psutil.process_iter(["cmdline"])
-        if "keeper.py" in str(p.info) and str(folder) in str(p.info)
-    ]
-    assert gone([java, *keepers])
+    assert gone([java, *keepers(folder)])
+    assert [each.name for each in of_us(folder)] == ["java.leaving"]
+
+
+def test_it_ends_with_its_terminal_and_leaves_no_file(folder: Path) -> None:
+    java = left(folder)
+    found = keepers(folder)
+    for each in found:
+        each.send_signal(signal.SIGHUP)
+    assert gone([java, *found])
     assert [each.name for each in of_us(folder)] == ["java.leaving"]
 
 

@@ -60,3 +60,14 @@ def test_a_grid_fits_the_screen(widths: list[int], screen: int, pinned: int) -> 
     assert len(lines) == (4 if hidden else 3)
     if not hidden:
         assert all("x" * min(width, CELL_WIDTH - 1) in lines[2] for width in widths)
+
+
+def test_control_characters_of_a_record_do_not_reach_the_terminal() -> None:
+    from rich.console import Console
+
+    console = Console(file=(output := io.StringIO()), width=100)
+    signs = "\x1b]0;title\x07\x9b31m\u202e\n\r"
+    console.print(grid([f"a{signs}\nstring"], [[signs], [{"b": signs}]]))
+    shown = output.getvalue()
+    assert not set("\x1b\x07\x9b\u202e\r") & set(shown)
+    assert "\\x1b]0;title\\x07\\x9b31m\\u202e\\n\\r" in shown

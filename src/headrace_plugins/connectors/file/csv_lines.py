@@ -6,6 +6,7 @@ import base64
 import io
 import re
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,15 @@ import pyarrow.csv as pa_csv
 
 from headrace.sdk.arrow import from_arrow, to_arrow
 from headrace.sdk.sqltext import quote, sql_type
+from headrace_plugins.connectors.file.formats import BOM
 from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds, RecordEnds
 from headrace_plugins.connectors.file.text_blocks import (
     Parsed,
-    cut_to_micros,
+    joined,
     no_rows,
     salvaged,
     settled,
+    times_of,
 )
 
 if TYPE_CHECKING:
@@ -33,26 +36,30 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.file.formats import Dialect
     from headrace_plugins.connectors.file.time_patterns import TimePattern
 
-_NAIVE = pa.timestamp("us")
 _ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
 _HEX = re.compile(rb"0[xX]")
 _NUMBER = r"^\s*[+-]?[0-9.]"
-_BLANK = re.compile(r"In CSV column #(\d+): .*invalid value ''$")
-_DAY = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_DAY = (
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
+    "|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+    "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+)
+_CLOCK = "([01][0-9]|2[0-3])(:[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?)?"
+_MICROS = _CLOCK.replace("[0-9]+", "[0-9]{1,6}")
+_ZONES = "(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)?"
 _SHAPES = (
-    (pa.types.is_integer, r"^\s*[+-]?[0-9]+\s*$"),
     (
         pa.types.is_floating,
-        r"(?i)^\s*[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf.*|nan.*)\s*$",
+        r"(?i)^\s*[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?|inf(inity)?|nan.*)\s*$",
     ),
-    (pa.types.is_boolean, r"(?i)^\s*(true|false|[01])\s*$"),
+    (pa.types.is_boolean, "^(true|True|TRUE|false|False|FALSE|0|1)$"),
     (pa.types.is_date, rf"^\s*{_DAY}\s*$"),
-    (pa.types.is_timestamp, rf"^\s*{_DAY}([ T][0-9:.]+)?(Z|[+-][0-9:]+)?\s*$"),
 )
 """Patterns that all valid values of a type match, and nearly all others do not."""
-_BASE64 = "^[A-Za-z0-9+/]*={0,2}$"
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _AFTER_QUOTE = "Text follows a closing quote"
 _RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
+_NO_DECIMAL = re.compile("^The string '(.*)' is not a valid decimal128 number$")
 _MISFIT = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)"
 )
@@ -71,17 +78,21 @@ class CsvLines:
     quoting: CsvQuoting | None = None
     _zoned: set[str] = field(default_factory=set)
     """The columns whose last times had a time zone: Arrow parses only one kind per column."""
-    _blank: set[str] = field(default_factory=set)
-    """The columns, except strings, in which a quoted empty value occurred, which is null."""
+    _mixed: set[str] = field(default_factory=set)
+    """The columns in which times with and without a time zone occurred."""
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of complete records, without a header."""
+        return joined(self.parts(block))
+
+    def parts(self, block: bytes) -> Iterator[Parsed]:
+        """Yield what ``read`` returns in slices."""
         target = to_arrow(self.schema)
         return salvaged(
             block,
             lambda records: self._parse(records, target),
             target,
-            self._ends.records,
+            self._ends,
             find_invalid=lambda records: self._invalid(records, target),
         )
 
@@ -94,15 +105,23 @@ class CsvLines:
             return Parsed(no_rows(target))
         if self.quoting is not None and len(self.quoting.text_after_quotes(records)):
             raise pa.ArrowInvalid(_AFTER_QUOTE)
+        if len(self.names) > len(target) and (reason := _not_utf8(records)) is not None:
+            raise pa.ArrowInvalid(reason)  # Arrow checks only the columns that it converts
         records = self._ends.doubled(records)
-        tried: set[str] = set()
+        toggled: set[str] = set()
         while True:
             try:
                 table = self._converted(self._numbers(records, target), target)
                 return Parsed(settled(table, target, self.dialect))
             except pa.ArrowInvalid as error:
-                if not self._learns(str(error), tried):
+                zone = _ZONE.match(str(error))
+                name = None if zone is None else self.names[int(zone[1])]
+                if name is None or from_arrow(target.field(name)).is_local:
                     raise self._named(error) from None
+                if name in toggled:
+                    self._mixed.add(name)
+                toggled.add(name)
+                self._zoned.symmetric_difference_update({name})
 
     def _invalid(self, records: Sequence[bytes], target: pa.Schema) -> dict[int, str]:
         """Return the indices of records that are certainly invalid, with the reasons.
@@ -111,7 +130,10 @@ class CsvLines:
         each of them.
         """
         block, ends = b"".join(records), list(accumulate(map(len, records)))
-        found = {bisect_right(ends, place): reason for place, reason in _not_utf8(block)}
+        found: dict[int, str] = {}
+        if _not_utf8(block) is not None:
+            reasons = ((number, _not_utf8(record)) for number, record in enumerate(records))
+            found = {number: reason for number, reason in reasons if reason is not None}
         if self.quoting is not None:
             for place in self.quoting.text_after_quotes(block).tolist():
                 found.setdefault(bisect_right(ends, place), _AFTER_QUOTE)
@@ -122,9 +144,7 @@ class CsvLines:
             ragged[row.number - 1] = _ragged(row.actual_columns, row.expected_columns)
             return "skip"
 
-        shapes = {
-            column.name: shape for column in target if (shape := self._shape(column.type))
-        }
+        shapes = {column.name: shape for column in target if (shape := self._shape(column))}
         names = list(shapes) or self.names[:1]
         texts = pa.schema([pa.field(name, pa.string()) for name in names])
         part = self._ends.doubled(b"".join(records[number] for number in asked))
@@ -137,16 +157,20 @@ class CsvLines:
         found |= {asked[number]: reason for number, reason in ragged.items()}
         numbers = np.delete(asked, [*ragged])
         for name, shape in shapes.items():
-            fits = pc.match_substring_regex(table.column(name), shape)
+            arrow, texts = target.field(name).type, table.column(name)
+            fits = pc.match_substring_regex(texts, shape)
+            if pa.types.is_floating(arrow):
+                fits = pc.and_(fits, pc.invert(_overflows(texts, fits, arrow)))
             misfits = pc.indices_nonzero(pc.invert(fits))
-            values = table.column(name).take(misfits).to_pylist()
+            values = texts.take(misfits).to_pylist()
             for number, value in zip(numbers[misfits].tolist(), values, strict=True):
-                problem = self._misfit(target.field(name).type, value)
+                problem = self._misfit(arrow, value)
                 found.setdefault(number, f"{self._column(name)}: {problem}")
         return found
 
-    def _shape(self, arrow: pa.DataType) -> str | None:
-        """Return a pattern that all valid values of a type match; None if there is none."""
+    def _shape(self, column: pa.Field) -> str | None:
+        """Return a pattern that all valid values of a column match; None if there is none."""
+        arrow = column.type
         if pa.types.is_binary(arrow):
             return _BASE64
         if (pattern := self.dialect.pattern_of(arrow)) is not None:
@@ -154,6 +178,13 @@ class CsvLines:
         if pa.types.is_decimal(arrow):
             whole, fraction = arrow.precision - arrow.scale, arrow.scale
             return rf"^\s*[+-]?(0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{fraction}}}0*)?|.*[eE].*)\s*$"
+        if pa.types.is_timestamp(arrow):
+            clock = _CLOCK if self.dialect.truncates else _MICROS
+            zones = "" if from_arrow(column).is_local else _ZONES
+            return f"^{_DAY}([ T]{clock}{zones})?$"
+        if pa.types.is_integer(arrow):
+            most = 2 ** (arrow.bit_width - 1) - 1
+            return rf"^\s*(0*{_up_to(most)}|-0*{_up_to(most + 1)})\s*$"
         return next((shape for test, shape in _SHAPES if test(arrow)), None)
 
     def _misfit(self, arrow: pa.DataType, value: str) -> str:
@@ -162,18 +193,6 @@ class CsvLines:
         if (pattern := self.dialect.pattern_of(arrow)) is not None:
             return pattern.mismatch(value)
         return f"invalid value {value!r}"
-
-    def _learns(self, error: str, tried: set[str]) -> bool:
-        """Return whether an error shows that a column must be read in another way."""
-        zone, blank = _ZONE.match(error), _BLANK.match(error)
-        if zone is not None and (name := self.names[int(zone[1])]) not in tried:
-            tried.add(name)
-            self._zoned.symmetric_difference_update({name})
-            return True
-        if blank is not None and (name := self.names[int(blank[1])]) not in self._blank:
-            self._blank.add(name)
-            return True
-        return False
 
     def _numbers(self, records: bytes, target: pa.Schema) -> pa.Table:
         """Return the columns as Arrow reads them. Raises ArrowInvalid for distorted numbers.
@@ -210,17 +229,34 @@ class CsvLines:
         return table
 
     def _table(self, records: bytes, target: pa.Schema) -> pa.Table:
-        blank = [name for name in target.names if name in self._blank]
-        others = [name for name in target.names if name not in self._blank]
-        if not blank:
-            return self._columns(records, target, others, blank=False)
-        # Arrow reads quoted empty values as null in all columns or in none, also in strings.
-        table = self._columns(records, target, blank, blank=True)
-        if others:
-            rest = self._columns(records, target, others, blank=False)
-            for name in others:
+        """Parse the columns; a null value in quotes is a text in a string column, else null.
+
+        Arrow reads quoted null values as null in all columns or in none.
+        """
+        texts = [column.name for column in target if pa.types.is_string(column.type)]
+        others = [name for name in target.names if name not in texts]
+        if not others or not self._has_quoted_null(records):
+            return self._columns(records, target, target.names, blank=False)
+        if not self.dialect.null_value:
+            with suppress(pa.ArrowInvalid):  # as ever if only strings are empty in quotes
+                return self._columns(records, target, target.names, blank=False)
+        table = self._columns(records, target, others, blank=True)
+        if texts:
+            rest = self._columns(records, target, texts, blank=False)
+            for name in texts:
                 table = table.append_column(name, rest.column(name))
         return table.select(target.names)
+
+    def _has_quoted_null(self, records: bytes) -> bool:
+        mark = self.dialect.quote.encode()
+        nulls = [self.dialect.null_value.encode(), b""]
+        quoted = [mark + each.replace(mark, mark * 2) + mark for each in nulls]
+        if not any(each in records for each in quoted):
+            return False
+        border = b"[\r\n" + re.escape(self.dialect.delimiter.encode()) + b"]"
+        some = b"|".join(map(re.escape, quoted))
+        whole = b"(?:^|(?<=%b))(?:%b)(?=%b|$)" % (border, some, border)
+        return re.search(whole, records) is not None
 
     def _columns(
         self,
@@ -232,6 +268,8 @@ class CsvLines:
         **parsing: Any,
     ) -> pa.Table:
         types = {name: self._type(target.field(name)) for name in names}
+        if records.startswith(BOM):
+            records = BOM + records  # Arrow removes one; within a file it is text
         return pa_csv.read_csv(
             io.BytesIO(records),
             pa_csv.ReadOptions(
@@ -249,7 +287,7 @@ class CsvLines:
     def _converted(self, table: pa.Table, target: pa.Schema) -> pa.Table:
         """Convert columns that were read as strings: Base64, and times not in ISO 8601."""
         for number, column in enumerate(target):
-            if not self._is_text_first(column.type):
+            if not self._is_text_first(column):
                 continue
             texts = table.column(number)
             texts = pc.if_else(pc.equal(texts, ""), None, texts)
@@ -258,11 +296,7 @@ class CsvLines:
             elif (pattern := self.dialect.pattern_of(column.type)) is not None:
                 values = self._of_pattern(column.name, pattern, texts)
             else:
-                texts = cut_to_micros(texts)
-                try:
-                    values = pc.cast(texts, _NAIVE)
-                except pa.ArrowInvalid:
-                    values = pc.cast(texts, column.type)
+                values = self._times(column, texts)
             table = table.set_column(number, column.name, values)
         return table
 
@@ -273,6 +307,13 @@ class CsvLines:
             message = f"{self._column(name)}: {error}"
             raise pa.ArrowInvalid(message) from None
 
+    def _times(self, column: pa.Field, texts: pa.ChunkedArray) -> Any:
+        try:
+            return times_of(texts, self.dialect, is_local=from_arrow(column).is_local)
+        except pa.ArrowInvalid as error:
+            message = f"{self._column(column.name)}: {error}"
+            raise pa.ArrowInvalid(message) from None
+
     def _bytes(self, name: str, texts: pa.ChunkedArray) -> pa.Array:
         try:
             values = [t and base64.b64decode(t, validate=True) for t in texts.to_pylist()]
@@ -281,8 +322,10 @@ class CsvLines:
             raise pa.ArrowInvalid(message) from error
         return pa.array(values, pa.binary())
 
-    def _is_text_first(self, arrow: pa.DataType) -> bool:
+    def _is_text_first(self, column: pa.Field) -> bool:
+        arrow = column.type
         cut = self.dialect.truncates and pa.types.is_timestamp(arrow)
+        cut = cut or column.name in self._mixed
         return cut or pa.types.is_binary(arrow) or self.dialect.pattern_of(arrow) is not None
 
     def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
@@ -292,14 +335,15 @@ class CsvLines:
         found = _MISFIT.match(str(error))
         if found is None:
             return error
-        return pa.ArrowInvalid(f"{self._column(self.names[int(found[1])])}: {found[2]}")
+        problem = _NO_DECIMAL.sub("invalid value '\\1'", found[2])
+        return pa.ArrowInvalid(f"{self._column(self.names[int(found[1])])}: {problem}")
 
     def _column(self, name: str) -> str:
         column = self.schema.field(name)
         return quote(name) if column is None else f"{quote(name)} {sql_type(column.schema)}"
 
     def _type(self, column: pa.Field) -> pa.DataType:
-        if self._is_text_first(column.type):
+        if self._is_text_first(column):
             return pa.string()
         if pa.types.is_timestamp(column.type):
             zoned = column.name in self._zoned and not from_arrow(column).is_local
@@ -311,14 +355,29 @@ def _ragged(found: int, expected: int) -> str:
     return f"{found} values instead of {expected}"
 
 
-def _not_utf8(block: bytes) -> Iterator[tuple[int, str]]:
-    """Yield the places of bytes that are not UTF-8, with the reasons."""
-    start = 0
-    while start < len(block):
-        try:
-            str(memoryview(block)[start:], "utf-8")
-        except UnicodeDecodeError as error:
-            yield start + error.start, f"Invalid UTF-8: {error.reason}"
-            start += error.end
-        else:
-            return
+def _up_to(most: int) -> str:
+    """Return a pattern of the whole numbers from 0 to ``most``, without leading zeros."""
+    digits = str(most)
+    parts = [f"[0-9]{{0,{len(digits) - 1}}}"] if len(digits) > 1 else []
+    for place, digit in enumerate(digits):
+        if digit != "0":
+            below = f"{digits[:place]}[0-{int(digit) - 1}]"
+            parts.append(f"{below}[0-9]{{{len(digits) - place - 1}}}")
+    return f"({'|'.join([*parts, digits])})"
+
+
+def _overflows(texts: Any, are_numbers: Any, arrow: pa.DataType) -> Any:
+    """Return which numbers are read as infinite, though their texts are finite."""
+    is_finite = pc.and_(are_numbers, pc.match_substring_regex(texts, _NUMBER))
+    finite = pc.if_else(is_finite, texts, pa.scalar(None, pa.string()))
+    numbers = pc.cast(pc.utf8_trim_whitespace(finite), arrow)
+    return pc.fill_null(pc.is_inf(numbers), fill_value=False)
+
+
+def _not_utf8(text: bytes) -> str | None:
+    """Return the reason why bytes are not UTF-8; None if they are."""
+    try:
+        text.isascii() or text.decode()
+    except UnicodeDecodeError as error:
+        return f"Invalid UTF-8: {error.reason}"
+    return None

@@ -528,10 +528,10 @@ def _require_same(file: FoundFile) -> None:
         raise RangeChangedError(
             problem=problem, fix="Restore it with its old modification time (cp -p)."
         )
-    problem = (
-        f"{file.path} has changed since it was found: it has {now.size_bytes} bytes, "
-        f"previously {file.size_bytes}."
-    )
+    change = f"it has {now.size_bytes} bytes, previously {file.size_bytes}"
+    if now.size_bytes == file.size_bytes:
+        change = "it was replaced or written to, with the same size"
+    problem = f"{file.path} has changed since it was found: {change}."
     raise RangeChangedError(
         problem=problem,
         fix="Restore the old file, and give the new file another name. To prevent this, write "

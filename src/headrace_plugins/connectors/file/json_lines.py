@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import partial
@@ -29,13 +29,15 @@ from headrace_plugins.connectors.file.text_blocks import (
     BadRecord,
     Parsed,
     cut_to_micros,
+    joined,
     no_rows,
     salvaged,
     settled,
+    times_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace_plugins.connectors.file.formats import Dialect
 
@@ -74,11 +76,13 @@ class JsonLines:
 
     schema: Schema
     dialect: Dialect
-    _zoned: set[str] = field(default_factory=set)
-    """The columns whose last times had a time zone: Arrow parses only one kind per column."""
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of complete lines."""
+        return joined(self.parts(block))
+
+    def parts(self, block: bytes) -> Iterator[Parsed]:
+        """Yield what ``read`` returns in slices."""
         is_one = is_variant(self.schema)
         target = to_arrow(Schema.struct({"value": self.schema}) if is_one else self.schema)
         parse = partial(self._parse, target) if self._is_arrows(target) else _refuse
@@ -86,7 +90,7 @@ class JsonLines:
             block,
             parse,
             target,
-            LineEnds().records,
+            LineEnds(),
             find_invalid=partial(self._invalid, target, parse),
             one_by_one=partial(self._one_by_one, target),
         )
@@ -119,7 +123,9 @@ class JsonLines:
             if (pattern := self.dialect.pattern_of(column.type)) is not None:
                 values = pattern.read(values, truncates=self.dialect.truncates)
             elif pa.types.is_timestamp(column.type):
-                values = self._times(column.name, values)
+                own = self.schema.field(column.name)
+                is_local = own is not None and own.schema.is_local
+                values = times_of(values, self.dialect, is_local=is_local)
             elif pa.types.is_float32(column.type) and pc.any(pc.is_inf(values)).as_py():
                 message = "A number may be too large."
                 raise pa.ArrowInvalid(message)
@@ -161,21 +167,6 @@ class JsonLines:
             else:
                 start, size = start + len(some), min(size * 4, _MOST)
         return found
-
-    def _times(self, name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        if self.dialect.truncates:
-            texts = cut_to_micros(texts)
-        zoned = name in self._zoned
-        column = self.schema.field(name)
-        is_local = column is not None and column.schema.is_local
-        try:
-            return pc.cast(texts, _UTC if zoned else pa.timestamp("us"))
-        except pa.ArrowInvalid:
-            if is_local:
-                raise
-            values = pc.cast(texts, pa.timestamp("us") if zoned else _UTC)
-            self._zoned.symmetric_difference_update({name})
-            return values
 
     def _one_by_one(self, target: pa.Schema, lines: list[bytes]) -> Parsed:
         read = self._reader(target)

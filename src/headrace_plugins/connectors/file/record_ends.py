@@ -44,6 +44,9 @@ class ChunkEnds:
 class LineEnds:
     """Each line is a record; the methods are those of `CsvQuoting`."""
 
+    def lines(self, block: bytes) -> int:
+        return block.count(b"\n")
+
     def records(self, block: bytes) -> list[bytes]:
         *lines, rest = block.split(b"\n")
         return [line + b"\n" for line in lines] + ([rest] if rest else [])
@@ -81,12 +84,20 @@ class CsvQuoting:
         ``before`` is the byte before the chunk; None at the beginning of the file.
         """
         states, firsts = [], []
+        begun = int(before == _CR and not chunk.startswith(b"\n"))
         for inside in (False, True):
             places = self._quotes(chunk, before, inside=inside)
             states.append(inside ^ bool(len(places) & 1))
             end = next(_ends(chunk, places, inside=inside), None)
-            firsts.append(None if end is None else (end, chunk.count(b"\n", 0, end)))
-        return ChunkEnds((states[0], states[1]), (firsts[0], firsts[1]), chunk.count(b"\n"))
+            firsts.append(None if end is None else (end, begun + self.lines(chunk[:end])))
+        # A carriage return at the end belongs to the next chunk, which may begin with its feed.
+        lines = begun + self.lines(chunk.removesuffix(b"\r"))
+        return ChunkEnds((states[0], states[1]), (firsts[0], firsts[1]), lines)
+
+    def lines(self, block: bytes) -> int:
+        """Return the number of line ends, also in quotes."""
+        feeds, returns = block.count(b"\n"), block.count(b"\r")
+        return feeds + returns - block.count(b"\r\n") if returns else feeds
 
     def records(self, block: bytes) -> list[bytes]:
         """Return the records of a block that begins with one; the last may be incomplete."""
@@ -110,13 +121,13 @@ class CsvQuoting:
         """Return the end of the last complete record of a block that begins with a record."""
         if self.quote not in block:
             return _last_end(block, 0, len(block))
-        places = self._quotes(block, None, inside=False).tolist()
+        places = self._quotes(block, None, inside=False)
         if not len(places) & 1:
-            places.append(len(block))
+            places = np.append(places, len(block))
         # From the last part outside of quotes to the first one.
         for number in range(len(places) - 1, -1, -2):
-            start = places[number - 1] + 1 if number else 0
-            if end := _last_end(block, start, places[number]):
+            start = int(places[number - 1]) + 1 if number else 0
+            if end := _last_end(block, start, int(places[number])):
                 return end
         return 0
 

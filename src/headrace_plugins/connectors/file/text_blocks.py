@@ -13,20 +13,23 @@ from headrace.sdk.arrow import conform, from_arrow
 from headrace_plugins.connectors.file.record_ends import LineEnds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headrace_plugins.connectors.file.formats import Dialect
     from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
+_NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
+_ZONED = "[ T].*(Z|[+-][0-9:]+)$"
 FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
 """The errors that parsers raise for a block with an invalid record."""
 _FEW = 64
 """Up to this many records are parsed one by one, if a parser can do that."""
-_EXAMINED = 65_536
-"""Up to this many records are examined at once."""
-_MANY = 4096
-_FAN = 16
+_SLICE_BYTES = 1024 * 1024
+"""The approximate size of the slices of a block in which invalid records are looked for.
+
+A record that is rejected takes some 500 bytes of memory beside its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,57 +57,91 @@ def salvaged(
     block: bytes,
     parse: Callable[[bytes], Parsed],
     schema: pa.Schema,
-    split: Callable[[bytes], list[bytes]],
+    ends: RecordEnds,
     *,
     find_invalid: Callable[[list[bytes]], Mapping[int, str]] = lambda _: {},
     one_by_one: Callable[[list[bytes]], Parsed] | None = None,
-) -> Parsed:
-    """Parse a block; if this fails, divide the block until invalid records are isolated.
+) -> Iterator[Parsed]:
+    """Parse a block; if this fails, divide it until invalid records are isolated.
+
+    Yields one result, or one for each slice of a block with invalid records.
 
     ``find_invalid`` returns the indices of records that are certainly invalid, with reasons. It
     need not find all. ``one_by_one`` parses the records once only few are left, and raises
     nothing.
     """
-    fault: Exception | None = None
     try:
-        return parse(block)
-    except FAULTS as error:
-        fault = error
-    records = split(block)
+        whole = parse(block)
+    except FAULTS:
+        whole = None
+    if whole is not None:
+        yield whole
+        return
+    line = 0
+    for some in _slices(block, ends):
+        records = ends.records(some)
+        parts, bad = _isolated(records, parse, find_invalid, one_by_one)
+        table = pa.Table.from_batches(parts, schema).combine_chunks()
+        rows = next(iter(table.to_batches()), no_rows(schema))
+        yield Parsed(rows, [*_bad_records(records, bad, ends, line)])
+        line += ends.lines(some)
+
+
+def joined(parts: Iterable[Parsed]) -> Parsed:
+    """Return the results for the slices of one block as one; there is at least one."""
+    found = list(parts)
+    if len(found) == 1:
+        return found[0]
+    table = pa.Table.from_batches([each.rows for each in found]).combine_chunks()
+    rows = next(iter(table.to_batches()), found[0].rows)
+    return Parsed(rows, [bad for each in found for bad in each.rejected])
+
+
+def _slices(block: bytes, ends: RecordEnds) -> Iterator[bytes]:
+    """Divide a block at ends of records."""
+    start, size = 0, _SLICE_BYTES
+    while start + size < len(block):
+        if end := ends.whole(block[start : start + size]):
+            yield block[start : start + end]
+            start, size = start + end, _SLICE_BYTES
+        else:
+            size *= 2
+    if start < len(block):
+        yield block[start:]
+
+
+def _isolated(
+    records: list[bytes],
+    parse: Callable[[bytes], Parsed],
+    find_invalid: Callable[[list[bytes]], Mapping[int, str]],
+    one_by_one: Callable[[list[bytes]], Parsed] | None,
+) -> tuple[list[pa.RecordBatch], dict[int, str]]:
+    """Return the rows of the valid records, and the indices of the others, with reasons."""
     parts: list[pa.RecordBatch] = []
     bad: dict[int, str] = {}
     pending: list[tuple[Sequence[int], bool]] = [(range(len(records)), False)]
     while pending:
         numbers, is_examined = pending.pop()
         some = [records[number] for number in numbers]
-        if fault is None:  # the first part is the whole block, which has failed
-            try:
-                parts.append(parse(b"".join(some)).rows)
-                continue
-            except FAULTS as error:
-                fault = error
-        reason, fault = _reason(fault), None
+        try:
+            parts.append(parse(b"".join(some)).rows)
+            continue
+        except FAULTS as error:
+            reason = _reason(error)
         if one_by_one is not None and len(some) <= _FEW:
             parsed = one_by_one(some)
             parts.append(parsed.rows)
             bad.update((numbers[each.line], each.reason) for each in parsed.rejected)
-            continue
-        if not is_examined and len(some) <= _EXAMINED:
-            is_examined = True
-            if found := find_invalid(some):
-                bad.update((numbers[index], text) for index, text in found.items())
-                rest = [number for number in numbers if number not in bad]
-                pending += [(rest, is_examined)] if rest else []
-                continue
-        if len(some) == 1:
+        elif not is_examined and (found := find_invalid(some)):
+            bad.update((numbers[index], text) for index, text in found.items())
+            if rest := [number for number in numbers if number not in bad]:
+                pending.append((rest, True))
+        elif len(some) == 1:
             bad[numbers[0]] = reason
-            continue
-        size = -(-len(some) // (_FAN if len(some) > _MANY else 2))
-        starts = reversed(range(0, len(some), size))
-        pending += [(numbers[start : start + size], is_examined) for start in starts]
-    table = pa.Table.from_batches(parts, schema).combine_chunks()
-    rows = next(iter(table.to_batches()), no_rows(schema))
-    return Parsed(rows, [*_bad_records(records, bad)])
+        else:
+            half = len(some) // 2
+            pending += [(numbers[half:], True), (numbers[:half], True)]
+    return parts, bad
 
 
 def _reason(error: Exception) -> str:
@@ -112,10 +149,12 @@ def _reason(error: Exception) -> str:
     return text.removeprefix("In chunk 0: Invalid: ")
 
 
-def _bad_records(records: Sequence[bytes], reasons: Mapping[int, str]) -> Iterator[BadRecord]:
-    line = before = 0
+def _bad_records(
+    records: Sequence[bytes], reasons: Mapping[int, str], ends: RecordEnds, line: int
+) -> Iterator[BadRecord]:
+    before = 0
     for number in sorted(reasons):
-        line += b"".join(records[before:number]).count(b"\n")
+        line += ends.lines(b"".join(records[before:number]))
         yield BadRecord(line, records[number].rstrip(b"\r\n"), reasons[number])
         before = number
 
@@ -154,6 +193,23 @@ def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBa
     return conform(batches[0], target) if batches else no_rows(target)
 
 
+def times_of(texts: Any, dialect: Dialect, *, is_local: bool) -> Any:
+    """Parse times in ISO 8601, each with or without a zone unless they are local times.
+
+    Arrow parses either only times with a zone or only times without. Raises ArrowInvalid.
+    """
+    if dialect.truncates:
+        texts = cut_to_micros(texts)
+    if is_local:
+        return pc.cast(texts, _NAIVE)
+    is_zoned, none = pc.match_substring_regex(texts, _ZONED), pa.scalar(None, pa.string())
+    if not pc.any(is_zoned).as_py():
+        return pc.cast(texts, _NAIVE)
+    zoned = pc.cast(pc.if_else(is_zoned, texts, none), _UTC)
+    naive = pc.cast(pc.if_else(is_zoned, none, texts), _NAIVE)
+    return pc.coalesce(zoned, pc.cast(pc.assume_timezone(naive, dialect.time_zone), _UTC))
+
+
 def cut_to_micros(texts: Any) -> Any:
     """Return texts of times truncated to microseconds."""
     return pc.replace_substring_regex(texts, r"([.][0-9]{6})[0-9]+", r"\1")
@@ -179,7 +235,7 @@ def decoded(
     except UnicodeDecodeError:
         good, bad, line = [], [], 0
     for record in ends.records(block):
-        lines = record.count(b"\n")
+        lines = ends.lines(record)
         try:
             good.append(record.decode(dialect.encoding).encode())
         except UnicodeDecodeError as error:
@@ -195,11 +251,13 @@ class TextLines:
 
     def read(self, block: bytes) -> Parsed:
         """Return the strings of complete lines."""
-        return (
-            salvaged(block, _texts, TEXT, LineEnds().records)
-            if block
-            else Parsed(no_rows(TEXT))
-        )
+        return joined(self.parts(block))
+
+    def parts(self, block: bytes) -> Iterator[Parsed]:
+        """Yield what ``read`` returns in slices."""
+        if not block:
+            return iter([Parsed(no_rows(TEXT))])
+        return salvaged(block, _texts, TEXT, LineEnds())
 
 
 def _texts(lines: bytes) -> Parsed:

@@ -30,7 +30,7 @@ from headrace_plugins.connectors.file.record_ends import (
     RecordEnds,
 )
 from headrace_plugins.connectors.file.records import PLUGIN
-from headrace_plugins.connectors.file.text_blocks import BadRecord, TextLines, decoded
+from headrace_plugins.connectors.file.text_blocks import BadRecord, Parsed, TextLines, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,6 +46,8 @@ _PART_FILES = 256
 _QUOTES = 64 * 1024
 """How far a chunk's bounds may move so that they are not next to a quote or escape."""
 _LONGEST_RECORD_BYTES = 64 * 1024 * 1024
+_COUNTED_BYTES = 1024 * 1024 * 1024
+"""Up to here in a file, the lines before a part are counted to number those in it."""
 _KEPT_BYTES = 1024 * 1024
 """The maximum size of a bad record that is stored."""
 
@@ -207,42 +209,42 @@ class TextReader:
         self, pieces: Sequence[Piece]
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         """Yield rows, and the rejected records, each with the reason."""
-        for each in pieces:
+        for piece in pieces:
             if self.format is Format.JSON and self.dialect.multiline:
-                yield from self._document(each)
-                continue
-            piece = _at_lines(each) if each.line is None else each
-            lines = _parser(self, piece.names)
-            line, start, begins = piece.line, piece.start, not piece.start
-            for block, is_rest in self._blocks(piece):
-                records = block.removeprefix(BOM) if begins else block
-                if begins and isinstance(lines, CsvLines) and self.dialect.header:
-                    records = records.lstrip(b"\r\n")
-                    begins = not records
-                    records = records[self.ends.first_end(records) :]
-                else:
-                    begins = False
-                if is_rest and self.ends.is_open(records):
-                    rejected = [BadRecord(0, records.rstrip(b"\r\n"), "A quote is not closed")]
-                    rows = lines.read(b"").rows
-                else:
-                    rows, rejected = self._parsed(lines, records)
-                if rejected and line is None:
-                    line = _line_at(piece.path, start)
-                first = (line or 1) + block.count(b"\n", 0, len(block) - len(records))
+                yield from self._document(piece)
+            else:
+                yield from self._records(piece)
+
+    def _records(self, piece: Piece) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
+        piece = _at_lines(piece) if piece.line is None else piece
+        lines = _parser(self, piece.names)
+        line, start, begins, after = piece.line, piece.start, not piece.start, ""
+        for block, is_rest in self._blocks(piece):
+            records = block.removeprefix(BOM) if begins else block
+            if begins and isinstance(lines, CsvLines) and self.dialect.header:
+                records = records.lstrip(b"\r\n")
+                begins = not records
+                records = records[self.ends.first_end(records) :]
+            else:
+                begins = False
+            skipped = self.ends.lines(block[: len(block) - len(records)])
+            for parsed in self._parsed(lines, records, is_rest=is_rest):
+                if parsed.rejected and line is None:
+                    line, after = _line_at(piece.path, start)
+                first = (line or 1) + skipped
                 yield (
-                    rows,
+                    parsed.rows,
                     [
                         (
                             _text(bad.raw),
-                            f"{bad.reason}. {piece.path}, line {first + bad.line}.",
+                            f"{bad.reason}. {piece.path}, line {first + bad.line}{after}.",
                         )
-                        for bad in rejected
+                        for bad in parsed.rejected
                     ],
                 )
-                start += len(block)
-                if line is not None:
-                    line += block.count(b"\n")
+            start += len(block)
+            if line is not None:
+                line += self.ends.lines(block)
 
     def _document(self, piece: Piece) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         lines = _parser(self, piece.names)
@@ -288,7 +290,7 @@ class TextReader:
                     end = len(block) if is_whole else self.ends.whole(block)
                     if end:
                         yield block[:end], False
-                    line += 0 if is_whole else block.count(b"\n", 0, end)
+                    line += 0 if is_whole else self.ends.lines(block[:end])
                     rest = block[end:]
                     if len(rest) > _LONGEST_RECORD_BYTES:
                         break
@@ -313,12 +315,17 @@ class TextReader:
         yield decoder.decode(b"", final=True).encode()
 
     def _parsed(
-        self, lines: CsvLines | JsonLines | TextLines, records: bytes
-    ) -> tuple[pa.RecordBatch, list[BadRecord]]:
+        self, lines: CsvLines | JsonLines | TextLines, records: bytes, *, is_rest: bool
+    ) -> Iterator[Parsed]:
+        if is_rest and self.ends.is_open(records):
+            bad = BadRecord(0, records.rstrip(b"\r\n"), "A quote is not closed")
+            yield Parsed(lines.read(b"").rows, [bad])
+            return
         is_text = isinstance(lines, TextLines)
-        records, bad = decoded(records, self.dialect, self.ends, empty=not is_text)
-        parsed = lines.read(records)
-        return parsed.rows, [*bad, *parsed.rejected]
+        records, misfits = decoded(records, self.dialect, self.ends, empty=not is_text)
+        if misfits:
+            yield Parsed(lines.read(b"").rows, misfits)
+        yield from lines.parts(records)
 
 
 @lru_cache(maxsize=16)
@@ -370,14 +377,19 @@ def _next_line(file: pa.NativeFile, at: int) -> int:
     return at
 
 
-def _line_at(path: str, end: int) -> int:
-    """Return the number of the line that begins at byte ``end``."""
+def _line_at(path: str, end: int) -> tuple[int, str]:
+    """Return the number of the line that begins at byte ``end``, and where it counts from.
+
+    Each part counts the lines before it by itself, which is too much in a very large file.
+    """
+    if end > _COUNTED_BYTES:
+        return 1, f" after byte {end}"
     line = 1
     with Location.of(path).open_input() as file:
         while end > 0 and (data := file.read(min(end, _CHUNK_BYTES))):
             line += data.count(b"\n")
             end -= len(data)
-    return line
+    return line, ""
 
 
 def _unreadable(piece: Piece, error: Exception) -> SourceError:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from itertools import accumulate, pairwise
 
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from headrace_plugins.connectors.file.record_ends import CsvQuoting
 
 QUOTING = CsvQuoting(ord(","), ord('"'))
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 texts = st.text(alphabet='a,"\n\r', max_size=60).map(str.encode)
 
 
@@ -61,13 +63,14 @@ def test_text_behind_a_closing_quote_is_found(block: bytes) -> None:
 @given(texts.map(lambda text: text + b"\n"), st.lists(st.integers(1, 20), max_size=8))
 def test_each_chunk_finds_its_first_record_by_itself(block: bytes, sizes: list[int]) -> None:
     cuts = [cut for cut in accumulate(sizes) if cut < len(block) and block[cut] != ord('"')]
-    inside, starts = False, {0}
+    inside, starts, lines = False, {0}, 0
     for start, end in pairwise([0, *cuts, len(block)]):
         chunk = block[start:end]
         ends = QUOTING.ends(chunk, block[start - 1] if start else None)
         if (first := ends.first[inside]) is not None and b"\n" in chunk:
             starts.add(start + first[0])
-            assert first[1] == chunk[: first[0]].count(b"\n")
+            assert lines + first[1] == len(_LINE_END.findall(block[: start + first[0]]))
+        lines += ends.lines
         inside = ends.inside[inside]
     records, is_open = read_slowly(block)
     assert inside == is_open

@@ -36,6 +36,12 @@ FAULTS: dict[str, Callable[[list[str]], list[str]]] = {
     "too many digits": lambda row: [*row[:6], "1.234", *row[7:]],
     "no Base64": lambda row: [*row[:7], "?"],
     "too few fields": lambda row: row[:-1],
+    "beyond 64 bits": lambda row: ["9223372036854775808", *row[1:]],
+    "an infinite number": lambda row: [*row[:2], "1e400", *row[3:]],
+    "the 29th of February": lambda row: [*row[:3], "2023-02-29", *row[4:]],
+    "nanoseconds": lambda row: [*row[:4], "2024-01-31 10:00:00.123456789", *row[5:]],
+    "hour 24": lambda row: [*row[:4], "2024-01-31T24:00:00Z", *row[5:]],
+    "Base64 that is not padded": lambda row: [*row[:7], "eA"],
     "no UTF-8": lambda row: [row[0], "\udcff", *row[2:]],
 }
 
@@ -85,7 +91,7 @@ def test_what_is_read_with_invalid_records_is_what_each_record_gives_alone() -> 
         line += csv([record]).count(b"\n")
     assert found.rows.to_pylist() == rows
     assert [(bad.line, bad.raw, bad.reason) for bad in found.rejected] == rejected
-    assert len({bad.reason for bad in found.rejected}) == len(FAULTS)
+    assert len({bad.reason for bad in found.rejected}) == len(FAULTS) - 1  # two of Base64
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -112,6 +118,10 @@ NUMBERS = st.from_regex(
 WORDS = """
     inf -Infinity NaN 0x1F TRUE False 2024-02-29 2023-02-29 2024-01-31T10:00 20240131 10:00 NA
     2024-01-31T10 2024-01-31T10:00:00.123456Z 2024-01-31T10:00:00+01:00 eA== eA 1_000 '1' 1,5
+    1e400 -1e400 1e-400 nan(1) infinit 9223372036854775807 9223372036854775808 2024
+    -9223372036854775808 2024-02-30 1900-02-29 2000-02-29 2024-01-31T24 2024-01-31T10:00:60
+    2024-01-31T10:00+24:00 2024-01-31T10Z 2024-01-31Z 2024-01-31T10:00:00.1234567 tRuE
+    "" "NA" "1"
 """
 
 
@@ -131,3 +141,65 @@ def test_a_value_is_valid_alone_if_it_is_valid_beside_an_invalid_record(
     except PARSER_FAULTS:
         expected = []
     assert str(lines.read(record + b"a,b\n").rows.to_pylist()) == str(expected)  # NaN
+
+
+def test_a_null_value_in_quotes_is_null_whatever_was_read_before() -> None:
+    schema = parse_ddl("a BIGINT, b STRING, c DECIMAL(6,2)", field="schema")
+    lines = CsvLines(schema, ["a", "b", "c"], Dialect(null_value="NA"), CsvQuoting(44, 34))
+    block = b'"NA","NA",""\n"",x,"NA"\n1,"",1.5\n'
+    expected = [(None, "NA", None), (None, "x", None), (1, "", 1.5)]
+    for some in (block, b'"","",""\n', block, b"x,y,z\n" + block):
+        rows = lines.read(some).rows.to_pylist()
+        if block in some:
+            assert [tuple(row.values()) for row in rows] == expected
+
+
+def test_a_null_value_that_is_a_number_is_null_in_quotes_too() -> None:
+    lines = CsvLines(parse_ddl("a BIGINT", field="schema"), ["a"], Dialect(null_value="-1"))
+    for some in (b'"-1"\n2\n', b'x\n"-1"\n2\n', b'""\n"-1"\n2\n'):
+        assert lines.read(some).rows.to_pylist()[-2:] == [{"a": None}, {"a": 2}]
+
+
+def test_times_with_and_without_a_zone_are_parsed_at_once(calls: list[int]) -> None:
+    schema = parse_ddl("a TIMESTAMP", field="schema")
+    lines = CsvLines(schema, ["a"], Dialect(time_zone="Europe/Paris"), CsvQuoting(44, 34))
+    records = [f"2024-01-31 10:00:00{'Z' if n % 2 else ''}\n" for n in range(10_000)]
+    rows = lines.read("".join(records).encode()).rows
+    assert [row["a"].hour for row in rows.slice(0, 2).to_pylist()] == [9, 10]
+    assert (rows.num_rows, len(calls)) == (10_000, 3)
+
+
+def test_bytes_that_are_not_utf_8_are_invalid_in_columns_that_are_not_read() -> None:
+    lines = CsvLines(parse_ddl("a BIGINT", field="schema"), ["a", "b"], Dialect())
+    for block in (b"1,\xe9\n2,x\n", b"1,\xe9\n2,x\nz,x\n"):
+        parsed = lines.read(block)
+        assert parsed.rows.to_pylist() == [{"a": 2}]
+        assert "UTF-8" in parsed.rejected[0].reason
+
+
+def test_a_text_in_another_encoding_is_rejected_line_by_line() -> None:
+    block = b"".join(b"%d," % n + b"\xe9" * 50 + b"\n" for n in range(40_000))
+    lines = CsvLines(parse_ddl("a BIGINT, b STRING", field="schema"), ["a", "b"], Dialect())
+    found = [*lines.parts(block)]
+    assert len(found) > 1  # not all letters of a block are in memory at once
+    rejected = [bad for part in found for bad in part.rejected]
+    assert [bad.line for bad in rejected] == [*range(40_000)]
+
+
+@pytest.mark.parametrize("before", [b"", b"y,0\n", b"y,bad\n"])
+def test_a_byte_order_mark_within_a_file_is_text_whatever_is_before_it(before: bytes) -> None:
+    lines = CsvLines(parse_ddl("a STRING, b BIGINT", field="schema"), ["a", "b"], Dialect())
+    rows = lines.read(before + b"\xef\xbb\xbfx,1\n").rows.to_pylist()
+    assert rows[-1] == {"a": "\ufeffx", "b": 1}
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+def test_a_bad_record_has_its_line_whatever_ends_the_lines(end: str) -> None:
+    lines = CsvLines(
+        parse_ddl("a BIGINT, b STRING", field="schema"),
+        ["a", "b"],
+        Dialect(),
+        CsvQuoting(44, 34),
+    )
+    block = end.join(["1,", "x,", "", f'2,"b{end}"', "y,", "3,", ""])
+    assert [bad.line for bad in lines.read(block.encode()).rejected] == [1, 5]
