@@ -249,14 +249,15 @@ class CsvLines:
 
     def _has_quoted_null(self, records: bytes) -> bool:
         mark = self.dialect.quote.encode()
-        nulls = [self.dialect.null_value.encode(), b""]
-        quoted = [mark + each.replace(mark, mark * 2) + mark for each in nulls]
-        if not any(each in records for each in quoted):
-            return False
-        border = b"[\r\n" + re.escape(self.dialect.delimiter.encode()) + b"]"
-        some = b"|".join(map(re.escape, quoted))
-        whole = b"(?:^|(?<=%b))(?:%b)(?=%b|$)" % (border, some, border)
-        return re.search(whole, records) is not None
+        borders = b"\r\n" + self.dialect.delimiter.encode()
+        for text in {self.dialect.null_value.encode(), b""}:
+            quoted = mark + text.replace(mark, mark * 2) + mark
+            # A pattern that begins with a text is searched for fast.
+            end = b"(?=[%b]|$)" % re.escape(borders)
+            for found in re.finditer(re.escape(quoted) + end, records):
+                if not found.start() or records[found.start() - 1] in borders:
+                    return True
+        return False
 
     def _columns(
         self,

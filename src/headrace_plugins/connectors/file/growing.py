@@ -25,7 +25,13 @@ from headrace_plugins.connectors.file.inference import (
 from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.logfile import Descriptors
 from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
-from headrace_plugins.connectors.file.rotation import Generation, Siblings, base_path, is_packed
+from headrace_plugins.connectors.file.rotation import (
+    TIMES_AS_LONG,
+    Generation,
+    Siblings,
+    base_path,
+    is_packed,
+)
 from headrace_plugins.connectors.file.tail import Tail
 from headrace_plugins.connectors.file.text_blocks import (
     BadRecord,
@@ -45,8 +51,6 @@ if TYPE_CHECKING:
 
 
 _LISTING_SECONDS = 1.0
-_TIMES_AS_LONG = 20
-"""The next listing is delayed by this many times the duration of the last one."""
 
 
 class Followed:
@@ -129,7 +133,7 @@ class Followed:
         else:
             self._list_all()
         took = time.monotonic() - begun
-        self._list_at = self._clock() + max(_LISTING_SECONDS, took * _TIMES_AS_LONG)
+        self._list_at = self._clock() + max(_LISTING_SECONDS, took * TIMES_AS_LONG)
 
     def _list_all(self) -> None:
         self._found = set(self._listing.paths())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_HIDDEN = ("_", ".")
+HIDDEN = ("_", ".")
 """Name prefixes of files that are being written, by convention of Hadoop and rsync."""
 
 
@@ -146,7 +146,7 @@ class Listing:
             yield from self._matches(folder, rest, real)
         elif not glob.has_magic(first):
             try:
-                exists = not first.startswith(_HIDDEN) and (folder / first).exists()
+                exists = not first.startswith(HIDDEN) and (folder / first).exists()
             except PermissionError as error:
                 exists = self._pass_over(folder, error, is_root=is_root)
             if exists:
@@ -168,7 +168,7 @@ class Listing:
     def _entries(self, folder: Location, *, is_root: bool) -> Iterator[Entry]:
         try:
             for entry in folder.list():
-                if not entry.name.startswith(_HIDDEN):
+                if not entry.name.startswith(HIDDEN):
                     yield entry
         except PermissionError as error:
             self._pass_over(folder, error, is_root=is_root)
@@ -238,7 +238,7 @@ def _files(folder: Location, real: Sequence[Location]) -> Iterator[str]:
     links; it is empty if subfolders are not searched.
     """
     for entry in folder.list():
-        if entry.name.startswith(_HIDDEN):
+        if entry.name.startswith(HIDDEN):
             continue
         if not entry.is_folder:
             yield str(entry.location)

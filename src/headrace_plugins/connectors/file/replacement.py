@@ -13,6 +13,7 @@ from urllib.parse import quote
 from headrace.sdk import SinkError
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import sync
+from headrace_plugins.connectors.file.listing import HIDDEN
 from headrace_plugins.connectors.file.marks import encoded, read_json
 from headrace_plugins.connectors.file.writing import HOUSEKEEPING
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Boundaries, Mark
     from headrace.sdk.location import Location
     from headrace_plugins.replaced_window import JobRun
-
-_HIDDEN = ("_", ".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +126,7 @@ class FolderReplacement:
                         "files, with other windows, remove them.",
                         field="replace.partitions",
                     )
-                is_passed_over = entry.is_folder or entry.name.startswith(_HIDDEN)
+                is_passed_over = entry.is_folder or entry.name.startswith(HIDDEN)
                 if not is_passed_over and not names.is_own(entry.name):
                     found.append(entry.location)
         return found

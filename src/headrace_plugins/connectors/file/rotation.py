@@ -41,8 +41,8 @@ _BEFORE_EXTENSION = re.compile(
 )
 _SETTLED_NS = 50_000_000
 """A folder that changed this recently may change again within the same clock tick."""
-_TIMES_AS_LONG = 20
-"""Such a folder is listed again after this many times the duration of its last listing."""
+TIMES_AS_LONG = 20
+"""A folder or file is looked at again after this many times the duration of the last look."""
 
 
 def base_names(name: str) -> list[str]:
@@ -176,7 +176,7 @@ def _listed(folder: str, changed_ns: int) -> _Folder:
             for base in _all_bases(entry.name):
                 found.setdefault(base, []).append(entry.name)
     took = time.monotonic() - begun
-    until = float("inf") if settled else begun + took * _TIMES_AS_LONG
+    until = float("inf") if settled else begun + took * TIMES_AS_LONG
     return _Folder(changed_ns, until, found)
 
 

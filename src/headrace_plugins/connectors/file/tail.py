@@ -18,7 +18,7 @@ from headrace_plugins.connectors.file.logfile import (
     UnreadableFileError,
 )
 from headrace_plugins.connectors.file.record_ends import LineEnds
-from headrace_plugins.connectors.file.rotation import Siblings
+from headrace_plugins.connectors.file.rotation import TIMES_AS_LONG, Siblings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 1.0
-_TIMES_AS_LONG = 20
-"""The next look is delayed by this many times the duration of the last one."""
 _TRIES = 4
 _SEVERAL_WRITERS = 2
 """After this many times the wait, a new file is read while its predecessor still changes."""
@@ -163,7 +161,7 @@ class Tail:
             self._look_at = self._clock()
             return
         took = time.monotonic() - begun
-        self._look_at = self._clock() + max(_LOOK_SECONDS, took * _TIMES_AS_LONG)
+        self._look_at = self._clock() + max(_LOOK_SECONDS, took * TIMES_AS_LONG)
         for number, file in enumerate(self.generations.unfinished):
             # A file that waits to be read may be rotated and compressed before that.
             waits = number or not file.is_current
