@@ -71,7 +71,7 @@ def salvaged(
     nothing.
     """
     try:
-        whole = parse(block)
+        whole = parse(block) if block else Parsed(no_rows(schema))
     except FAULTS:
         whole = None
     if whole is not None:
@@ -255,8 +255,6 @@ class TextLines:
 
     def parts(self, block: bytes) -> Iterator[Parsed]:
         """Yield what ``read`` returns in slices."""
-        if not block:
-            return iter([Parsed(no_rows(TEXT))])
         return salvaged(block, _texts, TEXT, LineEnds())
 
 

@@ -203,3 +203,11 @@ def test_a_bad_record_has_its_line_whatever_ends_the_lines(end: str) -> None:
     )
     block = end.join(["1,", "x,", "", f'2,"b{end}"', "y,", "3,", ""])
     assert [bad.line for bad in lines.read(block.encode()).rejected] == [1, 5]
+
+
+@pytest.mark.parametrize(
+    "schema", [Schema.variant(), Schema.struct({"a": Schema.variant()}), SCHEMA]
+)
+def test_an_empty_block_has_no_rows(schema: Schema) -> None:
+    parsed = JsonLines(schema, Dialect()).read(b"")
+    assert (parsed.rows.num_rows, parsed.rejected) == (0, [])
