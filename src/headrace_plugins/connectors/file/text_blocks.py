@@ -81,20 +81,20 @@ def salvaged(
     for some in _slices(block, ends):
         records = ends.records(some)
         parts, bad = _isolated(records, parse, find_invalid, one_by_one)
-        table = pa.Table.from_batches(parts, schema).combine_chunks()
-        rows = next(iter(table.to_batches()), no_rows(schema))
-        yield Parsed(rows, [*_bad_records(records, bad, ends, line)])
+        yield Parsed(_one_batch(parts, schema), [*_bad_records(records, bad, ends, line)])
         line += ends.lines(some)
 
 
 def joined(parts: Iterable[Parsed]) -> Parsed:
     """Return the results for the slices of one block as one; there is at least one."""
     found = list(parts)
-    if len(found) == 1:
-        return found[0]
-    table = pa.Table.from_batches([each.rows for each in found]).combine_chunks()
-    rows = next(iter(table.to_batches()), found[0].rows)
+    rows = _one_batch([each.rows for each in found], found[0].rows.schema)
     return Parsed(rows, [bad for each in found for bad in each.rejected])
+
+
+def _one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches, schema).combine_chunks()
+    return next(iter(table.to_batches()), no_rows(schema))
 
 
 def _slices(block: bytes, ends: RecordEnds) -> Iterator[bytes]:
