@@ -26,6 +26,13 @@ pytestmark = pytest.mark.spark
 
 FILES = 40
 JSON_KINDS = ["BIGINT", "SMALLINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "ARRAY<BIGINT>"]
+SPARK_CSV: dict[str, Any] = {
+    "header": True,
+    "multiLine": True,
+    "escape": '"',
+    "ignoreLeadingWhiteSpace": False,
+    "ignoreTrailingWhiteSpace": False,
+}
 CSV_KINDS = ["BIGINT", "SMALLINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP"]
 
 
@@ -40,24 +47,22 @@ def found(reading: Reading) -> tuple[list[str], int]:
 
 @pytest.fixture
 def both(spark: Any, tmp_path: Path) -> Callable[..., list[tuple[list[str], int]]]:
-    """Read a folder by Arrow and by Spark, which reads JSON without the source."""
+    """Read a folder by the source and by Spark."""
     definition = FileSource.config_def().merged(source_def())
     context = Context(scratch=tmp_path)
 
     def read(folder: Path, **keys: str) -> list[tuple[list[str], int]]:
         props = {"name": "c", "connector.class": "file", "path": str(folder)}
         parsed = definition.parse(props | {"settle.ms": "0"} | text_keys(keys))
-        readings = []
-        for by_arrow in (True, False):
-            task = FileSource.task(parsed)
-            assert isinstance(task, FileSet)
-            task.start(context)
-            readings.append(found(Reading(spark, context, task, by_arrow=by_arrow)))
-            if "multiline" not in keys:
-                frame = spark.read.schema(keys["schema"]).json(str(folder))
-                rows = frame.selectExpr("to_json(struct(*)) AS row").collect()
-                return [*readings, (sorted(row[0] for row in rows), 0)]
-        return readings
+        task = FileSource.task(parsed)
+        assert isinstance(task, FileSet)
+        task.start(context)
+        reading = found(Reading(spark, context, task))
+        reader = spark.read.schema(keys["schema"])
+        is_json = any(path.suffix == ".json" for path in folder.iterdir())
+        frame = reader.json(str(folder)) if is_json else reader.csv(str(folder), **SPARK_CSV)
+        rows = frame.selectExpr("to_json(struct(*)) AS row").collect()
+        return [reading, (sorted(row[0] for row in rows), 0)]
 
     return read
 
@@ -83,8 +88,7 @@ def test_csv(both: Any, tmp_path: Path, kind: str) -> None:
     for number in range(FILES):
         text = test_csv_reading.written(chance, [kind, "BIGINT"], ",")
         (tmp_path / "in" / f"{number}.csv").write_text(text or "c0,c1\n", newline="")
-    keys = {"schema": f"c0 {kind}, c1 BIGINT", "multiline": "true"}
-    (arrow, _), (spark, _) = both(tmp_path / "in", **keys)
+    (arrow, _), (spark, _) = both(tmp_path / "in", schema=f"c0 {kind}, c1 BIGINT")
     assert len(arrow) > FILES
     alike = [row.replace('"c0":"",', "") for row in arrow if '"c0":"NaN"' not in row]
     assert missing(alike, spark) == []

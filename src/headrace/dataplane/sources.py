@@ -196,11 +196,8 @@ class SourceReader(Protocol):
 class FrameReader:
     """Reads a frame source."""
 
-    def __init__(self, source: FrameSource, *, strict: bool = False) -> None:
-        """Read from ``source``; ``strict`` if the first bad record fails the task."""
+    def __init__(self, source: FrameSource) -> None:
         self._source = source
-        self._strict = strict
-        self._is_strict_frame = False
         self.measured_lag = source.measured_lag
         self.latest = source.latest
         self.lag = source.lag
@@ -219,13 +216,9 @@ class FrameReader:
         arrow = self._source.arrow_parts(spark, start, end)
         if arrow is not None and not arrow.parts:
             return SourceFrame(None)
-        frame = None
         if arrow is not None:
             frame = frame_of_parts(spark, arrow)
-        elif self._strict:
-            frame = self._source.read_strict(spark, start, end)
-        self._is_strict_frame = arrow is None and frame is not None
-        if frame is None:
+        else:
             frame = self._source.read(spark, start, end)
         size = self._source.size_bytes(start, end) or 0
         rows = self._source.rows(start, end)
@@ -237,17 +230,6 @@ class FrameReader:
             reader=self._source.reader,
             require_unchanged=partial(self._source.require_unchanged, start, end),
         )
-
-    def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
-        """Raise ToleranceExceededError if a strict job failed because of a bad record."""
-        if not self._is_strict_frame:
-            return
-        frame = self._source.read(spark, start, end)
-        if "error" not in frame.columns:
-            return
-        bad = frame.where("error IS NOT NULL").selectExpr("to_json(error)").limit(1).collect()
-        if bad:
-            raise not_tolerated(bad[0][0])
 
 
 class StreamFrameReader:

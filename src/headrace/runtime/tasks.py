@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_EXPLAINING = (ConvertingReader, FrameReader, TopicSource)
+_EXPLAINING = (ConvertingReader, TopicSource)
 """The readers that can explain why the job of a range has failed."""
 _MEASURING = (FrameReader, SplitReader, StreamFrameReader, StreamReader)
 """The readers of sources, which may measure their lag themselves."""
@@ -245,8 +245,7 @@ class Assembler:
         task = plan.source.connector.task(plan.source.parsed)
         started.callback(task.stop)
         task.start(context)
-        errors = plan.common.errors
-        return reader_of(task, strict=not errors.tolerant, retry_timeout=errors.retry_timeout)
+        return reader_of(task, retry_timeout=plan.common.errors.retry_timeout)
 
     def topic_source(
         self, plan: TaskPlan, lease: Lease, sinks: Sequence[FrameSink], started: ExitStack
@@ -379,16 +378,13 @@ def guard_of(plan: TaskPlan) -> ToleranceGuard:
     return ToleranceGuard(plan.common.errors.limits)
 
 
-def reader_of(
-    task: SourceTask, *, strict: bool = False, retry_timeout: timedelta | None = None
-) -> SourceReader:
+def reader_of(task: SourceTask, *, retry_timeout: timedelta | None = None) -> SourceReader:
     """Return the reader of a source task that can be reread.
 
-    ``strict`` if the first bad record ends the task; ``retry_timeout`` limits how long reads
-    of a split are retried.
+    ``retry_timeout`` limits how long reads of a split are retried.
     """
     if isinstance(task, FrameSource):
-        return FrameReader(task, strict=strict)
+        return FrameReader(task)
     if isinstance(task, SplitSource):
         return SplitReader(task, retry_timeout=retry_timeout)
     if isinstance(task, StreamFrameSource):

@@ -148,17 +148,6 @@ class FrameSource(ReplayableSource):
         sources whose ranges cannot change.
         """
 
-    def read_strict(
-        self, spark: SparkSession, start: Position, end: Position
-    ) -> DataFrame | None:
-        """Return the records of ``read`` in a frame without ``error`` that fails instead.
-
-        Called if the task tolerates no bad records; such a frame is cheaper. It must fail for
-        the same records, whichever columns are used. If the Spark job fails, the runtime calls
-        ``read`` to find the reason. Return None (the default) if there is no such frame.
-        """
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class StreamRows:

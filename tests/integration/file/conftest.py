@@ -34,8 +34,6 @@ class Reading:
     context: Context
     task: FileSet
     at: Position = field(default_factory=Position)
-    by_arrow: bool = True
-    """Whether Arrow reads what it can, as in a flow; else Spark reads all but JSON."""
 
     def step(self, limit: ReadLimit | None = None) -> DataFrame | None:
         """Give the records of the next batch; None when there is none."""
@@ -43,8 +41,6 @@ class Reading:
         self.at = self.task.latest(start, limit or ReadLimit())
         if self.at == start:
             return None
-        if not self.by_arrow:
-            return self.task.read(self.spark, start, self.at)
         return FrameReader(self.task).read(self.spark, start, self.at).frame
 
     def rows(self, limit: ReadLimit | None = None) -> list[Any]:
@@ -63,10 +59,8 @@ def context(tmp_path: Path) -> Context:
     return Context(scratch=tmp_path)
 
 
-@pytest.fixture(params=["arrow", "spark"])
-def source(
-    spark: SparkSession, context: Context, request: pytest.FixtureRequest
-) -> Callable[..., Reading]:
+@pytest.fixture
+def source(spark: SparkSession, context: Context) -> Callable[..., Reading]:
     """Start a task of the source; a dot in a key is written as an underscore."""
     definition = FileSource.config_def().merged(source_def())
 
@@ -75,9 +69,7 @@ def source(
         task = FileSource.task(definition.parse(props | text_keys(keys)))
         assert isinstance(task, FileSet)
         task.start(context)
-        names = [str(path), *map(str, Path(path).rglob("*")), f".{keys.get('format')}"]
-        is_json = any(".json" in name for name in names)
-        return Reading(spark, context, task, by_arrow=request.param == "arrow" or is_json)
+        return Reading(spark, context, task)
 
     return start
 

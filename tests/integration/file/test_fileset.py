@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from headrace.sdk import DataLostError, Position, ReadLimit, SourceError
 
@@ -198,27 +197,6 @@ def test_malformed_json_is_rejected_and_a_value_of_another_type_too(
     frame = reading.step()
     assert [raw for raw, _ in errors(frame)] == ['{"a": ', '{"a": "text", "b": null}']
     assert frame.where("error IS NULL").selectExpr("value.b.c").collect()[0].c == "x"
-
-
-@pytest.mark.parametrize("bad", ["x,3,b", "4,y,c", "5,6", "7,8,d,e"])
-def test_a_strict_frame_fails_for_the_same_rows_whichever_columns_are_used(
-    source: Source, tmp_path: Path, bad: str
-) -> None:
-    put(tmp_path / "a.csv", f"id,n,name\n1,2,a\n{bad}\n")
-    reading = source(tmp_path, schema="id BIGINT, n INT, name STRING")
-    end = reading.task.latest(Position(), ReadLimit())
-    strict = reading.task.read_strict(reading.spark, Position(), end)
-    assert strict.columns == ["value", "position"]
-    with pytest.raises(Py4JJavaError):
-        strict.select("value.name").collect()
-
-
-def test_a_strict_frame_has_every_good_row(source: Source, tmp_path: Path) -> None:
-    put(tmp_path / "a.csv", 'id,n,name\n1,2,a\n,,\n\n9,10,"f"\n')
-    reading = source(tmp_path, schema="id BIGINT, n INT, name STRING")
-    end = reading.task.latest(Position(), ReadLimit())
-    strict = reading.task.read_strict(reading.spark, Position(), end)
-    assert [row.name for row in strict.select("value.name").collect()] == ["a", None, "f"]
 
 
 def test_missing_and_marked_values_are_null(source: Source, tmp_path: Path) -> None:

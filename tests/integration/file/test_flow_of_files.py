@@ -36,13 +36,12 @@ def flow(spark: Any, source: Start, sink: Start, tmp_path: Path) -> Callable[...
         letters = (
             DeadLetterWriter(task=TASK, topic=topic, appended=lambda _: None) if dead else None
         )
-        reader = FrameReader(source(tmp_path / "in", **keys).task, strict=not dead)
+        reader = FrameReader(source(tmp_path / "in", **keys).task)
         return Flow(
             spark=spark,
             application="files-0",
             topic="t",
             source=reader,
-            explain=reader.explain,
             steps=[],
             sinks=[sink(tmp_path / "out")],
             staging=Location.of(tmp_path / "divided"),

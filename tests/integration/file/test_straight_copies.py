@@ -82,13 +82,12 @@ def copy(spark: Any, context: Context, tmp_path: Path, request: Any, monkeypatch
         files = FileSource.task(definition.parse(place | READ))
         assert isinstance(files, FileSet)
         files.start(context)
-        reader = FrameReader(files, strict=not dead)
+        reader = FrameReader(files)
         flow = Flow(
             spark=spark,
             application="files-0",
             topic="t",
             source=reader,
-            explain=reader.explain,
             steps=steps,
             sinks=[sink],
             staging=Location.of(tmp_path / "divided"),

@@ -126,6 +126,21 @@ def test_every_target_gets_what_it_can_hold(
     assert {row["v"] for row in texts} == {'"1"'}
 
 
+def test_csv_of_variants_is_read_as_it_was_written(
+    spark: "SparkSession", topic: Topic, tmp_path: Path, sink: Start, source: Start
+) -> None:
+    reader = TopicReader(topic)
+    flat = [Step(transform(Sql, "s", query="SELECT id, v"))]
+    file = sink(tmp_path / "csv", format="csv")
+    out = replace(flow(spark, tmp_path, TopicSource(reader, ordered=True), [file]), steps=flat)
+    end = reader.latest(Position(), ReadLimit())
+    out.run(Batch(TASK, 1, 1, Position(), end, NOW))
+    back = source(tmp_path / "csv", format="csv", schema="id BIGINT, v VARIANT").step()
+    rows = back.selectExpr("value.id", "to_json(value.v) AS v").collect()
+    expected = {row["id"]: row["v"] for row in LINES}
+    assert {row.id: row.v and json.loads(row.v) for row in rows} == expected
+
+
 WHOLE = ['{"a":1,"b":[1,"x"]}', '[1,{"a":2}]', "5", '"t"', "null"]
 
 

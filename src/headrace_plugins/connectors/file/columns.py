@@ -292,12 +292,8 @@ class Columns:
     def _inferred(self, files: Sequence[FoundFile], size_bytes: int) -> Schema:
         types = pa.struct([])
         conflict = TEXT if self.format is Format.CSV else self.conflict
-        by_arrow = self.dialect.why_spark() is None
-        infer = (
-            partial(infer_csv, breaks=by_arrow or self.dialect.multiline)
-            if self.format is Format.CSV
-            else partial(infer_json, conflict=conflict)
-        )
+        is_csv = self.format is Format.CSV
+        infer = infer_csv if is_csv else partial(infer_json, conflict=conflict)
         for file in files:
             sample = self._sample(file.path, size_bytes)
             if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -309,11 +305,8 @@ class Columns:
                     fix="Set multiline to true if each file is one document.",
                     field="multiline",
                 )
-            if self.format is Format.CSV and by_arrow:
-                quoting = self.dialect.ends
-                # A sample may end inside a value with line breaks.
-                if quoting.is_open(sample):
-                    sample = sample[: quoting.whole(sample)]
+            if is_csv:
+                sample = self.dialect.stand_ins.block(sample)
             try:
                 found = infer(sample, self.dialect)
                 types = merged_type(types, found, conflict)

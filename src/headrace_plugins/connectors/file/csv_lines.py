@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import io
 import re
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ import pyarrow.csv as pa_csv
 
 from headrace.sdk.arrow import from_arrow, to_arrow
 from headrace.sdk.sqltext import quote, sql_type
+from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.connectors.file.formats import BOM
-from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds, RecordEnds
+from headrace_plugins.connectors.file.json_lines import variant_text
 from headrace_plugins.connectors.file.text_blocks import (
     Parsed,
     joined,
@@ -30,11 +31,14 @@ from headrace_plugins.connectors.file.text_blocks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from headrace.sdk import Schema
     from headrace_plugins.connectors.file.formats import Dialect
     from headrace_plugins.connectors.file.time_patterns import TimePattern
+
+    _Check = Callable[[pa.ChunkedArray], Iterator[tuple[int, str]]]
+    """Yields the indices of invalid texts, with the reasons."""
 
 _ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
 _HEX = re.compile(rb"0[xX]")
@@ -69,13 +73,12 @@ _MISFIT = re.compile(
 class CsvLines:
     """Reads CSV as rows of a schema; ``names`` are the file's columns, in order.
 
-    With ``quoting``, quoted values may contain line breaks; without, each line is a record.
+    Blocks are in UTF-8, with the stand-ins of the dialect, and so are rejected records.
     """
 
     schema: Schema
     names: Sequence[str]
     dialect: Dialect
-    quoting: CsvQuoting | None = None
     _zoned: set[str] = field(default_factory=set)
     """The columns whose last times had a time zone: Arrow parses only one kind per column."""
     _mixed: set[str] = field(default_factory=set)
@@ -92,22 +95,19 @@ class CsvLines:
             block,
             lambda records: self._parse(records, target),
             target,
-            self._ends,
+            self.dialect.ends,
             find_invalid=lambda records: self._invalid(records, target),
         )
-
-    @property
-    def _ends(self) -> RecordEnds:
-        return self.quoting or LineEnds()
 
     def _parse(self, records: bytes, target: pa.Schema) -> Parsed:
         if not records.strip(b"\r\n"):
             return Parsed(no_rows(target))
-        if self.quoting is not None and len(self.quoting.text_after_quotes(records)):
+        ends = self.dialect.ends
+        if len(ends.text_after_quotes(records)):
             raise pa.ArrowInvalid(_AFTER_QUOTE)
         if len(self.names) > len(target) and (reason := _not_utf8(records)) is not None:
             raise pa.ArrowInvalid(reason)  # Arrow checks only the columns that it converts
-        records = self._ends.doubled(records)
+        records = ends.doubled(records)
         toggled: set[str] = set()
         while True:
             try:
@@ -129,14 +129,14 @@ class CsvLines:
         All records are checked at once: parsing each alone would cost a change of threads for
         each of them.
         """
-        block, ends = b"".join(records), list(accumulate(map(len, records)))
+        block, stops = b"".join(records), list(accumulate(map(len, records)))
+        ends = self.dialect.ends
         found: dict[int, str] = {}
         if _not_utf8(block) is not None:
             reasons = ((number, _not_utf8(record)) for number, record in enumerate(records))
             found = {number: reason for number, reason in reasons if reason is not None}
-        if self.quoting is not None:
-            for place in self.quoting.text_after_quotes(block).tolist():
-                found.setdefault(bisect_right(ends, place), _AFTER_QUOTE)
+        for place in ends.text_after_quotes(block).tolist():
+            found.setdefault(bisect_right(stops, place), _AFTER_QUOTE)
         asked = [n for n, r in enumerate(records) if n not in found and r.strip(b"\r\n")]
         ragged: dict[int, str] = {}
 
@@ -144,29 +144,39 @@ class CsvLines:
             ragged[row.number - 1] = _ragged(row.actual_columns, row.expected_columns)
             return "skip"
 
-        shapes = {column.name: shape for column in target if (shape := self._shape(column))}
-        names = list(shapes) or self.names[:1]
+        checks = {column.name: check for column in target if (check := self._check(column))}
+        names = list(checks) or self.names[:1]
         texts = pa.schema([pa.field(name, pa.string()) for name in names])
-        part = self._ends.doubled(b"".join(records[number] for number in asked))
+        part = ends.doubled(b"".join(records[number] for number in asked))
         try:
-            table = self._columns(part, texts, names, blank=True, invalid_row_handler=skip)
+            table = self._columns(part, texts, names, blank=True, on_ragged=skip)
         except pa.ArrowInvalid:
             return found
         if table.num_rows + len(ragged) != len(asked):
             return found
         found |= {asked[number]: reason for number, reason in ragged.items()}
         numbers = np.delete(asked, [*ragged])
-        for name, shape in shapes.items():
-            arrow, texts = target.field(name).type, table.column(name)
-            fits = pc.match_substring_regex(texts, shape)
-            if pa.types.is_floating(arrow):
-                fits = pc.and_(fits, pc.invert(_overflows(texts, fits, arrow)))
-            misfits = pc.indices_nonzero(pc.invert(fits))
-            values = texts.take(misfits).to_pylist()
-            for number, value in zip(numbers[misfits].tolist(), values, strict=True):
-                problem = self._misfit(arrow, value)
-                found.setdefault(number, f"{self._column(name)}: {problem}")
+        for name, check in checks.items():
+            for number, problem in check(table.column(name)):
+                found.setdefault(int(numbers[number]), f"{self._column(name)}: {problem}")
         return found
+
+    def _check(self, column: pa.Field) -> _Check | None:
+        """Return what finds the certainly invalid values of a column; None for nothing."""
+        if self._is_variant(column.name):
+            return _wrong_variants
+        shape = self._shape(column)
+        return None if shape is None else partial(self._misfits, column.type, shape)
+
+    def _misfits(
+        self, arrow: pa.DataType, shape: str, texts: pa.ChunkedArray
+    ) -> Iterator[tuple[int, str]]:
+        fits = pc.match_substring_regex(texts, shape)
+        if pa.types.is_floating(arrow):
+            fits = pc.and_(fits, pc.invert(_overflows(texts, fits, arrow)))
+        misfits = pc.indices_nonzero(pc.invert(fits))
+        for number, value in zip(misfits.to_pylist(), texts.take(misfits), strict=True):
+            yield number, self._misfit(arrow, value.as_py())
 
     def _shape(self, column: pa.Field) -> str | None:
         """Return a pattern that all valid values of a column match; None if there is none."""
@@ -248,9 +258,10 @@ class CsvLines:
         return table.select(target.names)
 
     def _has_quoted_null(self, records: bytes) -> bool:
-        mark = self.dialect.quote.encode()
-        borders = b"\r\n" + self.dialect.delimiter.encode()
-        for text in {self.dialect.null_value.encode(), b""}:
+        parsed = self.dialect.parsed
+        mark = parsed.quote.encode()
+        borders = b"\r\n" + parsed.delimiter.encode()
+        for text in {parsed.null_value.encode(), b""}:
             quoted = mark + text.replace(mark, mark * 2) + mark
             # A pattern that begins with a text is searched for fast.
             end = b"(?=[%b]|$)" % re.escape(borders)
@@ -266,23 +277,19 @@ class CsvLines:
         names: Sequence[str],
         *,
         blank: bool,
-        **parsing: Any,
+        on_ragged: Callable[[pa_csv.InvalidRow], str] | None = None,
     ) -> pa.Table:
         types = {name: self._type(target.field(name)) for name in names}
         if records.startswith(BOM):
             records = BOM + records  # Arrow removes one; within a file it is text
-        return pa_csv.read_csv(
-            io.BytesIO(records),
-            pa_csv.ReadOptions(
-                column_names=list(self.names), block_size=len(records) + 1, use_threads=False
-            ),
-            self.dialect.arrow_parse(breaks=self.quoting is not None, **parsing),
-            self.dialect.arrow_convert(
-                column_types=types,
-                include_columns=names,
-                include_missing_columns=True,
-                quoted_strings_can_be_null=blank,
-            ),
+        return self.dialect.table(
+            records,
+            pa_csv.ReadOptions(column_names=list(self.names)),
+            on_ragged=on_ragged,
+            column_types=types,
+            include_columns=names,
+            include_missing_columns=True,
+            quoted_strings_can_be_null=blank,
         )
 
     def _converted(self, table: pa.Table, target: pa.Schema) -> pa.Table:
@@ -294,6 +301,8 @@ class CsvLines:
             texts = pc.if_else(pc.equal(texts, ""), None, texts)
             if pa.types.is_binary(column.type):
                 values = self._bytes(column.name, texts)
+            elif self._is_variant(column.name):
+                values = self._variants(column.name, texts)
             elif (pattern := self.dialect.pattern_of(column.type)) is not None:
                 values = self._of_pattern(column.name, pattern, texts)
             else:
@@ -323,8 +332,22 @@ class CsvLines:
             raise pa.ArrowInvalid(message) from error
         return pa.array(values, pa.binary())
 
+    def _variants(self, name: str, texts: pa.ChunkedArray) -> pa.Array:
+        try:
+            values = [text and variant_text(text) for text in texts.to_pylist()]
+        except ValueError as error:
+            message = f"{self._column(name)}: {error}"
+            raise pa.ArrowInvalid(message) from error
+        return pa.array(values, pa.string())
+
+    def _is_variant(self, name: str) -> bool:
+        column = self.schema.field(name)
+        return column is not None and is_variant(column.schema)
+
     def _is_text_first(self, column: pa.Field) -> bool:
         arrow = column.type
+        if self._is_variant(column.name):
+            return True
         cut = self.dialect.truncates and pa.types.is_timestamp(arrow)
         cut = cut or column.name in self._mixed
         return cut or pa.types.is_binary(arrow) or self.dialect.pattern_of(arrow) is not None
@@ -350,6 +373,15 @@ class CsvLines:
             zoned = column.name in self._zoned and not from_arrow(column).is_local
             return pa.timestamp("us", "UTC" if zoned else None)
         return column.type
+
+
+def _wrong_variants(texts: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
+    for number, text in enumerate(texts.to_pylist()):
+        try:
+            if text:
+                variant_text(text)
+        except ValueError as error:
+            yield number, str(error)
 
 
 def _ragged(found: int, expected: int) -> str:

@@ -29,7 +29,7 @@ from headrace.sdk import (
 from headrace.sdk.errors import RangeChangedError, SourceError
 from headrace.sdk.location import Location
 from headrace.sdk.sqltext import quote
-from headrace.sdk.struct_exprs import has_variant, is_variant
+from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import VARIANT
@@ -224,7 +224,23 @@ class FileSet(FrameSource):
 
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
-        return self._read(spark, start, end, strict=False)
+        settings = self._settings
+        files = self._range(start, end)
+        if settings.schema is not None and is_variant(settings.schema):
+            return no_records(spark, settings.schema)
+        if settings.format is Format.TEXT:
+            return text_records(spark, files) if files else no_records(spark, Schema.string())
+        columns = self._columns()
+        if not files:
+            return no_records(spark, columns.known())
+        schema, groups = columns.groups(spark, files)
+        if not groups:
+            return no_records(spark, schema)
+        frames = [group_records(spark, group, schema, fmt=settings.format) for group in groups]
+        frame = reduce(lambda one, other: one.unionByName(other), frames)
+        if not settings.windowed or (window := settings.column_window(schema)) is None:
+            return frame
+        return frame.where(window.sql(f"value.{quote(window.column)}"))
 
     @override
     def arrow_parts(
@@ -243,8 +259,10 @@ class FileSet(FrameSource):
     ) -> ArrowParts | str:
         """Return the rows as Arrow, or why Spark reads them."""
         settings = self._settings
-        if (why := self._why_spark()) is not None:
-            return why
+        if settings.format is Format.AVRO:
+            return "format is avro"
+        if settings.format is Format.TEXT and settings.dialect.is_utf8:
+            return "format is text, in UTF-8"
         files = self._range(start, end)
         is_parquet = settings.format is Format.PARQUET
         if not files:
@@ -254,70 +272,15 @@ class FileSet(FrameSource):
             groups = [Group(one, tuple(files))]
             return text_parts(spark, groups, one, settings.dialect, settings.format)
         schema, groups = self._columns().groups(spark, files)
-        if has_variant(schema) and settings.format is not Format.JSON:
-            return "the schema has a VARIANT"
         if not is_parquet:
             return text_parts(spark, groups, schema, settings.dialect, settings.format)
         if not any(group.by_arrow for group in groups):
             return "format is parquet, and Spark supports all types of the files"
         return parquet_parts(groups, schema, truncates=settings.dialect.truncates)
 
-    def _why_spark(self) -> str | None:
-        """Return the setting because of which Spark reads the files; None if Arrow does."""
-        settings = self._settings
-        if settings.format is Format.AVRO:
-            return "format is avro"
-        if settings.format is Format.TEXT and settings.dialect.is_utf8:
-            return "format is text, in UTF-8"
-        if settings.format is Format.JSON:
-            return None
-        return settings.dialect.why_spark()
-
     @override
     def require_unchanged(self, start: Position, end: Position) -> None:
         self._range(start, end)
-
-    @override
-    def read_strict(
-        self, spark: SparkSession, start: Position, end: Position
-    ) -> DataFrame | None:
-        settings = self._settings
-        # Spark would not parse all columns of a row outside the window.
-        if settings.format is not Format.CSV or settings.keys.window is not None:
-            return None
-        return self._read(spark, start, end, strict=True)
-
-    def _read(
-        self, spark: SparkSession, start: Position, end: Position, *, strict: bool
-    ) -> DataFrame:
-        settings = self._settings
-        files = self._range(start, end)
-        if settings.schema is not None and is_variant(settings.schema):
-            return no_records(spark, settings.schema)
-        if settings.format is Format.TEXT:
-            return text_records(spark, files) if files else no_records(spark, Schema.string())
-        columns = self._columns()
-        if not files:
-            return no_records(spark, columns.known())
-        schema, groups = columns.groups(spark, files)
-        if not groups:
-            return no_records(spark, schema)
-        frames = [
-            group_records(
-                spark,
-                group,
-                schema,
-                fmt=settings.format,
-                dialect=settings.dialect,
-                strict=strict,
-            )
-            for group in groups
-        ]
-        frame = reduce(lambda one, other: one.unionByName(other), frames)
-        if not settings.windowed or (window := settings.column_window(schema)) is None:
-            return frame
-        bad = " OR error IS NOT NULL" if "error" in frame.columns else ""
-        return frame.where(f"{window.sql(f'value.{quote(window.column)}')}{bad}")
 
     def _columns(self) -> Columns:
         settings = self._settings

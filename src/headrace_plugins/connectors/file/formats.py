@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import io
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +15,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from headrace.sdk import ConfigError
-from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds, RecordEnds
+from headrace_plugins.connectors.file.record_ends import CsvQuoting
+from headrace_plugins.connectors.file.stand_ins import StandIns
 from headrace_plugins.connectors.file.time_patterns import TimePattern
 
 if TYPE_CHECKING:
@@ -206,7 +208,7 @@ _NAMED = {"\\t": "\t", "tab": "\t", "space": " ", "\\u0001": "\x01"}
 class Dialect:
     """The dialect of a text file, see ``TextSettings``.
 
-    With ``multiline`` a CSV value may contain line breaks, and a JSON file is one document.
+    With ``multiline`` a JSON file is one document.
     """
 
     header: bool = True
@@ -244,22 +246,35 @@ class Dialect:
         )
 
     @property
-    def ends(self) -> RecordEnds:
-        """Return the object that finds the ends of CSV records."""
-        if self.why_spark() is not None and not self.multiline:
-            return LineEnds()
-        escape = None if self.escape is None else ord(self.escape)
-        return CsvQuoting(ord(self.delimiter), ord(self.quote), escape)
+    def stand_ins(self) -> StandIns:
+        """Return what stands in for signs that are not ASCII, to parse CSV."""
+        return StandIns.of(self.delimiter, self.quote, self.escape or "")
 
-    def why_spark(self) -> str | None:
-        """Return the reason why only Spark can read the CSV; None if Arrow reads it."""
-        if not f"{self.delimiter}{self.quote}{self.escape or ''}".isascii():
-            return "delimiter, quote or escape is not ASCII"
-        return None
+    @property
+    def parsed(self) -> Dialect:
+        """Return the dialect of CSV in which the stand-ins are used."""
+        if not (exchange := self.stand_ins):
+            return self
+        return replace(
+            self,
+            delimiter=exchange.text(self.delimiter),
+            quote=exchange.text(self.quote),
+            escape=None if self.escape is None else exchange.text(self.escape),
+            null_value=exchange.text(self.null_value),
+        )
+
+    @property
+    def ends(self) -> CsvQuoting:
+        """Return the object that finds the ends of CSV records, with stand-ins in them."""
+        parsed = self.parsed
+        escape = None if parsed.escape is None else ord(parsed.escape)
+        return CsvQuoting(ord(parsed.delimiter), ord(parsed.quote), escape)
 
     @property
     def is_cuttable(self) -> bool:
         """Return whether bytes of line ends and quotes never occur in other characters."""
+        if self.stand_ins:
+            return False
         if self.is_utf8:
             return True
         signs = f"\n\r{self.delimiter}{self.quote}{self.escape or ''}"
@@ -278,7 +293,7 @@ class Dialect:
         return self.encoding.upper() in {"UTF-8", "UTF8", "US-ASCII"}
 
     def spark_csv(self) -> dict[str, str]:
-        """Return Spark's options for reading or writing CSV."""
+        """Return Spark's options for writing CSV."""
         return {
             "header": str(self.header).lower(),
             "sep": self.delimiter,
@@ -292,35 +307,47 @@ class Dialect:
         }
 
     def spark_json(self) -> dict[str, str]:
-        """Return Spark's options for reading or writing JSON."""
-        # By default Spark's reader accepts strings in single quotes.
-        return {"allowSingleQuotes": "false", **self._spark_text()}
+        """Return Spark's options for writing JSON."""
+        return self._spark_text()
 
     def _spark_text(self) -> dict[str, str]:
         formats = {"timestampFormat": self.timestamp_format, "dateFormat": self.date_format}
         return {
             "encoding": self.encoding,
             "timeZone": self.time_zone,
-            "multiLine": str(self.multiline).lower(),
             **{name: pattern for name, pattern in formats.items() if pattern},
         }
 
-    def arrow_parse(self, *, breaks: bool, **more: Any) -> pa_csv.ParseOptions:
-        """Return Arrow's options for parsing CSV; with ``breaks``, values have line breaks."""
-        return pa_csv.ParseOptions(
-            delimiter=self.delimiter,
-            quote_char=self.quote,
-            newlines_in_values=breaks,
-            **more,
-        )
+    def table(
+        self,
+        block: bytes,
+        read: pa_csv.ReadOptions,
+        *,
+        on_ragged: Callable[[pa_csv.InvalidRow], str] | None = None,
+        **converting: Any,
+    ) -> pa.Table:
+        """Parse CSV in UTF-8, with stand-ins, by Arrow; ``converting`` are its options.
 
-    def arrow_convert(self, **more: Any) -> pa_csv.ConvertOptions:
-        """Return Arrow's options for converting values."""
-        return pa_csv.ConvertOptions(
-            null_values=list({"", self.null_value}),
-            strings_can_be_null=True,
-            **{"quoted_strings_can_be_null": False, **more},
+        Values, and the error if there is one, are without stand-ins. Raises ArrowInvalid.
+        """
+        parsed = self.parsed
+        parse = pa_csv.ParseOptions(
+            delimiter=parsed.delimiter,
+            quote_char=parsed.quote,
+            newlines_in_values=True,
+            invalid_row_handler=on_ragged,
         )
+        convert = pa_csv.ConvertOptions(
+            null_values=list({"", parsed.null_value}),
+            strings_can_be_null=True,
+            **{"quoted_strings_can_be_null": False, **converting},
+        )
+        read.block_size, read.use_threads = len(block) + 1, False
+        try:
+            table = pa_csv.read_csv(io.BytesIO(block), read, parse, convert)
+        except pa.ArrowInvalid as error:
+            raise pa.ArrowInvalid(self.stand_ins.text(str(error))) from None
+        return self.stand_ins.table(table)
 
     def pattern_of(self, arrow: pa.DataType) -> TimePattern | None:
         """Return the pattern of a date or timestamp type; None for ISO 8601 and other types."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from headrace_plugins.connectors.file.inference import (
 )
 from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.logfile import Descriptors
-from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
+from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.connectors.file.rotation import (
     TIMES_AS_LONG,
     Generation,
@@ -328,16 +327,15 @@ class GrowingFiles(CaptureSource):
         dialect = self._settings.dialect
         if not lines.strip():
             return Parsed(pa.RecordBatch.from_pydict({}))
-        infer = partial(infer_csv, breaks=isinstance(self._ends, CsvQuoting))
         names = header_names(header, dialect) if header else None
         if self._schema is None:
-            self._learn(to_schema(infer(header + lines, dialect)))
+            self._learn(to_schema(infer_csv(header + lines, dialect)))
         parsed = self._csv_lines(names, path).read(lines)
         if self._settings.schema is None:
             strangers = [n for n in names or () if self._known().field(n) is None]
             if strangers or parsed.rejected:
                 before = self._known()
-                self._learn(to_schema(infer(header + lines, dialect)))
+                self._learn(to_schema(infer_csv(header + lines, dialect)))
                 if self._known() != before:
                     return self._csv_lines(names, path).read(lines)
         return parsed
@@ -348,9 +346,7 @@ class GrowingFiles(CaptureSource):
             declared = self._settings.schema is not None
             headed = as_headed(names, schema, renames=declared, path=path)
         in_file = [field.name for field in headed.fields]
-        ends = self._ends
-        quoting = ends if isinstance(ends, CsvQuoting) else None
-        return CsvLines(schema, in_file, self._settings.dialect, quoting)
+        return CsvLines(schema, in_file, self._settings.dialect)
 
     def _learn(self, found: Schema) -> None:
         schema = found if self._schema is None else grown(self._schema, found)

@@ -24,7 +24,6 @@ from headrace.sdk.schema_evolution import evolve
 from headrace_plugins.arrow_json import objects
 from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, first_items
 from headrace_plugins.connectors.file.formats import BOM, unpacked
-from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.json_inference import (
     DEEPEST,
     EXACT,
@@ -116,7 +115,7 @@ def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
 def _head(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, int, bool]:
     """Return a file's beginning, the end of its first record, and whether it is complete."""
     head, is_all = _beginning(path, dialect, size_bytes)
-    head = head.lstrip(b"\r\n")
+    head = dialect.stand_ins.block(head.lstrip(b"\r\n"))
     return head, dialect.ends.first_end(head), is_all
 
 
@@ -143,7 +142,7 @@ def header_names(line: bytes, dialect: Dialect) -> list[str]:
 
     Raises UnicodeDecodeError if the header is not in UTF-8.
     """
-    text = dialect.ends.doubled(line).decode().rstrip("\r\n")
+    text = dialect.stand_ins.text(dialect.ends.doubled(line).decode()).rstrip("\r\n")
     rows = csv.reader(
         io.StringIO(text, newline=""), delimiter=dialect.delimiter, quotechar=dialect.quote
     )
@@ -162,23 +161,26 @@ _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?$)')
 _NO_NUMBER = r"^[+-]?0[0-9xX]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
 
-def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.StructType:
+def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
     """Return the columns of CSV; records that do not fit the others are ignored.
 
-    With ``breaks``, quoted values may contain line breaks; without, each line is a record.
+    The sample has the stand-ins of the dialect.
 
     Integers with leading zeros, such as postcodes, remain strings. Raises ConfigError if two
     columns have the same name.
     """
     if not sample.strip():
         return pa.struct([])
-    ends = dialect.ends if breaks else LineEnds()
+    ends = dialect.ends
+    # A sample may end inside a value with line breaks.
+    if ends.is_open(sample):
+        sample = sample[: ends.whole(sample)]
     sample = ends.doubled(_valid(sample, ends, header=dialect.header))
     if dialect.header and not sample.endswith((b"\n", b"\r")):
         sample += b"\n"
-    table = _csv(sample, dialect, dialect.arrow_convert(), breaks=breaks)
+    table = _csv(sample, dialect)
     names = [
-        name if dialect.header and name else f"_c{number}"
+        dialect.stand_ins.text(name) if dialect.header and name else f"_c{number}"
         for number, name in enumerate(table.column_names)
     ]
     types = dict(zip(names, table.schema.types, strict=True))
@@ -189,7 +191,7 @@ def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.St
             fix="Declare a schema, which names the columns by their order.",
             field="schema",
         )
-    checked = _checked(types, names, table.column_names, sample, dialect, breaks=breaks)
+    checked = _checked(types, names, table.column_names, sample, dialect)
     return pa.struct(list(checked.items()))
 
 
@@ -290,16 +292,9 @@ def _is_utf8(record: bytes) -> bool:
     return True
 
 
-def _csv(
-    sample: bytes, dialect: Dialect, convert: pa_csv.ConvertOptions, *, breaks: bool
-) -> pa.Table:
-    read = pa_csv.ReadOptions(
-        autogenerate_column_names=not dialect.header,
-        block_size=len(sample) + 1,
-        use_threads=False,
-    )
-    parse = dialect.arrow_parse(breaks=breaks, invalid_row_handler=lambda _: "skip")
-    return pa_csv.read_csv(io.BytesIO(sample), read, parse, convert)
+def _csv(sample: bytes, dialect: Dialect, **converting: Any) -> pa.Table:
+    read = pa_csv.ReadOptions(autogenerate_column_names=not dialect.header)
+    return dialect.table(sample, read, on_ragged=lambda _: "skip", **converting)
 
 
 def _checked(
@@ -308,14 +303,12 @@ def _checked(
     arrow_names: Sequence[str],
     sample: bytes,
     dialect: Dialect,
-    *,
-    breaks: bool,
 ) -> dict[str, pa.DataType]:
     """Revert types inferred by Arrow that lose digits, and apply date and time patterns."""
-    texts = dialect.arrow_convert(column_types=dict.fromkeys(arrow_names, pa.string()))
+    texts = dict.fromkeys(arrow_names, pa.string())
     numbers = [n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)]
     if numbers:
-        table = _csv(sample, dialect, texts, breaks=breaks).rename_columns(list(names))
+        table = _csv(sample, dialect, column_types=texts).rename_columns(list(names))
         for name in numbers:
             odd = pc.match_substring_regex(table.column(name), _NO_NUMBER)
             if pc.any(odd).as_py():
@@ -323,7 +316,7 @@ def _checked(
             else:
                 types[name] = _exact(table.column(name), types[name])
     if dialect.date_format or dialect.timestamp_format:
-        table = _csv(sample, dialect, texts, breaks=breaks).rename_columns(list(names))
+        table = _csv(sample, dialect, column_types=texts).rename_columns(list(names))
         for name, kind in types.items():
             if pa.types.is_string(kind) or pa.types.is_temporal(kind):
                 types[name] = _of_pattern(table.column(name), kind, dialect)

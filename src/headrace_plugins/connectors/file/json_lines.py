@@ -416,6 +416,18 @@ def _string(tree: Any) -> str:
     return _whole_text(tree if isinstance(tree, str) else _text(tree))
 
 
+def variant_text(text: str) -> str:
+    """Return JSON as a text that Spark parses to the same VARIANT.
+
+    Raises ValueError with the reason if it is invalid, or not possible as a VARIANT.
+    """
+    try:
+        return _variant(_tree(text.encode()))
+    except RecursionError:
+        message = "the value is nested too deeply"
+        raise ValueError(message) from None
+
+
 def _variant(tree: Any) -> str:
     return _whole_text(_text(tree, _variant_number, once=True))
 

@@ -10,7 +10,6 @@ from headrace.sdk import Schema, Type
 from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.location import Location
 from headrace.sdk.sqltext import literal, quote, sql_type
-from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.listing import spark_path
 
 if TYPE_CHECKING:
@@ -18,14 +17,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace_plugins.connectors.file.formats import Dialect
+    from headrace_plugins.connectors.file.formats import Format
     from headrace_plugins.connectors.file.listing import Group, NumberedFile
 
 
 PLUGIN = "file"
 _RAW = "_headrace_raw"
 _QUOTED_IN_URI = re.compile(r"[^A-Za-z0-9_\-!.~'()*;/:@&=+$,\u0080-\U0010ffff]")
-_SHOWN_DDL_CHARS = 300
 _FILES_A_BUCKET = 4
 
 
@@ -36,48 +34,30 @@ def text_records(spark: SparkSession, files: Sequence[NumberedFile]) -> DataFram
     raw = f"IF(is_valid_utf8(value), NULL, make_valid_utf8(value)) AS {_RAW}"
     frame = frame.selectExpr("*", raw)
     # Not with _metadata, which would be read for each row.
-    bad, file = f"{_RAW} IS NOT NULL", "input_file_name()"
-    error = _rejection(bad, "Invalid UTF-8. File: ", file)
+    message = "concat('Invalid UTF-8. File: ', input_file_name())"
+    error = (
+        f"IF({_RAW} IS NOT NULL, named_struct('stage', 'TASK_POLL', "
+        f"'plugin', {literal(PLUGIN)}, 'exception', 'RecordError', 'message', {message}, "
+        f"'raw', {_RAW}), CAST(NULL AS {ERROR_TYPE}))"
+    )
     value = f"IF({_RAW} IS NULL, value, NULL) AS value"
     return frame.selectExpr(value, f"{error} AS error", f"{position_sql(files)} AS position")
 
 
 def group_records(
-    spark: SparkSession,
-    group: Group,
-    target: Schema,
-    *,
-    fmt: Format,
-    dialect: Dialect,
-    strict: bool = False,
+    spark: SparkSession, group: Group, target: Schema, *, fmt: Format
 ) -> DataFrame:
-    """Return one record for each row of files that are read with the same schema.
+    """Return one record for each row of Parquet or Avro files with the same schema.
 
-    Values have the ``target`` schema: columns that the files lack are null. If ``strict``, a
-    malformed row fails the job, instead of becoming a record with an ``error``.
+    Values have the ``target`` schema: columns that the files lack are null.
     """
-    checked = fmt is Format.CSV
-    ddl = _ddl(_readable(group, target, fmt))
     reader = spark.read.format(fmt.value)
     if group.avro is not None:
         reader = reader.option("avroSchema", group.avro)
-    if checked:
-        reader = reader.options(**dialect.spark_csv(), enforceSchema="true")
-        if strict:
-            reader = reader.options(mode="FAILFAST")
-            checked = False
-        else:
-            reader = reader.options(mode="PERMISSIVE", columnNameOfCorruptRecord=_RAW)
-            ddl = f"{ddl}, {quote(_RAW)} STRING"
-    frame = reader.schema(ddl).load([spark_path(file.path) for file in group.files])
-    if strict:
-        # Always true, and uses all columns; see ``_error``.
-        nulls = ", ".join(f"CAST({quote(f.name)} IS NULL AS INT)" for f in group.schema.fields)
-        frame = frame.where(f"greatest(0, 0, {nulls}) < 2")
-    columns = [f"named_struct({_pairs(group, target, fmt)}) AS value"]
-    if checked:
-        columns.append(f"{_error(group.schema, target)} AS error")
-    return frame.selectExpr(*columns, f"{position_sql(group.files)} AS position")
+    reader = reader.schema(_ddl(_readable(group, target)))
+    frame = reader.load([spark_path(file.path) for file in group.files])
+    value = f"named_struct({_pairs(group, target)}) AS value"
+    return frame.selectExpr(value, f"{position_sql(group.files)} AS position")
 
 
 def no_records(spark: SparkSession, schema: Schema) -> DataFrame:
@@ -128,11 +108,9 @@ def _uri(path: str) -> str:
     )
 
 
-def _readable(group: Group, target: Schema, fmt: Format) -> Schema:
+def _readable(group: Group, target: Schema) -> Schema:
     """Return the types to read with: the file's own, but the target's for nested columns."""
     found = group.schema
-    if fmt not in {Format.PARQUET, Format.AVRO}:
-        return found
     fields = {}
     for field in found.fields:
         same = target.field(field.name)
@@ -142,8 +120,8 @@ def _readable(group: Group, target: Schema, fmt: Format) -> Schema:
     return found.with_fields({n: kind for n, kind in fields.items() if n not in group.absent})
 
 
-def _pairs(group: Group, target: Schema, fmt: Format) -> str:
-    read = _readable(group, target, fmt)
+def _pairs(group: Group, target: Schema) -> str:
+    read = _readable(group, target)
     pairs = []
     for field in target.fields:
         kind = sql_type(field.schema)
@@ -162,27 +140,3 @@ def _pairs(group: Group, target: Schema, fmt: Format) -> str:
 
 def _kind(schema: Schema) -> tuple[object, ...]:
     return schema.type, schema.name, schema.parameters
-
-
-def _error(found: Schema, target: Schema) -> str:
-    """Return SQL of the reason why a row could not be read; null for all other rows.
-
-    Spark parses only the columns that are used, and does not detect malformed values in
-    others. A transform that drops a column would thus change which rows are rejected. The
-    condition therefore uses all columns, in a way that the optimizer cannot remove and that
-    is evaluated for malformed rows only.
-    """
-    all_columns = ", ".join(f"{quote(f.name)} IS NULL" for f in found.fields)
-    ddl = _ddl(target)
-    shown = ddl if len(ddl) <= _SHOWN_DDL_CHARS else f"{ddl[:_SHOWN_DDL_CHARS]}…"
-    bad = f"{_RAW} IS NOT NULL AND array_position(array({all_columns}), true) >= 0"
-    return _rejection(bad, f"The input does not fit the columns {shown}. File: ")
-
-
-def _rejection(bad: str, message: str, file: str = "_metadata.file_path") -> str:
-    return (
-        f"IF({bad}, named_struct('stage', 'TASK_POLL', 'plugin', {literal(PLUGIN)}, "
-        f"'exception', 'RecordError', "
-        f"'message', concat({literal(message)}, {file}), 'raw', {_RAW}), "
-        f"CAST(NULL AS {ERROR_TYPE}))"
-    )

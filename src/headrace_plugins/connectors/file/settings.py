@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.sdk import ConfigError, Schema
+from headrace.sdk import ConfigError, Schema, Type
 from headrace.sdk.config import (
     ConfigType,
     Importance,
@@ -23,6 +23,7 @@ from headrace.sdk.config import (
 from headrace.sdk.location import Location
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sparktypes import parse_ddl
+from headrace.sdk.sqltext import sql_type
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.listing import Listing, Share
 from headrace_plugins.replaced_window import FilledWindowSettings
@@ -180,8 +181,7 @@ class FileSourceSettings(PathAliases, TextSettings, WindowSettings, group="Readi
     recursive: bool = setting("Whether subfolders are searched too.", default=False)
     multiline: bool = setting(
         "Mode set: whether each JSON file is one document, which one Spark task reads. "
-        "Quoted CSV values may contain line breaks without this setting, except if Spark "
-        "reads the file because delimiter, quote or escape is not ASCII.",
+        "Quoted CSV values may contain line breaks without this setting.",
         default=False,
     )
     timestamp_nanos: str = setting(
@@ -394,6 +394,8 @@ class SourceSettings:
                 fix="Set format to json, or declare columns, such as payload VARIANT.",
                 field="schema",
             )
+        if format_ is Format.CSV and schema is not None:
+            _require_flat(schema)
         return cls(
             keys=keys,
             path=path,
@@ -415,6 +417,17 @@ class SourceSettings:
         if self.keys.way != "column":
             return None
         return self.keys.column_window(schema, self.keys.time_zone, self.path)
+
+
+def _require_flat(schema: Schema) -> None:
+    for field in schema.fields:
+        if field.schema.type in {Type.STRUCT, Type.ARRAY, Type.MAP}:
+            raise ConfigError(
+                problem=f"The CSV column {field.name} cannot have the type "
+                f"{sql_type(field.schema)}.",
+                fix="Declare it as VARIANT or STRING to read its JSON text.",
+                field="schema",
+            )
 
 
 def follows(config: Config) -> bool:

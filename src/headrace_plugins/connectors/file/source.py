@@ -344,6 +344,16 @@ def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
             fix="Set mode to set.",
             field="format",
         )
+    dialect = settings.dialect
+    if dialect.stand_ins:
+        signs = {"delimiter": dialect.delimiter, "quote": dialect.quote}
+        key = next((key for key, sign in signs.items() if not sign.isascii()), "escape")
+        yield ConfigError(
+            problem=f"Mode grow supports only an ASCII character as {key}.",
+            fix="Set another character, or mode to set.",
+            field=key,
+        )
+        return
     known = not list(_wrong_encoding(settings.dialect.encoding))
     if known and not settings.dialect.is_cuttable:
         yield ConfigError(

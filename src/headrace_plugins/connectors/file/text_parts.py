@@ -30,6 +30,7 @@ from headrace_plugins.connectors.file.record_ends import (
     RecordEnds,
 )
 from headrace_plugins.connectors.file.records import PLUGIN
+from headrace_plugins.connectors.file.stand_ins import StandIns
 from headrace_plugins.connectors.file.text_blocks import BadRecord, Parsed, TextLines, decoded
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _PART_FILES = 256
 _QUOTES = 64 * 1024
 """How far a chunk's bounds may move so that they are not next to a quote or escape."""
 _LONGEST_RECORD_BYTES = 64 * 1024 * 1024
+_ESCAPES = "surrogateescape"
 _COUNTED_BYTES = 1024 * 1024 * 1024
 """Up to here in a file, the lines before a part are counted to number those in it."""
 _KEPT_BYTES = 1024 * 1024
@@ -236,7 +238,7 @@ class TextReader:
                     parsed.rows,
                     [
                         (
-                            _text(bad.raw),
+                            _text(self._stand_ins.block(bad.raw)),
                             f"{bad.reason}. {piece.path}, line {first + bad.line}{after}.",
                         )
                         for bad in parsed.rejected
@@ -309,10 +311,15 @@ class TextReader:
         if self.dialect.is_cuttable:
             yield from _read(file, piece)
             return
-        decoder = codecs.getincrementaldecoder(self.dialect.encoding)()
-        for data in _read(file, piece):
-            yield decoder.decode(data).encode()
-        yield decoder.decode(b"", final=True).encode()
+        # Bytes that cannot be decoded stay as they are, in records that are rejected.
+        decoder = codecs.getincrementaldecoder(self.dialect.encoding)(_ESCAPES)
+        for data in chain(_read(file, piece), [b""]):
+            text = self._stand_ins.text(decoder.decode(data, final=not data))
+            yield text.encode(errors=_ESCAPES)
+
+    @property
+    def _stand_ins(self) -> StandIns:
+        return self.dialect.stand_ins if self.format is Format.CSV else StandIns()
 
     def _parsed(
         self, lines: CsvLines | JsonLines | TextLines, records: bytes, *, is_rest: bool
@@ -336,7 +343,7 @@ def _parser(reader: TextReader, names: tuple[str, ...]) -> CsvLines | JsonLines 
     as a successful one.
     """
     if isinstance(reader.ends, CsvQuoting):
-        return CsvLines(reader.schema, names, reader.dialect, reader.ends)
+        return CsvLines(reader.schema, names, reader.dialect)
     if reader.format is Format.JSON:
         return JsonLines(reader.schema, reader.dialect)
     return TextLines()

@@ -91,6 +91,12 @@ def test_a_path_has_one_name_only(config: Parse) -> None:
         ("a.csv.gz", {"mode": "grow"}, ("path", "compressed files")),
         ("a.parquet", {"mode": "grow"}, ("format", "does not support format parquet")),
         ("a.csv", {"mode": "grow", "encoding": "UTF-16"}, ("encoding", "encoding UTF-16")),
+        ("a.csv", {"mode": "grow", "escape": "§"}, ("escape", "only an ASCII character")),
+        (
+            "a.csv",
+            {"schema": "a INT, b ARRAY<INT>"},
+            ("schema", "b cannot have the type ARRAY<"),
+        ),
         ("none/a.csv", {"mode": "grow"}, ("path", "none does not exist")),
     ],
 )

@@ -17,7 +17,6 @@ from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file.csv_lines import CsvLines
 from headrace_plugins.connectors.file.formats import Dialect
 from headrace_plugins.connectors.file.json_lines import JsonLines
-from headrace_plugins.connectors.file.record_ends import CsvQuoting
 from headrace_plugins.connectors.file.text_blocks import FAULTS as PARSER_FAULTS
 from headrace_plugins.connectors.file.text_blocks import Parsed
 
@@ -51,9 +50,7 @@ def csv(records: list[list[str]]) -> bytes:
 
 
 def read(block: bytes) -> Parsed:
-    return CsvLines(
-        SCHEMA, [each.name for each in SCHEMA.fields], Dialect(), CsvQuoting(44, 34)
-    ).read(block)
+    return CsvLines(SCHEMA, [each.name for each in SCHEMA.fields], Dialect()).read(block)
 
 
 @pytest.fixture
@@ -145,7 +142,7 @@ def test_a_value_is_valid_alone_if_it_is_valid_beside_an_invalid_record(
 
 def test_a_null_value_in_quotes_is_null_whatever_was_read_before() -> None:
     schema = parse_ddl("a BIGINT, b STRING, c DECIMAL(6,2)", field="schema")
-    lines = CsvLines(schema, ["a", "b", "c"], Dialect(null_value="NA"), CsvQuoting(44, 34))
+    lines = CsvLines(schema, ["a", "b", "c"], Dialect(null_value="NA"))
     block = b'"NA","NA",""\n"",x,"NA"\n1,"",1.5\n'
     expected = [(None, "NA", None), (None, "x", None), (1, "", 1.5)]
     for some in (block, b'"","",""\n', block, b"x,y,z\n" + block):
@@ -162,7 +159,7 @@ def test_a_null_value_that_is_a_number_is_null_in_quotes_too() -> None:
 
 def test_times_with_and_without_a_zone_are_parsed_at_once(calls: list[int]) -> None:
     schema = parse_ddl("a TIMESTAMP", field="schema")
-    lines = CsvLines(schema, ["a"], Dialect(time_zone="Europe/Paris"), CsvQuoting(44, 34))
+    lines = CsvLines(schema, ["a"], Dialect(time_zone="Europe/Paris"))
     records = [f"2024-01-31 10:00:00{'Z' if n % 2 else ''}\n" for n in range(10_000)]
     rows = lines.read("".join(records).encode()).rows
     assert [row["a"].hour for row in rows.slice(0, 2).to_pylist()] == [9, 10]
@@ -195,12 +192,7 @@ def test_a_byte_order_mark_within_a_file_is_text_whatever_is_before_it(before: b
 
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
 def test_a_bad_record_has_its_line_whatever_ends_the_lines(end: str) -> None:
-    lines = CsvLines(
-        parse_ddl("a BIGINT, b STRING", field="schema"),
-        ["a", "b"],
-        Dialect(),
-        CsvQuoting(44, 34),
-    )
+    lines = CsvLines(parse_ddl("a BIGINT, b STRING", field="schema"), ["a", "b"], Dialect())
     block = end.join(["1,", "x,", "", f'2,"b{end}"', "y,", "3,", ""])
     assert [bad.line for bad in lines.read(block.encode()).rejected] == [1, 5]
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.sdk import Schema, SourceError
@@ -301,3 +301,89 @@ def test_bytes_are_base64_as_the_sink_writes_them(tmp_path: Path) -> None:
     rows, rejected = read(file, parse_ddl("v BINARY, w STRING", field="schema"))
     assert rows == [(b"\x01\x02", "x"), (None, "y")]
     assert rejected == [("A?,z", f"`v` BINARY: invalid Base64. {file}, line 4.")]
+
+
+SIGNS, OTHERS = ',"~', "§þ‡"
+EXCHANGED = str.maketrans(SIGNS + OTHERS, OTHERS + SIGNS)
+
+
+def exchanged(text: str) -> str:
+    return text.translate(EXCHANGED)
+
+
+@given(
+    text=st.text(alphabet=f"a1\n\x1f\x1e\udcff{SIGNS}{OTHERS}", max_size=60),
+    null=st.sampled_from(["", "a", "§", "\x1f", ","]),
+)
+@example(text='1,"a~"b"\n"§,\x1f",þ\n', null="")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_signs_that_are_not_ascii_have_the_meaning_of_those_that_are(
+    tmp_path: Path, text: str, null: str
+) -> None:
+    schema = parse_ddl("a BIGINT, b STRING", field="schema")
+    found: list[Read] = []
+    for name, some, dialect in (
+        ("ascii", text, Dialect(escape="~", null_value=null)),
+        (
+            "other",
+            exchanged(text),
+            Dialect(delimiter="§", quote="þ", escape="‡", null_value=exchanged(null)),
+        ),
+    ):
+        path = tmp_path / f"{name}.csv"
+        path.write_bytes(f"a\n{some}".encode(errors="surrogateescape"))
+        found.append(read(path, schema, dialect))
+    (rows, bad), (other_rows, other_bad) = found
+    assert other_rows == [(a, None if b is None else exchanged(b)) for a, b in rows]  # type: ignore[arg-type]
+    assert [raw for raw, _ in other_bad] == [exchanged(raw) for raw, _ in bad]
+    assert [one.split(": ")[0] for _, one in other_bad] == [
+        one.split(": ")[0].replace("ascii.csv", "other.csv") for _, one in bad
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "cp1252", "gb18030"])
+def test_signs_that_are_not_ascii_are_found_in_every_encoding(
+    tmp_path: Path, encoding: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("a§b\n1§'x§\ny'\n§\x1f\n".encode(encoding))
+    dialect = Dialect(delimiter="§", quote="'", encoding=encoding)
+    assert read(path, TEXTS, dialect) == ([("1", "x§\ny"), (None, "\x1f")], [])
+
+
+def test_a_record_that_cannot_be_decoded_is_rejected_alone_with_other_signs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a\xa7b\n1\xa72\n\x81\xa73\n4\xa75\n")
+    rows, [(raw, reason)] = read(path, TEXTS, Dialect(delimiter="§", encoding="cp1252"))
+    assert rows == [("1", "2"), ("4", "5")]
+    assert raw == "\\x81§3"
+    assert "line 3" in reason
+
+
+def test_a_bad_value_is_named_with_the_signs_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a§b\n'1§2'§x\n3§y§z\n'4§\n", encoding="utf-8")
+    schema = parse_ddl("a DECIMAL(9,2), b STRING", field="schema")
+    rows, bad = read(path, schema, Dialect(delimiter="§", quote="'"))
+    assert rows == []
+    assert bad == [
+        ("'1§2'§x", f"`a` DECIMAL(9, 2): invalid value '1§2'. {path}, line 2."),
+        ("3§y§z", f"3 values instead of 2. {path}, line 3."),
+        ("'4§", f"A quote is not closed. {path}, line 4."),
+    ]
+
+
+def test_a_variant_is_read_from_its_json_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    lines = ["id,v", '1,"{""a"": [1, ""x""]}"', "2,7", "3,", '4,"null"', "5,tru", "6,1 2"]
+    path.write_text("\n".join(lines))
+    schema = parse_ddl("id BIGINT, v VARIANT", field="schema")
+    rows, bad = read(path, schema)
+    assert rows == [(1, '{"a":[1,"x"]}'), (2, "7"), (3, None), (4, "null")]
+    column = "`v` VARIANT: Invalid JSON: "
+    assert [reason.partition(", at")[0] for _, reason in bad] == [
+        f"{column}Expecting value",
+        f"{column}Extra data",
+    ]
