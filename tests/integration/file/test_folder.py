@@ -62,6 +62,21 @@ def test_a_batch_is_invisible_until_it_is_committed(
     assert not list((tmp_path / "out" / "_headrace" / "staging").rglob("part-*"))
 
 
+@pytest.mark.parametrize("quote", ['"', "'", "þ"])
+def test_csv_is_read_as_it_was_written_with_any_quote(  # noqa: PLR0917
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path, source: Any, quote: str
+) -> None:
+    texts = ["", None, quote, '"', ",", "a\nb", quote * 2]
+    frame = spark.createDataFrame(
+        [(n, text) for n, text in enumerate(texts)], "n INT, s STRING"
+    )
+    schema = from_spark_json(json.loads(frame.schema.json()))
+    task = sink(tmp_path / "out", format="csv", quote=quote)
+    task.write(frame.selectExpr("struct(*) AS value"), batch(schema)).commit("receipt")
+    back = source(tmp_path / "out", format="csv", quote=quote, schema="n INT, s STRING").rows()
+    assert {row["n"]: row["s"] for row in back} == dict(enumerate(texts))
+
+
 def test_the_same_batch_again_changes_nothing(
     spark: Any, sink: Sink, batch: Describe, tmp_path: Path
 ) -> None:

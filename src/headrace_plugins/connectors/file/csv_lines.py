@@ -243,7 +243,11 @@ class CsvLines:
 
         Arrow reads quoted null values as null in all columns or in none.
         """
-        texts = [column.name for column in target if pa.types.is_string(column.type)]
+        texts = [
+            column.name
+            for column in target
+            if pa.types.is_string(column.type) and not self._is_variant(column.name)
+        ]
         others = [name for name in target.names if name not in texts]
         if not others or not self._has_quoted_null(records):
             return self._columns(records, target, target.names, blank=False)
@@ -284,7 +288,9 @@ class CsvLines:
             records = BOM + records  # Arrow removes one; within a file it is text
         return self.dialect.table(
             records,
-            pa_csv.ReadOptions(column_names=list(self.names)),
+            pa_csv.ReadOptions(
+                column_names=list(self.names), block_size=len(records) + 1, use_threads=False
+            ),
             on_ragged=on_ragged,
             column_types=types,
             include_columns=names,

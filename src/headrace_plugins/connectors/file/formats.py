@@ -12,11 +12,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from headrace.sdk import ConfigError
 from headrace_plugins.connectors.file.record_ends import CsvQuoting
-from headrace_plugins.connectors.file.stand_ins import StandIns
 from headrace_plugins.connectors.file.time_patterns import TimePattern
 
 if TYPE_CHECKING:
@@ -204,6 +204,57 @@ _CHARMAP = re.compile(r"cp125\d|cp437|cp85\d|cp86\d|iso8859-\d+|mac-.*")
 _NAMED = {"\\t": "\t", "tab": "\t", "space": " ", "\\u0001": "\x01"}
 
 
+_FREE = range(0x1F, 0x0D, -1)
+"""Control characters that are hardly used, to stand in for others."""
+_BETWEEN, _BETWEEN_BYTE = "\ud800", b"\xff"
+"""What no text has, and no UTF-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """Exchanges signs that are not ASCII with control characters; a second time undoes it.
+
+    Arrow's parser and the scanner of record ends support only signs of one byte. An exchange,
+    unlike a replacement, can be undone in any text. Without pairs it returns what it gets.
+    """
+
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, *signs: str) -> StandIns:
+        """Return the stand-ins for those of ``signs`` that are not ASCII."""
+        free = (chr(code) for code in _FREE if chr(code) not in signs)
+        return cls(tuple((s, next(free)) for s in dict.fromkeys(signs) if not s.isascii()))
+
+    def text(self, text: str) -> str:
+        """Exchange the characters of a text."""
+        for sign, other in self.pairs:  # much faster than str.translate
+            text = text.replace(sign, _BETWEEN).replace(other, sign).replace(_BETWEEN, other)
+        return text
+
+    def block(self, block: bytes) -> bytes:
+        """Exchange the characters of a text in UTF-8; other bytes stay unchanged."""
+        if not self.pairs:
+            return block
+        text = block.decode("utf-8", "surrogateescape")
+        return self.text(text).encode("utf-8", "surrogateescape")
+
+    def table(self, table: pa.Table) -> pa.Table:
+        """Exchange the characters in a table's columns of strings."""
+        for number, column in enumerate(table.schema if self.pairs else ()):
+            if pa.types.is_string(column.type):
+                values = table.column(number).cast(pa.binary())
+                for sign, other in self.pairs:
+                    for old, new in (
+                        (sign, _BETWEEN_BYTE),
+                        (other, sign),
+                        (_BETWEEN_BYTE, other),
+                    ):
+                        values = pc.replace_substring(values, pattern=old, replacement=new)
+                table = table.set_column(number, column.name, values.cast(pa.string()))
+        return table
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
     """The dialect of a text file, see ``TextSettings``.
@@ -253,7 +304,7 @@ class Dialect:
     @property
     def parsed(self) -> Dialect:
         """Return the dialect of CSV in which the stand-ins are used."""
-        if not (exchange := self.stand_ins):
+        if not (exchange := self.stand_ins).pairs:
             return self
         return replace(
             self,
@@ -273,7 +324,7 @@ class Dialect:
     @property
     def is_cuttable(self) -> bool:
         """Return whether bytes of line ends and quotes never occur in other characters."""
-        if self.stand_ins:
+        if self.stand_ins.pairs:
             return False
         if self.is_utf8:
             return True
@@ -299,6 +350,7 @@ class Dialect:
             "sep": self.delimiter,
             "quote": self.quote,
             "escape": self.escape or self.quote,
+            "emptyValue": self.quote * 2,
             "nullValue": self.null_value,
             # By default Spark's writer strips blanks and control characters.
             "ignoreLeadingWhiteSpace": "false",
@@ -342,7 +394,6 @@ class Dialect:
             strings_can_be_null=True,
             **{"quoted_strings_can_be_null": False, **converting},
         )
-        read.block_size, read.use_threads = len(block) + 1, False
         try:
             table = pa_csv.read_csv(io.BytesIO(block), read, parse, convert)
         except pa.ArrowInvalid as error:

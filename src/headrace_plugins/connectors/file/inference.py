@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from headrace_plugins.connectors.file.formats import Dialect
     from headrace_plugins.connectors.file.listing import FoundFile
-    from headrace_plugins.connectors.file.record_ends import RecordEnds
+    from headrace_plugins.connectors.file.record_ends import CsvQuoting
 
 
 SAMPLE_BYTES = 4 * 1024 * 1024
@@ -273,7 +273,7 @@ def grown(known: Schema, new: Schema) -> Schema:
     return known.with_fields(fields)
 
 
-def _valid(sample: bytes, ends: RecordEnds, *, header: bool) -> bytes:
+def _valid(sample: bytes, ends: CsvQuoting, *, header: bool) -> bytes:
     """Return a sample without the records that are not in UTF-8, which are rejected later."""
     try:
         sample.decode()
@@ -293,7 +293,11 @@ def _is_utf8(record: bytes) -> bool:
 
 
 def _csv(sample: bytes, dialect: Dialect, **converting: Any) -> pa.Table:
-    read = pa_csv.ReadOptions(autogenerate_column_names=not dialect.header)
+    read = pa_csv.ReadOptions(
+        autogenerate_column_names=not dialect.header,
+        block_size=len(sample) + 1,
+        use_threads=False,
+    )
     return dialect.table(sample, read, on_ragged=lambda _: "skip", **converting)
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
@@ -52,6 +53,9 @@ _LEAST, _MOST = 64, 4096
 """How many lines are parsed at once to find the invalid ones."""
 _VARIANT_DIGITS, _VARIANT_NAME, _VARIANT_TEXT = 38, 50_000, 20_000_000
 """The limits of Spark's VARIANT parser."""
+_DEEPEST = 200
+"""Fixed, as Python's own limit depends on how deep the caller is in its calls."""
+_TOO_DEEP = f"the value is nested more than {_DEEPEST} levels deep"
 _PLAIN = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
@@ -291,13 +295,22 @@ def _own(tree: _Object, name: str, make: _Value) -> Any:
     return None if value is None else make(value)
 
 
-def _text(tree: Any, number: Callable[[_Number], str] = str, *, once: bool = False) -> str:
+def _text(
+    tree: Any,
+    number: Callable[[_Number], str] = str,
+    *,
+    once: bool = False,
+    depth: int = _DEEPEST,
+) -> str:
     """Return JSON with the original numbers, or as ``number`` writes them.
 
-    With ``once``, raises ValueError for duplicate fields and for a VARIANT's limits.
+    Raises ValueError for a value that is nested too deeply, and with ``once`` for duplicate
+    fields and for a VARIANT's limits.
     """
+    if not depth:
+        raise ValueError(_TOO_DEEP)
     # One call per level, as values may be nested deeply.
-    again = partial(_text, number=number, once=once)
+    again = partial(_text, number=number, once=once, depth=depth - 1)
     match tree:
         case _Number():
             return number(tree)
@@ -424,8 +437,7 @@ def variant_text(text: str) -> str:
     try:
         return _variant(_tree(text.encode()))
     except RecursionError:
-        message = "the value is nested too deeply"
-        raise ValueError(message) from None
+        raise ValueError(_TOO_DEEP) from None
 
 
 def _variant(tree: Any) -> str:
@@ -441,8 +453,9 @@ def _variant_number(number: _Number) -> str:
         plain = _PLAIN.fullmatch(number)
         if plain and len(plain[1].lstrip("0")) + len(plain[2] or "") <= _VARIANT_DIGITS:
             return str(number)
-        if Decimal(repr(value)) == Decimal(number):
-            return f"{value!r}e0" if "e" not in repr(value) else repr(value)
+        with suppress(InvalidOperation):  # Python has no such exponent
+            if Decimal(repr(value)) == Decimal(number):
+                return f"{value!r}e0" if "e" not in repr(value) else repr(value)
     shown = number if len(number) <= _SHOWN_CHARS else f"{number[:_SHOWN_CHARS]}…"
     message = f"a VARIANT cannot hold the number {shown}"
     raise ValueError(message)

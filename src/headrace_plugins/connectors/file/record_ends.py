@@ -60,9 +60,6 @@ class LineEnds:
     def is_open(self, _block: bytes) -> bool:
         return False
 
-    def doubled(self, block: bytes) -> bytes:
-        return block
-
 
 @dataclass(frozen=True, slots=True)
 class CsvQuoting:

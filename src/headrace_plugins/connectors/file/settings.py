@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -394,7 +394,10 @@ class SourceSettings:
                 fix="Set format to json, or declare columns, such as payload VARIANT.",
                 field="schema",
             )
-        if format_ is Format.CSV and schema is not None:
+        dialect = Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes)
+        if format_ is not Format.CSV:
+            dialect = replace(dialect, delimiter=",", quote='"', escape=None)
+        elif schema is not None:
             _require_flat(schema)
         return cls(
             keys=keys,
@@ -402,7 +405,7 @@ class SourceSettings:
             listing=listing,
             grows=follows(config),
             format=format_,
-            dialect=Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes),
+            dialect=dialect,
             schema=schema,
             read_bytes=config.get("batch.max.bytes") or _READ_BYTES,
             share=Share.from_text(config.originals.get(SHARE_KEY, "0/1")),

@@ -245,7 +245,8 @@ def _at(error: ConfigError, config: Config) -> ConfigError:
 
 
 def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
-    yield from _wrong_encoding(settings.dialect.encoding)
+    wrong = list(_wrong_encoding(settings.dialect.encoding))
+    yield from wrong or _wrong_signs(settings.dialect)
     yield from _wrong_window(settings)
     if settings.format in {Format.CSV, Format.JSON}:
         yield from _wrong_patterns(settings.dialect)
@@ -305,6 +306,24 @@ def _wrong_encoding(name: str) -> Iterable[ConfigError]:
         )
 
 
+def _wrong_signs(dialect: Dialect) -> Iterable[ConfigError]:
+    for key in _signs_beyond_ascii(dialect):
+        sign = getattr(dialect, key)
+        try:
+            sign.encode(dialect.encoding)
+        except UnicodeError:
+            yield ConfigError(
+                problem=f"The encoding {dialect.encoding} does not have the {key} {sign!r}.",
+                fix=f"Set encoding to that of the file, or another {key}.",
+                field=key,
+            )
+
+
+def _signs_beyond_ascii(dialect: Dialect) -> list[str]:
+    signs = {"delimiter": dialect.delimiter, "quote": dialect.quote, "escape": dialect.escape}
+    return [key for key, sign in signs.items() if sign and not sign.isascii()]
+
+
 def _wrong_zone(name: str) -> Iterable[ConfigError]:
     try:
         pc.assume_timezone(pa.nulls(1, pa.timestamp("us")), name)
@@ -345,17 +364,14 @@ def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
             field="format",
         )
     dialect = settings.dialect
-    if dialect.stand_ins:
-        signs = {"delimiter": dialect.delimiter, "quote": dialect.quote}
-        key = next((key for key, sign in signs.items() if not sign.isascii()), "escape")
+    for key in _signs_beyond_ascii(dialect):
         yield ConfigError(
             problem=f"Mode grow supports only an ASCII character as {key}.",
             fix="Set another character, or mode to set.",
             field=key,
         )
-        return
     known = not list(_wrong_encoding(settings.dialect.encoding))
-    if known and not settings.dialect.is_cuttable:
+    if known and not dialect.stand_ins.pairs and not settings.dialect.is_cuttable:
         yield ConfigError(
             problem=f"Mode grow does not support encoding {settings.dialect.encoding}.",
             fix="Write the file in UTF-8, or set mode to set.",

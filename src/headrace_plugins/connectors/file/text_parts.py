@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -19,6 +20,7 @@ from headrace_plugins.connectors.file.formats import (
     BOM,
     Dialect,
     Format,
+    StandIns,
     is_compressed,
     unpacked,
 )
@@ -30,7 +32,6 @@ from headrace_plugins.connectors.file.record_ends import (
     RecordEnds,
 )
 from headrace_plugins.connectors.file.records import PLUGIN
-from headrace_plugins.connectors.file.stand_ins import StandIns
 from headrace_plugins.connectors.file.text_blocks import BadRecord, Parsed, TextLines, decoded
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ _PART_FILES = 256
 _QUOTES = 64 * 1024
 """How far a chunk's bounds may move so that they are not next to a quote or escape."""
 _LONGEST_RECORD_BYTES = 64 * 1024 * 1024
-_ESCAPES = "surrogateescape"
+_UNDECODABLE = "headrace_undecodable"
+"""An error handler, as Python's surrogateescape resumes within a character of UTF-16."""
+_FIRST = 0xDC00
+_SURROGATES = re.compile("[\udc00-\udcff]")
 _COUNTED_BYTES = 1024 * 1024 * 1024
 """Up to here in a file, the lines before a part are counted to number those in it."""
 _KEPT_BYTES = 1024 * 1024
@@ -237,11 +241,8 @@ class TextReader:
                 yield (
                     parsed.rows,
                     [
-                        (
-                            _text(self._stand_ins.block(bad.raw)),
-                            f"{bad.reason}. {piece.path}, line {first + bad.line}{after}.",
-                        )
-                        for bad in parsed.rejected
+                        (text, f"{reason}. {piece.path}, line {first + line_in}{after}.")
+                        for text, reason, line_in in map(self._shown, parsed.rejected)
                     ],
                 )
             start += len(block)
@@ -311,11 +312,21 @@ class TextReader:
         if self.dialect.is_cuttable:
             yield from _read(file, piece)
             return
-        # Bytes that cannot be decoded stay as they are, in records that are rejected.
-        decoder = codecs.getincrementaldecoder(self.dialect.encoding)(_ESCAPES)
-        for data in chain(_read(file, piece), [b""]):
+        # Bytes that cannot be decoded become surrogates, whose records are rejected.
+        decoder = codecs.getincrementaldecoder(self.dialect.encoding)(_UNDECODABLE)
+        for data in chain(_read(file, piece, _CHUNK_BYTES), [b""]):
             text = self._stand_ins.text(decoder.decode(data, final=not data))
-            yield text.encode(errors=_ESCAPES)
+            yield text.encode(errors="surrogatepass")
+
+    def _shown(self, bad: BadRecord) -> tuple[str, str, int]:
+        """Return a bad record's text, reason and line."""
+        if self.dialect.is_cuttable:
+            return _text(bad.raw), bad.reason, bad.line
+        text = self._stand_ins.text(bad.raw.decode(errors="surrogatepass"))[:_KEPT_BYTES]
+        shown = _SURROGATES.sub(lambda found: f"\\x{ord(found[0]) - _FIRST:02x}", text)
+        is_known = shown == text or self.dialect.is_utf8
+        reason = bad.reason if is_known else f"Invalid {self.dialect.encoding}"
+        return shown, reason, bad.line
 
     @property
     def _stand_ins(self) -> StandIns:
@@ -349,11 +360,22 @@ def _parser(reader: TextReader, names: tuple[str, ...]) -> CsvLines | JsonLines 
     return TextLines()
 
 
-def _read(file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:
+def _surrogates(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    some = error.object[error.start : error.end]
+    return "".join(chr(_FIRST + byte) for byte in some), error.end
+
+
+codecs.register_error(_UNDECODABLE, _surrogates)
+
+
+def _read(
+    file: pa.NativeFile, piece: Piece, size: int = _LONGEST_RECORD_BYTES
+) -> Iterator[bytes]:
     if not is_compressed(piece.path):
         file.seek(piece.start)
-        for start in range(piece.start, piece.end, _LONGEST_RECORD_BYTES):
-            yield bytes(file.read(min(_LONGEST_RECORD_BYTES, piece.end - start)))
+        for start in range(piece.start, piece.end, size):
+            yield bytes(file.read(min(size, piece.end - start)))
         return
     stream = unpacked(file, piece.path)
     while data := bytes(stream.read(_CHUNK_BYTES)):

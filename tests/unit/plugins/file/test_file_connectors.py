@@ -91,6 +91,11 @@ def test_a_path_has_one_name_only(config: Parse) -> None:
         ("a.csv.gz", {"mode": "grow"}, ("path", "compressed files")),
         ("a.parquet", {"mode": "grow"}, ("format", "does not support format parquet")),
         ("a.csv", {"mode": "grow", "encoding": "UTF-16"}, ("encoding", "encoding UTF-16")),
+        (
+            "a.csv",
+            {"delimiter": "€", "encoding": "latin-1"},
+            ("delimiter", "not have the delim"),
+        ),
         ("a.csv", {"mode": "grow", "escape": "§"}, ("escape", "only an ASCII character")),
         (
             "a.csv",

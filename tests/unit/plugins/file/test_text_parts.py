@@ -359,7 +359,61 @@ def test_a_record_that_cannot_be_decoded_is_rejected_alone_with_other_signs(
     rows, [(raw, reason)] = read(path, TEXTS, Dialect(delimiter="§", encoding="cp1252"))
     assert rows == [("1", "2"), ("4", "5")]
     assert raw == "\\x81§3"
-    assert "line 3" in reason
+    assert reason == f"Invalid cp1252. {path}, line 3."
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sign", "bad"),
+    [
+        ("utf-16-be", ",", b"\xd8\x00"),  # half of a character
+        ("utf-16-le", "§", b"\x00\xd8"),
+        ("iso8859-8", "§", b"\xc2\xa1"),  # would be a character in UTF-8
+        ("euc_kr", "|", b"\x80\xff"),
+    ],
+)
+def test_only_the_record_with_invalid_bytes_is_rejected(
+    tmp_path: Path, encoding: str, sign: str, bad: bytes
+) -> None:
+    path = tmp_path / "a.csv"
+    line = f"a{sign}b\n".encode(encoding)
+    good = f"1{sign}ß\n" if encoding.startswith("utf") else f"1{sign}2\n"
+    cut = f"{sign}b\n".encode(encoding)
+    path.write_bytes(line + good.encode(encoding) * 20 + bad + cut + good.encode(encoding) * 20)
+    rows, [(raw, reason)] = read(path, TEXTS, Dialect(delimiter=sign, encoding=encoding))
+    assert rows == [("1", good[2])] * 40
+    assert raw == "".join(f"\\x{byte:02x}" for byte in bad) + f"{sign}b"
+    assert reason == f"Invalid {encoding}. {path}, line 22."
+
+
+def test_a_number_beyond_every_exponent_is_no_variant(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,1e-99999999999999999999\n2,1e5\n")
+    rows, [(_, reason)] = read(path, parse_ddl("a BIGINT, b VARIANT", field="schema"))
+    assert rows == [(2, "100000.0e0")]
+    assert "a VARIANT cannot hold the number 1e-9999" in reason
+
+
+def test_a_null_value_in_quotes_is_null_in_a_variant(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('a,b\n1,"NA"\n2,NA\n"NA",7\n')
+    schema = parse_ddl("a STRING, b VARIANT", field="schema")
+    rows, bad = read(path, schema, Dialect(null_value="NA"))
+    assert (rows, bad) == ([("1", None), ("2", None), ("NA", "7")], [])
+
+
+def test_how_deep_a_variant_may_be_does_not_depend_on_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    lines = [f"{depth},{'[' * depth}{']' * depth}" for depth in (199, 200, 201, 400, 5000)]
+    path.write_text("\n".join(["a,b", *lines]))
+    schema = parse_ddl("a BIGINT, b VARIANT", field="schema")
+
+    def called(frames: int) -> Read:
+        return called(frames - 1) if frames else read(path, schema)
+
+    found = [called(frames) for frames in (0, 100)]
+    assert found[0] == found[1]
+    assert [row[0] for row in found[0][0]] == [199, 200]
+    assert all("nested more than 200 levels deep" in reason for _, reason in found[0][1])
 
 
 def test_a_bad_value_is_named_with_the_signs_of_the_file(tmp_path: Path) -> None:
