@@ -168,6 +168,19 @@ class Finding:
     found: str = ""
     fix: str = ""
 
+    @classmethod
+    def of(
+        cls,
+        requirement: str,
+        found: str,
+        fix: str,
+        *,
+        met: bool,
+        otherwise: Verdict = Verdict.FAILED,
+    ) -> Finding:
+        """Return a finding whose verdict is ``otherwise``, with the fix, if it is not met."""
+        return cls(requirement, Verdict.OK if met else otherwise, found, "" if met else fix)
+
 
 class Connector(Configured, ABC):
     """A plugin that copies data between an external system and topics.

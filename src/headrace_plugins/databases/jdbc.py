@@ -516,13 +516,12 @@ class AnyJdbc(Database):
     @override
     def examine(self, session: Session) -> Iterator[Finding]:
         yield Finding("a JDBC driver", Verdict.OK, self._loaded().class_name)
-        yield Finding(
+        yield Finding.of(
             "savepoints",
-            Verdict.OK if session.undoes_parts else Verdict.WARNING,
             "" if session.undoes_parts else "The database has no savepoints.",
-            ""
-            if session.undoes_parts
-            else "If a constraint refuses a record, the whole batch fails.",
+            "If a constraint refuses a record, the whole batch fails.",
+            met=session.undoes_parts,
+            otherwise=Verdict.WARNING,
         )
 
 

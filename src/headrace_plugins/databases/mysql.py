@@ -519,57 +519,63 @@ class Mysql(Database):
         version = str(session.value("SELECT VERSION()"))
         oldest = (10, 5) if "MariaDB" in version else (8, 0)
         numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-        yield Finding(
-            "MySQL 8.0 or MariaDB 10.5, or newer", _verdict(numbers >= oldest), version
+        yield Finding.of(
+            "MySQL 8.0 or MariaDB 10.5, or newer", version, "", met=numbers >= oldest
         )
         charset = session.value(
             "SELECT default_character_set_name FROM information_schema.schemata "
             "WHERE schema_name = %s",
             [self.address.database],
         )
-        yield _advised(
+        yield Finding.of(
             "character set utf8mb4",
-            charset == "utf8mb4",
             str(charset),
             f"ALTER DATABASE {self.quote(self.address.database)} CHARACTER SET utf8mb4;",
+            met=charset == "utf8mb4",
+            otherwise=Verdict.WARNING,
         )
         free = int(found["max_connections"]) - int(found["Threads_connected"])
-        yield _advised(
+        yield Finding.of(
             "free connections",
-            free >= _SPARE,
             f"{free} free",
             f"SET GLOBAL max_connections = {int(found['max_connections']) + 100};",
+            met=free >= _SPARE,
+            otherwise=Verdict.WARNING,
         )
         yield from self.examine_writing(found)
 
     def examine_writing(self, found: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield findings about the server's variables that apply only to writing."""
-        yield _advised(
+        yield Finding.of(
             "LOAD DATA LOCAL, which is twice as fast as INSERT",
-            found["local_infile"] == "ON",
             f"local_infile is {found['local_infile']}",
             "SET GLOBAL local_infile = 1;",
+            met=found["local_infile"] == "ON",
+            otherwise=Verdict.WARNING,
         )
         packet = int(found["max_allowed_packet"])
-        yield _advised(
+        yield Finding.of(
             "rows of 16 MB",
-            packet >= _PACKET_BYTES,
             f"max_allowed_packet is {packet}",
             f"SET GLOBAL max_allowed_packet = {4 * _PACKET_BYTES};",
+            met=packet >= _PACKET_BYTES,
+            otherwise=Verdict.WARNING,
         )
         if found["read_only"] == "ON":
-            yield _advised(
+            yield Finding.of(
                 "a writable server",
-                False,  # noqa: FBT003
                 "read_only is ON: it is a replica, or temporarily read-only",
                 "Write to its primary, or SET GLOBAL read_only = OFF;",
+                met=False,
+                otherwise=Verdict.WARNING,
             )
         if found.get("log_bin") == "ON" and found.get("binlog_format") == "STATEMENT":
-            yield _advised(
+            yield Finding.of(
                 "a binary log that supports READ COMMITTED",
-                False,  # noqa: FBT003
                 "binlog_format is STATEMENT: writing fails",
                 "SET GLOBAL binlog_format = 'ROW';",
+                met=False,
+                otherwise=Verdict.WARNING,
             )
 
 
@@ -586,14 +592,6 @@ _LOADED = {Type.BOOLEAN: "CAST({} AS UNSIGNED)", Type.BYTES: "UNHEX({})"}
 """The conversion in LOAD DATA of text that the column would misinterpret."""
 _PACKET_BYTES = 16 << 20
 _SPARE, _TAKE_OVER_SECONDS = 5, 30
-
-
-def _verdict(met: bool, otherwise: Verdict = Verdict.FAILED) -> Verdict:  # noqa: FBT001
-    return Verdict.OK if met else otherwise
-
-
-def _advised(requirement: str, met: bool, found: str, fix: str) -> Finding:  # noqa: FBT001
-    return Finding(requirement, _verdict(met, Verdict.WARNING), found, "" if met else fix)
 
 
 def _pymysql() -> Any:

@@ -517,26 +517,24 @@ class Postgresql(Database):
             "SELECT current_setting('server_version'), current_setting('server_encoding'), "
             "current_setting('transaction_read_only')"
         )[0]
-        yield Finding("PostgreSQL 12 or newer", _verdict(_major(version) >= _OLDEST), version)
-        yield Finding(
+        yield Finding.of("PostgreSQL 12 or newer", version, "", met=_major(version) >= _OLDEST)
+        yield Finding.of(
             "encoding UTF8",
-            _verdict(encoding == "UTF8", Verdict.WARNING),
             encoding,
-            ""
-            if encoding == "UTF8"
-            else "Strings with characters outside the encoding are refused.",
+            "Strings with characters outside the encoding are refused.",
+            met=encoding == "UTF8",
+            otherwise=Verdict.WARNING,
         )
         free = session.value(
             "SELECT current_setting('max_connections')::int "
             "- (SELECT count(*) FROM pg_stat_activity)"
         )
-        yield Finding(
+        yield Finding.of(
             "free connections",
-            _verdict(free >= _SPARE, Verdict.WARNING),
             f"{free} free",
-            ""
-            if free >= _SPARE
-            else "ALTER SYSTEM SET max_connections = 200; then restart the server.",
+            "ALTER SYSTEM SET max_connections = 200; then restart the server.",
+            met=free >= _SPARE,
+            otherwise=Verdict.WARNING,
         )
         if read_only == "on":
             yield Finding(
@@ -566,10 +564,6 @@ _SECOND_DIGITS = 6
 """The digits of time types without a precision."""
 _OLDEST = 12
 _SPARE = 5
-
-
-def _verdict(met: bool, otherwise: Verdict = Verdict.FAILED) -> Verdict:  # noqa: FBT001
-    return Verdict.OK if met else otherwise
 
 
 def _major(version: str) -> int:

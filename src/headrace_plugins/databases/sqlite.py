@@ -550,20 +550,19 @@ class Sqlite(Database):
     @override
     def examine(self, session: Session) -> Iterator[Finding]:
         file = self._file
-        yield Finding(
+        yield Finding.of(
             f"SQLite {'.'.join(map(str, _OLDEST))} or newer",
-            _verdict(sqlite3.sqlite_version_info >= _OLDEST),
             sqlite3.sqlite_version,
-            ""
-            if sqlite3.sqlite_version_info >= _OLDEST
-            else "Run Headrace with a Python that has a newer SQLite.",
+            "Run Headrace with a Python that has a newer SQLite.",
+            met=sqlite3.sqlite_version_info >= _OLDEST,
         )
         may_add = os.access(file.parent, os.W_OK | os.X_OK)
-        yield Finding(
+        yield Finding.of(
             "a folder for journals and staging files",
-            _verdict(may_add, Verdict.WARNING),
             str(file.parent),
-            "" if may_add else f"To write to the database: chmod u+wx '{file.parent}'",
+            f"To write to the database: chmod u+wx '{file.parent}'",
+            met=may_add,
+            otherwise=Verdict.WARNING,
         )
         if not file.exists():
             yield Finding(
@@ -574,28 +573,28 @@ class Sqlite(Database):
             )
             return
         may_write = os.access(file, os.W_OK)
-        yield Finding(
+        yield Finding.of(
             "a writable file",
-            _verdict(may_write, Verdict.WARNING),
             str(file),
-            "" if may_write else f"To write to it: chmod u+w '{file}'",
+            f"To write to it: chmod u+w '{file}'",
+            met=may_write,
+            otherwise=Verdict.WARNING,
         )
         journal = session.value("PRAGMA journal_mode")
-        yield Finding(
+        yield Finding.of(
             "concurrent readers and a writer",
-            _verdict(journal == "wal", Verdict.WARNING),
             f"journal_mode={journal}",
-            ""
-            if journal == "wal"
-            else "To allow both at the same time: PRAGMA journal_mode = WAL;",
+            "To allow both at the same time: PRAGMA journal_mode = WAL;",
+            met=journal == "wal",
+            otherwise=Verdict.WARNING,
         )
         if file.stat().st_size <= _SMALL_BYTES:
             found = session.value("PRAGMA quick_check(1)")
-            yield Finding(
+            yield Finding.of(
                 "an intact file",
-                _verdict(found == "ok"),
                 found,
-                "" if found == "ok" else f"sqlite3 '{file}' .recover | sqlite3 new.db",
+                f"sqlite3 '{file}' .recover | sqlite3 new.db",
+                met=found == "ok",
             )
 
 
@@ -642,10 +641,6 @@ def _open(uri: str, wait_seconds: int) -> sqlite3.Connection:
 
 def _attach(connection: sqlite3.Connection, file: Path, mode: str) -> None:
     connection.execute(f"ATTACH ? AS {STAGING}", (f"{file.as_uri()}?mode={mode}",))
-
-
-def _verdict(met: bool, otherwise: Verdict = Verdict.FAILED) -> Verdict:  # noqa: FBT001
-    return Verdict.OK if met else otherwise
 
 
 def _changed(merge: Merge) -> list[str]:

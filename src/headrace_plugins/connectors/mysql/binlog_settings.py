@@ -56,11 +56,8 @@ def examine_binlog(session: Session) -> Iterator[Finding]:
         given = str(found[name])
         met = given.upper() == wanted
         text = f"{name} is {given or 'empty'}"
-        return Finding(
-            f"{name} = {wanted or 'empty'}",
-            Verdict.OK if met else verdict,
-            text,
-            "" if met else fix,
+        return Finding.of(
+            f"{name} = {wanted or 'empty'}", text, fix, met=met, otherwise=verdict
         )
 
     mariadb = is_mariadb(session)
@@ -122,11 +119,11 @@ def _kept(name: str, value: str, *, mariadb: bool) -> str:
 
 def _server_id(found: dict[str, Any], *, mariadb: bool) -> Finding:
     is_set = int(found["server_id"]) > 0
-    return Finding(
+    return Finding.of(
         "server_id other than 0",
-        Verdict.OK if is_set else Verdict.FAILED,
         f"server_id is {found['server_id']}",
-        "" if is_set else _kept("server_id", "1", mariadb=mariadb),
+        _kept("server_id", "1", mariadb=mariadb),
+        met=is_set,
     )
 
 
@@ -138,11 +135,12 @@ def _age(found: dict[str, Any], *, mariadb: bool) -> Finding:
     if name not in found:
         name = "expire_logs_days"
     fix = _kept(name, "604800" if name.endswith("seconds") else "7", mariadb=mariadb)
-    return Finding(
+    return Finding.of(
         "binary logs that are kept for a day or longer",
-        Verdict.OK if is_long else Verdict.WARNING,
         f"kept for {seconds} s" if seconds else "kept until they are purged",
-        "" if is_long else fix,
+        fix,
+        met=is_long,
+        otherwise=Verdict.WARNING,
     )
 
 
@@ -162,11 +160,11 @@ def _rights(session: Session, *, mariadb: bool) -> Iterator[Finding]:
     for names in (("REPLICATION SLAVE",), client):
         has = bool(rights & {*names, "ALL PRIVILEGES", "SUPER" if not mariadb else ""})
         right = names[0]
-        yield Finding(
+        yield Finding.of(
             f"right {right}",
-            Verdict.OK if has else Verdict.FAILED,
             f"{user} has it" if has else f"{user} does not have it",
-            "" if has else f"GRANT {right} ON *.* TO {_quoted(user)};",
+            f"GRANT {right} ON *.* TO {_quoted(user)};",
+            met=has,
         )
 
 

@@ -53,31 +53,33 @@ _MUCH_BYTES = 1 << 30
 def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield the requirements for following the log, each with the statement that fixes it."""
     standby = session.value("SELECT pg_is_in_recovery()")
-    yield _finding(
-        not standby,
+    yield Finding.of(
         "a primary",
         "a standby" if standby else "yes",
         "List all servers in connection.url, with ?target_session_attrs=read-write.",
+        met=not standby,
     )
     if standby:
         return
     level = session.value("SELECT current_setting('wal_level')")
-    yield _finding(
-        level == "logical",
+    yield Finding.of(
         "wal_level = logical",
         level,
         "ALTER SYSTEM SET wal_level = logical; then restart the server.",
+        met=level == "logical",
     )
     may, user = session.rows(_ROLE)[0]
     quoted = log.database.quote(user)
-    yield _finding(may, "the right to replicate", user, f"ALTER ROLE {quoted} REPLICATION;")
+    yield Finding.of(
+        "the right to replicate", user, f"ALTER ROLE {quoted} REPLICATION;", met=may
+    )
     slots, senders = session.rows(_FREE, [log.slot])[0]
     for name, free in (("max_replication_slots", slots), ("max_wal_senders", senders)):
-        yield _finding(
-            free > 0,
+        yield Finding.of(
             f"free capacity of {name}",
             f"{free} free",
             f"ALTER SYSTEM SET {name} = 20; then restart the server.",
+            met=free > 0,
         )
     yield from _tables(log, session, tables)
     yield from _publication(log, session, tables)
@@ -88,24 +90,13 @@ def examine_log(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iter
     if gid is not None:
         gid = log.database.literal(gid)
         end = f"COMMIT PREPARED {gid}; or ROLLBACK PREPARED {gid}; in its database"
-    yield _finding(
-        oldest is None or oldest < _LONG_SECONDS,
+    yield Finding.of(
         "no long-running transaction",
         "none" if oldest is None else f"the oldest is open for {oldest} s",
         f"{end}: until then no slot can be created, and the server keeps its log.",
+        met=oldest is None or oldest < _LONG_SECONDS,
         otherwise=Verdict.WARNING,
     )
-
-
-def _finding(
-    met: bool,  # noqa: FBT001 - what the finding is about
-    requirement: str,
-    seen: str,
-    fix: str,
-    *,
-    otherwise: Verdict = Verdict.FAILED,
-) -> Finding:
-    return Finding(requirement, Verdict.OK if met else otherwise, seen, "" if met else fix)
 
 
 def _tables(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator[Finding]:
@@ -169,13 +160,13 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
         seen += f", dropped at {_size(log.max_retained_bytes)}"
     most = log.warn_retained_bytes if active else _MUCH_BYTES
     drop = f"SELECT pg_drop_replication_slot({log.database.literal(log.slot)});"
-    yield _finding(
-        most is None or (kept or 0) < most,
+    yield Finding.of(
         requirement,
         seen,
         "Find out what blocks the sinks, before the disk is full."
         if active
         else f"Run the connector, or drop the slot before the disk is full: {drop}",
+        met=most is None or (kept or 0) < most,
         otherwise=Verdict.WARNING,
     )
     if active:
@@ -187,12 +178,12 @@ def _slot(log: SlotLog, session: Session) -> Iterator[Finding]:
             "slot each would terminate the other's connection.",
         )
     limit = session.value("SELECT current_setting('max_slot_wal_keep_size')")
-    yield _finding(
-        limit != "-1",
+    yield Finding.of(
         "a limit of the log that slots retain",
         limit if safe is None else f"{limit}, {_size(safe)} left",
         "Without a limit, a connector that is stopped for a long time fills the server's disk: "
         "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();",
+        met=limit != "-1",
         otherwise=Verdict.WARNING,
     )
 
@@ -215,8 +206,8 @@ def _failover(log: SlotLog, session: Session) -> Iterator[Finding]:
             "ALTER SYSTEM SET synchronized_standby_slots = 'the standbys'' physical slots'; "
             "SELECT pg_reload_conf();"
         )
-    yield _finding(
-        not fix, "a slot that survives a failover", seen, fix, otherwise=Verdict.WARNING
+    yield Finding.of(
+        "a slot that survives a failover", seen, fix, met=not fix, otherwise=Verdict.WARNING
     )
 
 
