@@ -244,7 +244,6 @@ RARELY = {
     ),
     "integration/file/test_json_documents.py": ("what_spark_compresses",),
     "integration/file/test_logrotate.py": ("[delayed]",),
-    "integration/file/test_variants.py": ("[spark]",),
     "integration/plugins/connectors/test_delta_append.py": (
         "[merged by Spark]",
         "[merged by",
@@ -285,7 +284,6 @@ RARELY = {
         "[h2-",
         "[mariadb-",
         "[postgresql-",
-        "-parquet-spark]",
     ),
     "integration/test_dead_letters.py": (
         "claimed_without_spark",
