@@ -95,7 +95,7 @@ class JsonLines:
             parse,
             target,
             LineEnds(),
-            find_invalid=partial(self._invalid, target, parse),
+            find_invalid=partial(self._invalid, target),
             one_by_one=partial(self._one_by_one, target),
         )
 
@@ -108,17 +108,8 @@ class JsonLines:
 
     def _parse(self, target: pa.Schema, lines: bytes) -> Parsed:
         """Parse lines. Raises one of FAULTS if a line may not be exactly one row."""
-        if not (count := objects(lines)):
+        if (table := self._table(target, lines)) is None:
             return Parsed(no_rows(target))
-        parse = pa_json.ParseOptions(
-            explicit_schema=pa.schema([(f.name, _parsed_type(f.type)) for f in target]),
-            unexpected_field_behavior="ignore",
-        )
-        read = pa_json.ReadOptions(block_size=len(lines) + _ROOM, use_threads=False)
-        table = pa_json.read_json(pa.BufferReader(lines), read, parse)
-        if table.num_rows != count:
-            message = "A line is not one object."
-            raise pa.ArrowInvalid(message)
         if not all(map(is_finite, table.itercolumns())) and _ARROWS_OWN.search(lines):
             message = "A number may be invalid."
             raise pa.ArrowInvalid(message)
@@ -136,15 +127,28 @@ class JsonLines:
             table = table.set_column(number, column.name, values)
         return Parsed(settled(table, target, self.dialect))
 
-    def _invalid(
-        self, target: pa.Schema, parse: Callable[[bytes], Parsed], lines: Sequence[bytes]
-    ) -> dict[int, str]:
+    def _table(self, target: pa.Schema, lines: bytes) -> pa.Table | None:
+        """Return the values of lines, with times as strings; None if all lines are blank."""
+        if not (count := objects(lines)):
+            return None
+        parse = pa_json.ParseOptions(
+            explicit_schema=pa.schema([(f.name, _parsed_type(f.type)) for f in target]),
+            unexpected_field_behavior="ignore",
+        )
+        read = pa_json.ReadOptions(block_size=len(lines) + _ROOM, use_threads=False)
+        table = pa_json.read_json(pa.BufferReader(lines), read, parse)
+        if table.num_rows != count:
+            message = "A line is not one object."
+            raise pa.ArrowInvalid(message)
+        return table
+
+    def _invalid(self, target: pa.Schema, lines: Sequence[bytes]) -> dict[int, str]:
         """Return the indices of lines that are certainly invalid, with the reasons.
 
         They are those that are not an object, and those at which Arrow's parser stops: its
         error contains the row's number.
         """
-        if parse is _refuse:
+        if not self._is_arrows(target):
             return {}
         found: dict[int, str] = {}
         read = self._reader(target)
@@ -161,7 +165,7 @@ class JsonLines:
         while start < len(asked):
             some = asked[start : start + size]
             try:
-                parse(b"".join(lines[number] for number in some))
+                self._table(target, b"".join(lines[number] for number in some))
             except FAULTS as error:
                 stop = _ROW.search(str(error))
                 row = int(stop[1]) if stop else len(some)
@@ -207,7 +211,7 @@ def _read_line(read: Callable[[Any], dict[str, Any]], line: bytes) -> dict[str, 
 
 def _is_object(line: bytes) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
+        return isinstance(_PLAIN_DECODER.decode(line.decode()), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -257,6 +261,7 @@ class _Object(dict[str, Any]):
             self.twice = {name for name, count in counts.items() if count > 1}
 
 
+_PLAIN_DECODER = json.JSONDecoder()
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_Number
 )
