@@ -20,7 +20,6 @@ from headrace_plugins.connectors.file.formats import (
     BOM,
     Dialect,
     Format,
-    StandIns,
     is_compressed,
     unpacked,
 )
@@ -315,22 +314,18 @@ class TextReader:
         # Bytes that cannot be decoded become surrogates, whose records are rejected.
         decoder = codecs.getincrementaldecoder(self.dialect.encoding)(_UNDECODABLE)
         for data in chain(_read(file, piece, _CHUNK_BYTES), [b""]):
-            text = self._stand_ins.text(decoder.decode(data, final=not data))
+            text = self.dialect.stand_ins.text(decoder.decode(data, final=not data))
             yield text.encode(errors="surrogatepass")
 
     def _shown(self, bad: BadRecord) -> tuple[str, str, int]:
         """Return a bad record's text, reason and line."""
         if self.dialect.is_cuttable:
             return _text(bad.raw), bad.reason, bad.line
-        text = self._stand_ins.text(bad.raw.decode(errors="surrogatepass"))[:_KEPT_BYTES]
+        text = self.dialect.stand_ins.text(bad.raw.decode(errors="surrogatepass"))[:_KEPT_BYTES]
         shown = _SURROGATES.sub(lambda found: f"\\x{ord(found[0]) - _FIRST:02x}", text)
         is_known = shown == text or self.dialect.is_utf8
         reason = bad.reason if is_known else f"Invalid {self.dialect.encoding}"
         return shown, reason, bad.line
-
-    @property
-    def _stand_ins(self) -> StandIns:
-        return self.dialect.stand_ins if self.format is Format.CSV else StandIns()
 
     def _parsed(
         self, lines: CsvLines | JsonLines | TextLines, records: bytes, *, is_rest: bool
