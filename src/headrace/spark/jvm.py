@@ -27,6 +27,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headrace.model import SparkUnavailableError
+from headrace.permissions import private_opener
 from headrace.sdk.errors import SetupError
 from headrace.spark.java import Java
 
@@ -82,7 +83,7 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
         if not SECRET.search(name):
             spark_conf.set(name, value)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with open(log, "ab", opener=private_opener) as output:
         start = output.tell()
         try:
             gateway = launch_gateway(spark_conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]

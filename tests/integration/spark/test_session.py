@@ -170,6 +170,7 @@ print(spark.range(10).repartition(2).mapInArrow(lambda batches: batches, "id lon
 """
     assert output(code, home=tmp_path) == ["10"]
     assert (tmp_path / "logs" / "spark.log").is_file()
+    assert (tmp_path / "logs" / "jvm.log").stat().st_mode & 0o077 == 0
 
 
 def test_a_session_can_be_closed_and_another_opened(tmp_path: Path) -> None:
