@@ -289,7 +289,7 @@ class CsvLines:
         return self.dialect.table(
             records,
             pa_csv.ReadOptions(
-                column_names=list(self.names), block_size=len(records) + 1, use_threads=False
+                column_names=list(self.names), block_size=len(records) + 2, use_threads=False
             ),
             on_ragged=on_ragged,
             column_types=types,

@@ -382,6 +382,8 @@ class Dialect:
 
         Values, and the error if there is one, are without stand-ins. Raises ArrowInvalid.
         """
+        if not block.endswith((b"\n", b"\r")):
+            block += b"\n"  # else Arrow takes an empty last value for one in quotes after one
         parsed = self.parsed
         parse = pa_csv.ParseOptions(
             delimiter=parsed.delimiter,

@@ -176,8 +176,6 @@ def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
     if ends.is_open(sample):
         sample = sample[: ends.whole(sample)]
     sample = ends.doubled(_valid(sample, ends, header=dialect.header))
-    if dialect.header and not sample.endswith((b"\n", b"\r")):
-        sample += b"\n"
     table = _csv(sample, dialect)
     names = [
         dialect.stand_ins.text(name) if dialect.header and name else f"_c{number}"
@@ -295,7 +293,7 @@ def _is_utf8(record: bytes) -> bool:
 def _csv(sample: bytes, dialect: Dialect, **converting: Any) -> pa.Table:
     read = pa_csv.ReadOptions(
         autogenerate_column_names=not dialect.header,
-        block_size=len(sample) + 1,
+        block_size=len(sample) + 2,
         use_threads=False,
     )
     return dialect.table(sample, read, on_ragged=lambda _: "skip", **converting)

@@ -441,3 +441,15 @@ def test_a_variant_is_read_from_its_json_text(tmp_path: Path) -> None:
         f"{column}Expecting value",
         f"{column}Extra data",
     ]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("before", ["", '"1","2"\n', '"x","2"\n'])
+def test_an_empty_last_value_is_null_with_and_without_a_line_end(
+    tmp_path: Path, before: str, end: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f'a,b\n{before}"3",{end}', newline="")
+    for kind in ("STRING", "BIGINT", "TIMESTAMP"):
+        rows, _ = read(path, parse_ddl(f"a BIGINT, b {kind}", field="schema"))
+        assert rows[-1] == (3, None)
