@@ -255,11 +255,11 @@ class CsvLines:
             with suppress(pa.ArrowInvalid):  # as ever if only strings are empty in quotes
                 return self._columns(records, target, target.names, blank=False)
         table = self._columns(records, target, others, blank=True)
+        columns = dict(zip(others, table.columns, strict=True))
         if texts:
             rest = self._columns(records, target, texts, blank=False)
-            for name in texts:
-                table = table.append_column(name, rest.column(name))
-        return table.select(target.names)
+            columns |= dict(zip(texts, rest.columns, strict=True))
+        return pa.table({name: columns[name] for name in target.names})
 
     def _has_quoted_null(self, records: bytes) -> bool:
         parsed = self.dialect.parsed
@@ -300,10 +300,11 @@ class CsvLines:
 
     def _converted(self, table: pa.Table, target: pa.Schema) -> pa.Table:
         """Convert columns that were read as strings: Base64, and times not in ISO 8601."""
+        columns = table.columns
         for number, column in enumerate(target):
             if not self._is_text_first(column):
                 continue
-            texts = table.column(number)
+            texts = columns[number]
             texts = pc.if_else(pc.equal(texts, ""), None, texts)
             if pa.types.is_binary(column.type):
                 values = self._bytes(column.name, texts)
@@ -313,8 +314,8 @@ class CsvLines:
                 values = self._of_pattern(column.name, pattern, texts)
             else:
                 values = self._times(column, texts)
-            table = table.set_column(number, column.name, values)
-        return table
+            columns[number] = values
+        return pa.Table.from_arrays(columns, table.column_names)
 
     def _of_pattern(self, name: str, pattern: TimePattern, texts: pa.ChunkedArray) -> Any:
         try:

@@ -241,9 +241,10 @@ class StandIns:
 
     def table(self, table: pa.Table) -> pa.Table:
         """Exchange the characters in a table's columns of strings."""
-        for number, column in enumerate(table.schema if self.pairs else ()):
+        columns = table.columns
+        for number, column in enumerate(columns if self.pairs else ()):
             if pa.types.is_string(column.type):
-                values = table.column(number).cast(pa.binary())
+                values = column.cast(pa.binary())
                 for sign, other in self.pairs:
                     for old, new in (
                         (sign, _BETWEEN_BYTE),
@@ -251,8 +252,8 @@ class StandIns:
                         (_BETWEEN_BYTE, other),
                     ):
                         values = pc.replace_substring(values, pattern=old, replacement=new)
-                table = table.set_column(number, column.name, values.cast(pa.string()))
-        return table
+                columns[number] = values.cast(pa.string())
+        return pa.Table.from_arrays(columns, table.column_names)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -169,10 +169,11 @@ def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBa
 
     Times in columns of local times do not. Raises ArrowInvalid if such a time has a zone.
     """
+    columns = table.columns
     for number, column in enumerate(table.schema):
         if not pa.types.is_timestamp(column.type):
             continue
-        values = table.column(number)
+        values = columns[number]
         if from_arrow(target.field(column.name)).is_local:
             if column.type.tz is not None:
                 message = f"A local time of {column.name} has a time zone"
@@ -184,8 +185,9 @@ def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBa
             values = pc.cast(
                 pc.assume_timezone(values, dialect.time_zone), pa.timestamp("us", "UTC")
             )
-        table = table.set_column(number, column.name, values)
-    for column in table.itercolumns():
+        columns[number] = values
+    table = pa.Table.from_arrays(columns, table.column_names)
+    for column in columns:
         if _has_decimals(column.type):
             # Arrow's parsers check the digits after the point, but not those before it.
             column.validate(full=True)
