@@ -187,15 +187,20 @@ class BatchLoop:
 
         After a crash the first step retries the unfinished batch with the same id and bounds.
         """
+        changed: RangeChangedError | None = None
         for _ in range(_PLANS):
             batch = self._unfinished() or self._next_batch()
             if batch is None:
                 return None
-            counts = self._run(replace(batch, after=self._newest_finished()))
-            if counts is not None:
-                return self._finish(batch, counts)
-        problem = "The input changed during each attempt to read it."
-        raise RetriableError(problem)
+            done = self._run(replace(batch, after=self._newest_finished()))
+            if not isinstance(done, RangeChangedError):
+                return self._finish(batch, done)
+            changed = done
+        assert changed is not None
+        raise RetriableError(
+            problem=f"The input changed during each attempt to read it: {changed.problem}",
+            fix=changed.fix,
+        ) from changed
 
     def withdraw(self) -> int | None:
         """Drop the failed batch, so that a smaller batch can be planned instead.
@@ -213,8 +218,8 @@ class BatchLoop:
             self._running = None
         return most if most > 1 else None
 
-    def _run(self, batch: Batch) -> Counts | None:
-        """Run a batch; return None if it was dropped because its range must be replanned."""
+    def _run(self, batch: Batch) -> Counts | RangeChangedError:
+        """Run a batch; return why it was dropped if its range must be replanned."""
         self._running = batch
         try:
             return self._moved(batch)
@@ -226,7 +231,7 @@ class BatchLoop:
             # any of it. The id is not reused.
             log.info("batch is planned again", batch=batch.id, why=error.problem)
             self._drop(batch)
-            return None
+            return error
         except Exception as error:
             corrected = bool(batch.routing) or isinstance(error, SourceError)
             if corrected and self._wrote_nothing(batch):

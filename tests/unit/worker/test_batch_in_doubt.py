@@ -133,7 +133,7 @@ def test_a_batch_that_never_ran_since_the_store_was_away_is_planned_again() -> N
 def test_a_range_that_changes_all_the_time_is_tried_again_later() -> None:
     system = System(run=failing(*(RangeChangedError("changed") for _ in range(5))))
     loop = system.open()
-    with pytest.raises(RetriableError, match="changed during each attempt"):
+    with pytest.raises(RetriableError, match="changed during each attempt to read it: changed"):
         loop.step()
     assert system.store.unfinished_batch(TASK) is None
     assert loop.step() is not None
