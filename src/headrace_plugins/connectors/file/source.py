@@ -363,15 +363,15 @@ def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
             fix="Set mode to set.",
             field="format",
         )
-    dialect = settings.dialect
-    for key in _signs_beyond_ascii(dialect):
+    signs = _signs_beyond_ascii(settings.dialect)
+    for key in signs:
         yield ConfigError(
             problem=f"Mode grow supports only an ASCII character as {key}.",
             fix="Set another character, or mode to set.",
             field=key,
         )
     known = not list(_wrong_encoding(settings.dialect.encoding))
-    if known and not dialect.stand_ins.pairs and not settings.dialect.is_cuttable:
+    if known and not signs and not settings.dialect.is_cuttable:
         yield ConfigError(
             problem=f"Mode grow does not support encoding {settings.dialect.encoding}.",
             fix="Write the file in UTF-8, or set mode to set.",

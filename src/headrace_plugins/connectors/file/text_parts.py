@@ -49,7 +49,8 @@ _QUOTES = 64 * 1024
 _LONGEST_RECORD_BYTES = 64 * 1024 * 1024
 _UNDECODABLE = "headrace_undecodable"
 """An error handler, as Python's surrogateescape resumes within a character of UTF-16."""
-_FIRST = 0xDC00
+_SURROGATE = 0xDC00
+"""Stands for a byte 0, the next ones for those up to 255."""
 _SURROGATES = re.compile("[\udc00-\udcff]")
 _COUNTED_BYTES = 1024 * 1024 * 1024
 """Up to here in a file, the lines before a part are counted to number those in it."""
@@ -240,8 +241,9 @@ class TextReader:
                 yield (
                     parsed.rows,
                     [
-                        (text, f"{reason}. {piece.path}, line {first + line_in}{after}.")
-                        for text, reason, line_in in map(self._shown, parsed.rejected)
+                        (text, f"{reason}. {piece.path}, line {first + bad.line}{after}.")
+                        for bad in parsed.rejected
+                        for text, reason in [self._shown(bad)]
                     ],
                 )
             start += len(block)
@@ -317,15 +319,14 @@ class TextReader:
             text = self.dialect.stand_ins.text(decoder.decode(data, final=not data))
             yield text.encode(errors="surrogatepass")
 
-    def _shown(self, bad: BadRecord) -> tuple[str, str, int]:
-        """Return a bad record's text, reason and line."""
+    def _shown(self, bad: BadRecord) -> tuple[str, str]:
+        """Return a bad record's text and reason, with the bytes that were not decoded."""
         if self.dialect.is_cuttable:
-            return _text(bad.raw), bad.reason, bad.line
+            return _text(bad.raw), bad.reason
         text = self.dialect.stand_ins.text(bad.raw.decode(errors="surrogatepass"))[:_KEPT_BYTES]
-        shown = _SURROGATES.sub(lambda found: f"\\x{ord(found[0]) - _FIRST:02x}", text)
+        shown = _SURROGATES.sub(lambda found: f"\\x{ord(found[0]) - _SURROGATE:02x}", text)
         is_known = shown == text or self.dialect.is_utf8
-        reason = bad.reason if is_known else f"Invalid {self.dialect.encoding}"
-        return shown, reason, bad.line
+        return shown, bad.reason if is_known else f"Invalid {self.dialect.encoding}"
 
     def _parsed(
         self, lines: CsvLines | JsonLines | TextLines, records: bytes, *, is_rest: bool
@@ -358,7 +359,7 @@ def _parser(reader: TextReader, names: tuple[str, ...]) -> CsvLines | JsonLines 
 def _surrogates(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
     some = error.object[error.start : error.end]
-    return "".join(chr(_FIRST + byte) for byte in some), error.end
+    return "".join(chr(_SURROGATE + byte) for byte in some), error.end
 
 
 codecs.register_error(_UNDECODABLE, _surrogates)
