@@ -38,6 +38,10 @@ _FILE_ERROR = re.compile(
     r"(.+?)(?:: '[^']*')?$"
 )
 """A file exception in Spark's text of a failed task, with the system's message."""
+_WRITING = re.compile(
+    r"Task failed while writing rows to (?:file:)?(/\S+?)(?:/_temporary|\.?(?:\s|$))"
+)
+"""The path of Spark's error for a failed write; the cause has only the system's message."""
 _RUST_ERROR = re.compile(
     r"^(?:OSError|_internal\.\w+|deltalake\.[\w.]+): (.*(?:\n[ \t]+.*)*?\(os error \d+\))",
     re.MULTILINE,
@@ -161,17 +165,21 @@ def _was_cancelled(error: Exception) -> bool:
 
 def _storage_error(error: Exception) -> HeadraceError | None:
     """Return the storage error of Java or a Python worker; None if there is none."""
+    written_to = ""
     for java in _java_causes(error):
         message = str(java.getMessage())
         name = str(java.getClass().getName())
-        if name.startswith(_OF_FILES) and (found := storage_error_of_text(message)):
+        if (writing := _WRITING.search(message)) is not None:
+            written_to = writing[1]
+        if name.startswith(_OF_FILES) and (found := storage_error_of_text(message, written_to)):
             return found
         # For an executor's exception Spark may have the text only: the class and the message
         # are in the first line of the trace, or in the last line of a Python traceback.
         lines = message.splitlines()
         for line in lines[:1] + lines[1:] * (_TRACEBACK in message):
             match = _FILE_ERROR.search(line)
-            if match is not None and (found := storage_error_of_text(match[1], line)):
+            around = f"{line} {written_to}"
+            if match is not None and (found := storage_error_of_text(match[1], around)):
                 return found
         rust = _RUST_ERROR.search(message) if _TRACEBACK in message else None
         if rust is not None and (found := storage_error_of_text(rust[1])):

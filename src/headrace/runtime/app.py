@@ -322,7 +322,10 @@ class Runtime(Checks):
             # Otherwise the first request that names a class waits until all plugins are
             # imported. Not during Spark's start, which uses the whole machine.
             Thread(target=self.registry.warm, name="headrace-plugins", daemon=True).start()
-            yield connectors
+            try:
+                yield connectors
+            finally:
+                self.engine.end()
 
     @contextmanager
     def local_runs(self, job: str, events: Events) -> Iterator[LocalRuns]:
@@ -395,6 +398,7 @@ class Runtime(Checks):
     def stop(self) -> None:
         """Stop the run: running batches finish, or are cancelled after a grace period."""
         self._stop_asked = True
+        self.engine.end()
         if self.hosts is not None:
             self.hosts.drain()
         if self._runs is not None:

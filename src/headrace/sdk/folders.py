@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from headrace.sdk.config import invalid
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.errors import ConfigError, SinkError
+from headrace.sdk.storage import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,6 +132,7 @@ def write_part(
     folder.make_folder()
     name = f"part-{number:05d}-{uuid.uuid4().hex}.{compression}.parquet"
     with (
+        naming(folder / name),
         (folder / name).open_output() as file,
         pq.ParquetWriter(
             file, first.schema, compression=compression, use_dictionary=_repeating(first)

@@ -93,7 +93,7 @@ def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: object) -> Iterator[None]:
     """Add the file name to errors of writes to a file, which the system leaves out."""
     try:
         yield
@@ -121,7 +121,7 @@ def _unavailable(number: int, path: object) -> StorageUnavailableError:
     if isinstance(path, str | bytes | os.PathLike) and path:
         place = f" at {os.fsdecode(path)}"
         size = _free_bytes(Path(os.fsdecode(path)))
-        free = "" if size is None else f" ({size:,} bytes are free)"
+        free = "" if size is None else f" ({size:,} bytes are free now)"
     return StorageUnavailableError(
         f"{_NUMBERS[number]}{place}{free}.",
         fix="Free space or repair the file system; the task then continues automatically.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import deque
@@ -30,6 +31,9 @@ _REAP_SECONDS = 2.0
 """The timeout for the system to report the end of a process whose sockets are closed."""
 _CLOSE_SECONDS = 30.0
 """The timeout at the end for a start in progress."""
+_TERMINATED = {-signal.SIGTERM, 128 + signal.SIGTERM}
+_STOP_SECONDS = 2.0
+"""The timeout for ``end`` after the JVM was terminated; systemd signals both at once."""
 _CONNECTION = (ConnectionError, EOFError, Py4JError)
 
 
@@ -184,13 +188,17 @@ class SparkSupervisor:
         try:
             yield
         finally:
-            self._closing.set()
-            self._suspected.set()
+            self.end()
             watch.join(_CLOSE_SECONDS)
             self._watched = False
             self._closing.clear()
         if self.failure is not None:
             raise self.failure
+
+    def end(self) -> None:
+        """Restart Spark no more, as this process is stopping."""
+        self._closing.set()
+        self._suspected.set()
 
     def close(self) -> None:
         if self._ours:
@@ -209,7 +217,11 @@ class SparkSupervisor:
             if session is None or _has_ended(session):
                 self._session = None
                 if session is not None:
-                    self._died(_exit_code(session))
+                    code = _exit_code(session)
+                    if code in _TERMINATED and self._closing.wait(_STOP_SECONDS):
+                        log.info("Spark's JVM was terminated with this process")
+                        return
+                    self._died(code)
                 if self.failure is not None:
                     lost()
                     return

@@ -25,6 +25,7 @@ from headrace.sdk.schema import VARIANT
 from headrace.sdk.sink import ArrowWrite, StagedWrite
 from headrace.sdk.sqltext import quote as identifier
 from headrace.sdk.sqltext import selected
+from headrace.sdk.storage import naming
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.marks import (
@@ -452,6 +453,7 @@ def _compressed(spark: SparkSession, files: Sequence[Location]) -> list[Location
         packed = f"{stem}-{uuid.uuid4().hex}{dot}{extension}.zst"
         with (
             Location.of(path).open_input() as source,
+            naming(packed),
             Location.of(packed).open_output() as file,
             pa.CompressedOutputStream(file, "zstd") as to,
         ):

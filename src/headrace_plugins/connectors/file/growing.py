@@ -125,6 +125,7 @@ class Followed:
 
     def _list(self) -> None:
         begun = time.monotonic()
+        self._listing.warn_if_missing()
         if self._listing.is_single:
             path = self._listing.path
             if path not in self._tails and self._share.has(path):

@@ -89,6 +89,8 @@ class Listing:
     """Whether subfolders of folders are searched too."""
     _denied: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     """Folders for which a warning was logged."""
+    _missing: set[Location] = field(default_factory=set, init=False, repr=False, compare=False)
+    """The location or a glob's root, after a warning that it does not exist."""
 
     @property
     def path(self) -> str:
@@ -119,6 +121,17 @@ class Listing:
     def is_single(self) -> bool:
         """Return whether the path is that of one file, which need not exist yet."""
         return not self.is_glob and not self.location.is_folder()
+
+    def warn_if_missing(self) -> None:
+        """Log once, until it is there again, that the file or folder does not exist."""
+        root = self.root if self.is_glob else self.location
+        if root.exists():
+            if self._missing:
+                self._missing.clear()
+                log.info("path exists again", path=str(root))
+        elif not self._missing:
+            self._missing.add(root)
+            log.warning("path does not exist; waiting for it", path=str(root))
 
     def paths(self) -> Iterator[str]:
         """Yield the paths of all files, in no order; a file may vanish in the meantime."""

@@ -72,6 +72,25 @@ def test_a_glob_passes_over_a_folder_that_may_not_be_read(
     ]
 
 
+@pytest.mark.parametrize("path", ["in", "in/*.csv", "in/a.csv"])
+def test_a_path_that_does_not_exist_is_logged_once_until_it_is_back(
+    folder: Path, path: str
+) -> None:
+    listing = Listing(Location.of(folder / path))
+    with capture_logs() as logs:
+        listing.warn_if_missing()
+        (folder / "in").rename(folder / "away")
+        listing.warn_if_missing()
+        listing.warn_if_missing()
+        (folder / "away").rename(folder / "in")
+        listing.warn_if_missing()
+        listing.warn_if_missing()
+        (folder / "in").rename(folder / "away")
+        listing.warn_if_missing()
+    assert [entry["log_level"] for entry in logs] == ["warning", "info", "warning"]
+    assert logs[0]["path"] == str(folder / path.removesuffix("/*.csv"))
+
+
 @pytest.mark.parametrize("pattern", ["*.csv", "**/*.csv", "*/a.csv"])
 def test_the_folder_that_a_glob_begins_in_must_be_readable(
     folder: Path, deny: Callable[[Path], None], pattern: str

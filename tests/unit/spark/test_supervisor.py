@@ -1,0 +1,78 @@
+"""When Spark is started again, and when not, after its JVM has ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace.spark import supervisor
+from headrace.spark.supervisor import SparkSupervisor
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
+    """Start sessions whose JVM is any process."""
+    started: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(supervisor, "gateway_of", lambda session: session)
+
+    def session() -> Any:
+        started.append(subprocess.Popen(["/bin/sleep", "60"]))
+        return SimpleNamespace(proc=started[-1])
+
+    yield session
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_spark_is_restarted_whatever_ended_its_jvm(
+    start: Callable[[], Any], number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_STOP_SECONDS", 0.2)
+    spark = SparkSupervisor(start)
+    with capture_logs() as logs, spark.watching():
+        session: Any = spark.session()
+        session.proc.send_signal(number)
+        until(lambda: spark.starts == 2)
+    assert [entry["log_level"] for entry in logs] == ["error", "info"]
+
+
+def test_a_jvm_that_is_terminated_with_its_process_is_no_failure(
+    start: Callable[[], Any],
+) -> None:
+    spark = SparkSupervisor(start)
+    with capture_logs() as logs, spark.watching():
+        session: Any = spark.session()
+        session.proc.terminate()
+        session.proc.wait()
+        time.sleep(2 * supervisor._LOOK_SECONDS)
+        spark.end()  # the process handles the signal later
+    assert spark.starts == 1
+    assert [entry["log_level"] for entry in logs] == ["info"]
+
+
+def test_a_process_that_is_stopping_starts_no_spark(start: Callable[[], Any]) -> None:
+    spark = SparkSupervisor(start)
+    with capture_logs() as logs, spark.watching():
+        session: Any = spark.session()
+        spark.end()
+        session.proc.kill()
+        session.proc.wait()
+        time.sleep(2 * supervisor._LOOK_SECONDS)
+    assert spark.starts == 1
+    assert not logs
