@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.dataplane.attempt_folder import AttemptFolder
 from headrace.dataplane.chain import (
     Routes,
     Step,
@@ -47,7 +48,8 @@ from headrace.dataplane.few_rows import StagedFew, keyed_rows, plan_few, write_f
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
-from headrace.dataplane.sources import SourceFrame, SourceReader, copy_straight, frame_of_rows
+from headrace.dataplane.sources import SourceFrame, SourceReader, frame_of_parts, frame_of_rows
+from headrace.dataplane.straight_copies import copy_straight
 from headrace.dataplane.streams import (
     Delivery,
     StreamFrame,
@@ -235,7 +237,7 @@ class Flow:
             for each in few
         }
         others = (
-            Delivery(own, partial(self._stage, each, batch), each.stream.rows, each.cache)
+            Delivery(own, partial(self._stage, each, batch, undo), each.stream.rows, each.cache)
             for each, own in zip(chains, parts, strict=True)
         )
         # Streams of the same priority keep the order of the source.
@@ -269,7 +271,7 @@ class Flow:
         with suppress(RecordError):
             return few.stage(part, batch)
         [stream] = self._streams(SourceFrame(None, streams=[few.stream]))
-        return self._stage(self._transform(stream, batch, undo), batch, part)
+        return self._stage(self._transform(stream, batch, undo), batch, undo, part)
 
     def _deliver(
         self,
@@ -513,7 +515,7 @@ class Flow:
         return counts if tolerated and counts.balanced else None
 
     def _stage(
-        self, transformed: TransformedStream, batch: Batch, part: SinkPart
+        self, transformed: TransformedStream, batch: Batch, undo: ExitStack, part: SinkPart
     ) -> StagedRows:
         """Stage the good records in the sink, with the schema of its target."""
         tolerant, sink = self.dead_letters is not None, part.sink
@@ -535,9 +537,8 @@ class Flow:
             if past_jvm is not None:
                 # After a refusal, use a frame: its record ids identify the refused records.
                 with refusals_passed_over():
-                    return replace(
-                        self._stage_straight(transformed, past_jvm, of_all, batch), schema=value
-                    )
+                    done = self._stage_straight(transformed, past_jvm, of_all, batch, undo)
+                    return replace(done, schema=value)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
         )
@@ -569,31 +570,30 @@ class Flow:
         return StagedRows(write=write, counts=counts, rejected=rejected, schema=value)
 
     def _stage_straight(
-        self, transformed: TransformedStream, write: ArrowWrite, to: SinkBatch, batch: Batch
+        self,
+        transformed: TransformedStream,
+        write: ArrowWrite,
+        to: SinkBatch,
+        batch: Batch,
+        undo: ExitStack,
     ) -> StagedRows:
-        """Stage the records in the sink as Arrow, bypassing the JVM."""
+        """Stage the records in the sink as Arrow, bypassing the JVM; without their schema."""
         stream, tolerant = transformed.stream, self.dead_letters is not None
-        with ExitStack() as undo:
-            undo.callback(write.abort)
-            assert stream.arrow is not None
-            counts, results, faulty = copy_straight(
-                self.spark, stream.arrow, to.schema, write, tolerant=tolerant
-            )
-            staged = write.staged(results)
-            undo.callback(staged.abort)
-            # Check the rows that are there; a source may know how many it has.
-            read = counts.read if to.rows is None else to.rows
-            counts = replace(counts, read=read, written=staged.rows)
-            check_balance(counts, batch)
-            undo.pop_all()
+        assert stream.arrow is not None
+        attempt = AttemptFolder(self.staging, to.mark)
+        keep = attempt.cleared() if tolerant and not self.steps else None
+        undo.callback(attempt.delete)
+        copy = copy_straight(
+            self.spark, stream.arrow, write, to, batch, tolerant=tolerant, keep=keep
+        )
 
         def rejected() -> RejectedFrame:
-            if self.steps:
+            if keep is None:
                 return self._rejected(transformed, batch)
-            few = replace(stream, frame=frame_of_rows(self.spark, faulty))
+            few = replace(stream, frame=frame_of_parts(self.spark, copy.rejected))
             return self._rejected(self._transform(few, batch, ExitStack()), batch)
 
-        return StagedRows(write=staged, counts=counts, rejected=rejected, schema=to.schema)
+        return StagedRows(write=copy.write, counts=copy.counts, rejected=rejected)
 
     def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:
         """Return the records with the schema of the target. Runs no job."""

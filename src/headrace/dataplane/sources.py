@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -18,7 +17,6 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.packed import (
     Packed,
     PackedRows,
@@ -31,11 +29,10 @@ from headrace.dataplane.records import (
     ARROW_ERROR,
     ERROR,
     declaration,
-    over_each,
     over_parts,
     rejection,
 )
-from headrace.model import Backoff, Counts
+from headrace.model import Backoff
 from headrace.sdk import (
     ArrowParts,
     FrameSource,
@@ -55,7 +52,6 @@ from headrace.sdk import (
 )
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.location import Location
-from headrace.sdk.sink import ArrowWrite
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
 
@@ -299,106 +295,6 @@ def _records(rows: pa.RecordBatch, errors: pa.Array, *, is_row: bool) -> pa.Reco
         rows.columns, fields=[pa.field(f.name, f.type) for f in rows.schema]
     )
     return pa.RecordBatch.from_arrays([value, errors], ["value", "error"])
-
-
-@dataclass(frozen=True, slots=True)
-class _PartCopy:
-    """The result of one part: its row counts and the result of the write.
-
-    Args:
-        rows: How many rows were read and not rejected.
-        written: The writer's result.
-        first: The cause of the first rejection, as JSON.
-    """
-
-    rows: int
-    written: str | None
-    rejected: int = 0
-    first: str | None = None
-
-
-def copy_straight(
-    spark: SparkSession, arrow: ArrowParts, schema: Schema, to: ArrowWrite, *, tolerant: bool
-) -> tuple[Counts, list[str], ArrowParts]:
-    """Write the rows of all parts, bypassing the JVM.
-
-    If both sides share a raw format, its bytes are copied unchanged, and the writers count the
-    rows.
-
-    Returns the counts, the results of ``to`` in the order of the parts, and what reads the
-    rejected rows again. Only the attempts whose results arrive here count.
-
-    Raises ToleranceExceededError: a row is rejected, and no errors are tolerated.
-    """
-    shared = next((name for name in arrow.raw if name in to.raw), None)
-    if shared is None:
-        work = _arrow_copy(arrow, to_arrow(schema), to.write, tolerant=tolerant)
-    else:
-        work = _raw_copy(arrow.raw[shared], to.raw[shared])
-    found = over_each(spark, list(enumerate(arrow.parts)), work)
-    firsts = [part.first for part in found if part.first is not None]
-    if firsts and not tolerant:
-        raise not_tolerated(firsts[0])
-    rejected = sum(part.rejected for part in found)
-    results = [part.written for part in found if part.written is not None]
-    counts = Counts(sum(part.rows for part in found) + rejected, rejected=rejected)
-    faulty = [part for part, copy in zip(arrow.parts, found, strict=True) if copy.rejected]
-    return counts, results, _only_rejected(replace(arrow, parts=faulty))
-
-
-def _only_rejected(arrow: ArrowParts) -> ArrowParts:
-    read = arrow.read
-
-    def rejected_of(part: Any) -> Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]:
-        for batch, rejected in read(part):
-            if rejected:
-                yield batch.slice(0, 0), rejected
-
-    return replace(arrow, read=rejected_of)
-
-
-def _arrow_copy(
-    arrow: ArrowParts,
-    schema: pa.Schema,
-    write: Callable[[int, Iterator[pa.RecordBatch]], str | None],
-    *,
-    tolerant: bool,
-) -> Callable[[tuple[int, Any]], _PartCopy]:
-    read, plugin = arrow.read, arrow.plugin
-
-    def copied(part: tuple[int, Any]) -> _PartCopy:
-        number, payload = part
-        written, rejected = 0, 0
-        first: str | None = None
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            nonlocal written, rejected, first
-            for batch, bad in read(payload):
-                if bad and first is None:
-                    first = json.dumps(rejection(plugin, *bad[0]))
-                rejected += len(bad)
-                if rejected and not tolerant:
-                    return
-                written += batch.num_rows
-                if batch.num_rows:
-                    yield conform(batch, schema)
-
-        result = write(number, rows())
-        return _PartCopy(written, result, rejected, first)
-
-    return copied
-
-
-def _raw_copy(
-    read: Callable[[Any], Iterator[bytes]],
-    write: Callable[[int, Iterator[bytes]], tuple[str | None, int]],
-) -> Callable[[tuple[int, Any]], _PartCopy]:
-    def copied(part: tuple[int, Any]) -> _PartCopy:
-        number, payload = part
-        result, rows = write(number, read(payload))
-        return _PartCopy(rows, result)
-
-    return copied
 
 
 class _RetryingReader(Generic[_Source]):

@@ -7,7 +7,6 @@ number of topics.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
+from headrace.dataplane.attempt_folder import AttemptFolder
 from headrace.dataplane.python_frames import with_texts
 from headrace.model import TopicRetention
 from headrace.sdk import ConfigError, FrameSink, Mark, RetriableError, Schema, SinkBatch
@@ -29,7 +29,6 @@ from headrace.sdk.delta import (
     staged_files,
     staging_folder,
 )
-from headrace.sdk.folders import folder_name
 from headrace.sdk.location import Location
 from headrace.sdk.sink import Counting, StagedWrite
 from headrace.sdk.sparktypes import to_spark_json
@@ -38,7 +37,6 @@ from headrace.topics import Topic, Topics, packed_row_schema, topic_row_schema
 MOST_TOPICS = 1000
 """The limit of topics per batch; more are considered a mistake, such as routing by a key."""
 
-_ATTEMPT = re.compile(r"(\d+)-(\d+)", re.ASCII)
 """The name of the folder in which one attempt divides its batch: batch number and epoch."""
 
 
@@ -198,20 +196,18 @@ class ByTopic:
 
     def __init__(self, frame: DataFrame, staging: Location, mark: Mark) -> None:
         self._frame = frame
-        self._task = staging / folder_name(mark.application)
-        self._mark = mark
-        self._folder = self._task / f"{mark.batch:012d}-{mark.epoch}"
+        self._attempt = AttemptFolder(staging, mark)
         self.folders: Mapping[str, Location] = {}
 
     def __enter__(self) -> Self:
         """Run the job; afterwards ``folders`` has the folder of each topic."""
-        self._clear_older()
+        folder = self._attempt.cleared()
         try:
             writer = self._frame.write.mode("overwrite").partitionBy("topic")
             writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
-                self._folder.spark_path
+                folder.spark_path
             )
-            found = sorted(self._folder.list(), key=lambda entry: entry.name)
+            found = sorted(folder.list(), key=lambda entry: entry.name)
             self.folders = {
                 unquote(entry.name.partition("=")[2]): entry.location
                 for entry in found
@@ -224,16 +220,7 @@ class ByTopic:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._folder.delete_folder()
-
-    def _clear_older(self) -> None:
-        """Remove the folders of crashed attempts, but not those of newer epochs."""
-        for entry in self._task.list():
-            found = _ATTEMPT.fullmatch(entry.name)
-            if found is None:
-                continue
-            if (int(found[1]), int(found[2])) <= (self._mark.batch, self._mark.epoch):
-                entry.location.delete_folder()
+        self._attempt.delete()
 
 
 def topic_mark(mark: Mark, topic: str) -> Mark:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.mariadb_server import MariadbServer, connect
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.dataplane import commits, few_rows, flow, sources
+from headrace.dataplane import commits, few_rows, flow, straight_copies
 from headrace.dataplane.few_rows import StagedFew
 from headrace.model import Counts
 from headrace.runtime.app import Runtime
@@ -271,8 +271,8 @@ def test_a_snapshot_makes_the_same_rows_past_spark(
     copied = list[Counts]()
 
     def copy(*arguments: Any, **options: Any) -> Any:
-        found = sources.copy_straight(*arguments, **options)
-        copied.append(found[0])
+        found = straight_copies.copy_straight(*arguments, **options)
+        copied.append(found.counts)
         return found
 
     monkeypatch.setattr(flow, "copy_straight", copy)

@@ -18,7 +18,9 @@ from tests.integration.file.test_flow_of_files import NOW, TASK, batch
 from tests.task_doubles import Context
 
 from headrace.control.connector_settings import sink_def, source_def
-from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step, flow, sources
+from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
+from headrace.dataplane.attempt_folder import AttemptFolder
+from headrace.dataplane.dead_letters import DeadLetterPart
 from headrace.model import Batch, ToleranceExceededError
 from headrace.sdk import FrameSink, Position, ReadLimit, SourceError
 from headrace.sdk.location import Location
@@ -156,21 +158,50 @@ def test_bad_records_are_letters_with_their_lines(copy: Start, tmp_path: Path) -
     assert "1 values instead of 2" in headers
 
 
-def test_only_the_parts_with_invalid_records_are_read_again_for_their_letters(
+def test_files_are_read_once_also_for_the_letters(
     copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in/a.csv").write_text(CSV)
     (tmp_path / "in/b.csv").write_text("id,name\n-1,x\noops,y\n")
-    parts: list[Any] = []
-
-    def frame_of_rows(spark: Any, rows: Any) -> Any:
-        parts.extend(rows.parts)
-        return sources.frame_of_rows(spark, rows)
-
-    monkeypatch.setattr(flow, "frame_of_rows", frame_of_rows)
     one = copy(dead=True)
-    assert one.flow.run(batch(one.flow, 1, Position())).rejected == 1
-    assert len(parts) == 1
+    stage = DeadLetterPart.stage
+    kept: list[Path] = []
+
+    def stage_of_none(part: DeadLetterPart, *args: Any) -> Any:
+        kept.extend((tmp_path / "divided").rglob("*.arrow"))
+        (tmp_path / "in").rename(tmp_path / "away")
+        letters = stage(part, *args)
+        (tmp_path / "away").rename(tmp_path / "in")
+        return letters
+
+    monkeypatch.setattr(DeadLetterPart, "stage", stage_of_none)
+    counts = one.flow.run(batch(one.flow, 1, Position()))
+    assert (counts.rejected, counts.causes) == (1, {"TASK_POLL RecordError": 1})
+    assert len(kept) == 1
+    assert not [path for path in (tmp_path / "divided").rglob("*") if path.is_file()]
+
+
+def test_rejected_records_of_an_attempt_that_was_killed_are_deleted_by_the_next(
+    copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in/a.csv").write_text("id,name\n-1,x\noops,y\n")
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    first = copy(dead=True)
+    one = batch(first.flow, 1, Position())
+    with monkeypatch.context() as patch:
+        patch.setattr(AttemptFolder, "delete", lambda _: None)  # a killed process has none
+        patch.setattr(DeadLetterPart, "stage", die)
+        with pytest.raises(Killed):
+            first.flow.run(one)
+    assert list((tmp_path / "divided").rglob("*.arrow"))
+    assert copy(dead=True).flow.run(replace(one, again=True, epoch=2)).rejected == 1
+    assert not list((tmp_path / "divided").rglob("*.arrow"))
 
 
 def test_a_bad_record_stops_a_task_that_tolerates_none(copy: Start, tmp_path: Path) -> None:

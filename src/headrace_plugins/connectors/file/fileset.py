@@ -295,7 +295,6 @@ class FileSet(FrameSource):
         )
 
     def _discover(self, *, wait: bool) -> None:
-        self._settings.listing.warn_if_missing()
         new, unsettled = self._new()
         if wait and unsettled is not None and unsettled <= _MOST_WAIT:
             # The end of all existing files includes a file that was just created.

@@ -49,7 +49,7 @@ _ROOM = 1024
 """The parser requires a block size larger than its input."""
 _SHOWN_CHARS = 80
 _ROW = re.compile(r" in row ([0-9]+)$")
-_LEAST, _MOST = 64, 4096
+_LEAST, _MOST = 128, 4096
 """How many lines are parsed at once to find the invalid ones."""
 _VARIANT_DIGITS, _VARIANT_NAME, _VARIANT_TEXT = 38, 50_000, 20_000_000
 """The limits of Spark's VARIANT parser."""
@@ -147,8 +147,8 @@ class JsonLines:
     def _invalid(self, target: pa.Schema, lines: Sequence[bytes]) -> dict[int, str]:
         """Return the indices of lines that are certainly invalid, with the reasons.
 
-        They are those that are not an object, and those at which Arrow's parser stops: its
-        error contains the row's number.
+        They are those at which Arrow's parser stops, as its error contains the row's number,
+        and those that are not an object.
         """
         if not self._is_arrows(target):
             return {}
@@ -162,20 +162,28 @@ class JsonLines:
             return number in found
 
         asked = [n for n, line in enumerate(lines) if line.strip()]
-        asked = [n for n in asked if _is_object(lines[n]) or not is_invalid(n)]
-        start, size = 0, _MOST
+        start, size, objects_to = 0, _MOST, 0
         while start < len(asked):
-            some = asked[start : start + size]
+            end = min(start + size, len(asked))
             try:
-                self._table(target, b"".join(lines[number] for number in some))
+                self._table(target, b"".join(lines[number] for number in asked[start:end]))
             except FAULTS as error:
                 stop = _ROW.search(str(error))
-                row = int(stop[1]) if stop else len(some)
-                is_found = row < len(some) and is_invalid(some[row])
-                start += row + 1 if is_found else len(some)
+                row = start + int(stop[1]) if stop else end
+                if row < end and is_invalid(asked[row]):
+                    start = row + 1
+                elif end <= objects_to:
+                    start = end
+                else:
+                    # A line that is not one object changes the numbers of the rows after it.
+                    before = len(asked)
+                    asked[start:end] = [
+                        n for n in asked[start:end] if _is_object(lines[n]) or not is_invalid(n)
+                    ]
+                    objects_to = end - before + len(asked)
                 size = max(size // 4, _LEAST)
             else:
-                start, size = start + len(some), min(size * 4, _MOST)
+                start, size = end, min(size * 4, _MOST)
         return found
 
     def _one_by_one(self, target: pa.Schema, lines: list[bytes]) -> Parsed:

@@ -218,6 +218,7 @@ class Listing:
         Only files whose paths are not ``known`` are examined, so that an idle call costs only
         a listing. An empty file has nothing to read, but may be about to be written.
         """
+        self.warn_if_missing()
         paths = {path for path in self.paths() if path not in known and share.has(path)}
         files = [file for file in map(_found, paths) if file is not None and file.size_bytes]
         return sorted(files, key=lambda file: (file.mtime_ns, file.path))
