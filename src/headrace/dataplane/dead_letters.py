@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
@@ -35,13 +38,14 @@ from headrace.sdk.delta import (
     stage_parquet,
 )
 from headrace.sdk.errors import StaleEpochError
-from headrace.sdk.location import sync
+from headrace.sdk.location import Location, sync
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.sparktypes import schema_to_json
 from headrace.sdk.sqltext import literal
 from headrace.topics import LETTERS, Topic, letter_headers
 
 _FIGURES = ("count(1)", "any_value(cause.message)")
+_CAUSE = ["cause.stage", "cause.exception", "cause.message"]
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 _LETTERS, _TOPIC = "letters", "topic"
 _FOLDER = "letters"
@@ -164,24 +168,26 @@ class DeadLetterWriter:
         return Staged(receipt_figures(receipt), settled=True)
 
     def staged(self, rows: DataFrame, mark: Mark) -> Staged:
-        files: Sequence[AddedFile] = ()
-        if self.topic is not None:
-            stored = self.topic.prepare(LETTERS)
-            path = self.topic.location
-            files = stage_parquet(fitted(rows, stored), path, mark, folder=_FOLDER)
-            if not files:
-                return Staged()
-            # The files must be durable before the sink's transaction names them.
-            sync((path / file.path for file in files), up_to=path)
-            # Read the files, since each query of ``rows`` would run its plan again.
-            rows = rows.sparkSession.read.schema(rows.schema).parquet(
-                *((path / file.path).spark_path for file in files)
-            )
-        counted = self.counted(rows)
-        if self.log is not None and counted.count:
-            shown = rows.selectExpr("cause.*", "timestamp").limit(MOST_LINES).collect()
-            self.log.log([row.asDict() for row in shown], counted.count)
-        return replace(counted, files=files)
+        if self.topic is None:
+            return self._logged(self.counted(rows), lambda: rows)
+        stored = self.topic.prepare(LETTERS)
+        path = self.topic.location
+        files = stage_parquet(fitted(rows, stored), path, mark, folder=_FOLDER)
+        if not files:
+            return Staged()
+        # The files must be durable before the sink's transaction names them.
+        sync((path / file.path for file in files), up_to=path)
+        # Read the files, since each query of ``rows`` would run its plan again.
+        counted = _counted_in([path / file.path for file in files])
+        paths = [(path / file.path).spark_path for file in files]
+        read = rows.sparkSession.read.schema(rows.schema)
+        return self._logged(replace(counted, files=files), partial(read.parquet, *paths))
+
+    def _logged(self, staged: Staged, rows: Callable[[], DataFrame]) -> Staged:
+        if self.log is not None and staged.count:
+            shown = rows().selectExpr("cause.*", "timestamp").limit(MOST_LINES).collect()
+            self.log.log([row.asDict() for row in shown], staged.count)
+        return staged
 
     def counted(self, rows: DataFrame) -> Staged:
         grouped = rows.groupBy("cause.stage", "cause.exception")
@@ -275,6 +281,25 @@ class DeadLetterWriter:
         }
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in parts.items())
         return f"named_struct({pairs})"
+
+
+def _counted_in(files: Sequence[Location]) -> Staged:
+    """Count the letters of files by cause, without a Spark job, which takes longer to plan."""
+    causes, examples = Counter[str](), dict[str, str]()
+    for file in files:
+        with file.open_input() as source:
+            for batch in pq.ParquetFile(source).iter_batches(columns=_CAUSE):
+                cause = batch.column(0)
+                names = pc.binary_join_element_wise(
+                    cause.field("stage"), cause.field("exception"), " "
+                )
+                for found in pc.value_counts(names).to_pylist():
+                    name = found["values"]
+                    causes[name] += found["counts"]
+                    if name not in examples:
+                        first = pc.index(names, name).as_py()
+                        examples[name] = str(cause.field("message")[first])
+    return Staged(causes, examples=examples)
 
 
 @dataclass(frozen=True)
