@@ -52,6 +52,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.location import Location
+from headrace.sdk.sources import ReplayableSource
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
 
@@ -64,7 +65,7 @@ _LONGEST = timedelta(seconds=30)
 """The longest wait of a split; for longer waits the task retries, without blocking a core."""
 
 _Rows = TypeVar("_Rows")
-_Source = TypeVar("_Source", SplitSource, StreamSplitSource)
+_Source = TypeVar("_Source", bound=ReplayableSource)
 
 
 def read_patiently(
@@ -189,16 +190,20 @@ class SourceReader(Protocol):
         """Return the frame of the range. Runs no job."""
 
 
-class FrameReader:
-    """Reads a frame source."""
+class _Reader(Generic[_Source]):
+    """The common base of the readers of plugins."""
 
-    def __init__(self, source: FrameSource) -> None:
-        self._source = source
+    def __init__(self, source: _Source) -> None:
+        self._source: _Source = source
         self.measured_lag = source.measured_lag
         self.latest = source.latest
         self.lag = source.lag
         self.ended = source.ended
-        self.acknowledge = source.acknowledge
+        self.acknowledge: Callable[[Position], None] = source.acknowledge
+
+
+class FrameReader(_Reader[FrameSource]):
+    """Reads a frame source."""
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         try:
@@ -228,16 +233,8 @@ class FrameReader:
         )
 
 
-class StreamFrameReader:
+class StreamFrameReader(_Reader[StreamFrameSource]):
     """Reads a source of many streams with known schemas."""
-
-    def __init__(self, source: StreamFrameSource) -> None:
-        self._source = source
-        self.measured_lag = source.measured_lag
-        self.latest = source.latest
-        self.lag = source.lag
-        self.ended = source.ended
-        self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         given = self._source.streams(spark, start, end)
@@ -297,18 +294,15 @@ def _records(rows: pa.RecordBatch, errors: pa.Array, *, is_row: bool) -> pa.Reco
     return pa.RecordBatch.from_arrays([value, errors], ["value", "error"])
 
 
-class _RetryingReader(Generic[_Source]):
+class _RetryingReader(_Reader[_Source]):
     """The common base of the two readers of splits."""
 
     def __init__(self, source: _Source, *, retry_timeout: timedelta | None = None) -> None:
-        self._source: _Source = source
+        super().__init__(source)
         self._retries = SplitRetries(retry_timeout)
-        self.measured_lag = source.measured_lag
-        self.latest = source.latest
-        self.lag = source.lag
-        self.ended = source.ended
+        self.acknowledge = self._acknowledge
 
-    def acknowledge(self, position: Position) -> None:
+    def _acknowledge(self, position: Position) -> None:
         self._retries.log()
         self._source.acknowledge(position)
 
