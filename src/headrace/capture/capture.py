@@ -37,10 +37,11 @@ from headrace.sdk import (
     Record,
     RetriableError,
     SourceConnector,
+    SourceError,
 )
 from headrace.sdk.config import Config, Password
 from headrace.sdk.location import Location
-from headrace.sdk.storage import storage_error
+from headrace.sdk.storage import denied_error, storage_error
 
 Polled = CapturedBatch | list[Record]
 """The result of one poll."""
@@ -211,10 +212,15 @@ class CaptureThread(threading.Thread):
         self._send({**ended, "capture": self._name})
 
     def _described(self, error: Exception) -> Message:
-        storage = None if isinstance(error, RetriableError) else storage_error(error)
-        if storage is None and not isinstance(error, HeadraceError):
-            log.error("the plugin raised an error", exc_info=error)
-        facts = error_to_json(storage or error)
+        known: HeadraceError | None = None
+        if not isinstance(error, RetriableError):
+            known = storage_error(error)
+        if known is None and not isinstance(error, HeadraceError):
+            if (denied := denied_error(error)) is not None:
+                known = SourceError(denied.problem, fix=denied.fix)
+            else:
+                log.error("the plugin raised an error", exc_info=error)
+        facts = error_to_json(known or error)
         return {k: self._voice.clean(v) if isinstance(v, str) else v for k, v in facts.items()}
 
     def _connector(self) -> type[SourceConnector]:

@@ -47,6 +47,9 @@ _RUST_ERROR = re.compile(
     re.MULTILINE,
 )
 """A deltalake error in a Python worker's traceback; its reason may follow on further lines."""
+_ALIKE = re.compile(
+    r"\[(?:AMBIGUOUS_REFERENCE_TO_FIELDS|COLUMN_ALREADY_EXISTS)\][^`]*(`(?:[^`]|``)*`)"
+)
 _MAX_CAUSES = 50
 _NO_MEMORY = re.compile(
     r"Python worker exited unexpectedly|ExecutorLostFailure|java\.lang\.OutOfMemoryError"
@@ -88,6 +91,11 @@ def translate(error: Exception, doing: str) -> HeadraceError:
         return error_from_json({"code": python[1], **facts})
     if isinstance(error, Py4JNetworkError):
         return _jvm_died()
+    if (alike := _ALIKE.search(text)) is not None:
+        return SourceError(
+            problem=f"Several fields are called {alike[1]}: Spark ignores the case of names.",
+            fix="Rename one of them in the source, or declare a schema that leaves one out.",
+        )
     if _NO_MEMORY.search(text):
         return SparkMemoryError()
     problem = f"Spark failed while {doing}: {_plain(_main_line(text))}"

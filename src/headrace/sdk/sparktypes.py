@@ -26,7 +26,16 @@ from headrace.sdk.metadata import (
     with_metadata,
     with_root_metadata,
 )
-from headrace.sdk.schema import DATE, DECIMAL, TIMESTAMP, Schema, Type, precision_of, scale_of
+from headrace.sdk.schema import (
+    DATE,
+    DECIMAL,
+    MAX_PRECISION,
+    TIMESTAMP,
+    Schema,
+    Type,
+    precision_of,
+    scale_of,
+)
 
 Json = dict[str, Any]
 
@@ -311,6 +320,9 @@ class _Parser:
         if self._took(","):
             scale = self._number()
         self._take(")")
+        if not max(1, scale) <= precision <= MAX_PRECISION:
+            size = f"a precision from 1 to {MAX_PRECISION}, and no larger scale"
+            raise self.wrong(expected=f"{size}, not DECIMAL({precision}, {scale})")
         return precision, scale
 
     def _number(self) -> int:

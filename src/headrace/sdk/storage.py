@@ -16,6 +16,7 @@ _NUMBERS = {
     errno.EROFS: "The file system is read-only",
     errno.EIO: "The device has an input/output error",
 }
+_OF_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EPERM, errno.EACCES}
 _TEXTS = {os.strerror(number).lower(): number for number in {*_NUMBERS, *_DENIED}}
 _RUST = re.compile(r"\(os error (\d+)\)")
@@ -61,14 +62,22 @@ def _failed_calls(error: BaseException) -> Iterator[tuple[int | None, object]]:
     """Yield the error number of each system error among the causes, and the path if known."""
     for cause in causes(error):
         number, path = None, None
+        text = _text(cause)
         if isinstance(cause, OSError):
             number, path = cause.errno, cause.filename
         # deltalake raises some of its errors as plain OSErrors, without a number.
         library = type(cause).__module__.partition(".")[0] in _LIBRARIES
         ours = isinstance(cause, OSError) or library
-        if number is None and ours and (found := _RUST.search(str(cause))):
+        if number is None and ours and (found := _RUST.search(text)):
             number = int(found[1])
-        yield number, path or _path_in(str(cause))
+        yield number, path or _path_in(text)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the text of a Java error is in a JVM, which may be gone
+        return ""
 
 
 def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
@@ -121,17 +130,23 @@ def _unavailable(number: int, path: object) -> StorageUnavailableError:
     if isinstance(path, str | bytes | os.PathLike) and path:
         place = f" at {os.fsdecode(path)}"
         size = _free_bytes(Path(os.fsdecode(path)))
-        free = "" if size is None else f" ({size:,} bytes are free now)"
+        if number in _OF_SPACE and size is not None:
+            free = f" ({size:,} bytes are free now)"
+    mend = "Free space" if number in _OF_SPACE else "Repair the file system"
     return StorageUnavailableError(
         f"{_NUMBERS[number]}{place}{free}.",
-        fix="Free space or repair the file system; the task then continues automatically.",
+        fix=f"{mend}; the task then continues automatically.",
     )
 
 
 def _denied(number: int, path: object) -> SinkError:
     place = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else str(path)
-    read = os.access(place, os.F_OK) and not os.access(place, os.R_OK)
-    doing, right = ("read", "read") if read else ("written to", "write")
+    doing, right = "written to", "write"
+    folder = next((each for each in Path(place).parents if os.access(each, os.F_OK)), None)
+    if folder is not None and not os.access(folder, os.X_OK):
+        doing, right = "accessed", "read and write"
+    elif os.access(place, os.F_OK) and not os.access(place, os.R_OK):
+        doing, right = "read", "read"
     return SinkError(
         f"{place} cannot be {doing}: {os.strerror(number)}.",
         fix=f"Give the worker's user the right to {right} there, or choose another path.",

@@ -137,21 +137,25 @@ class SparkSupervisor:
 
         Args:
             session: The session.
-            error: An error of the session. If the connection failed, this method checks
-                whether the JVM still responds.
+            error: An error of the session, after which this method checks whether the JVM
+                still responds if the connection failed, and whether Spark has stopped.
         """
         if not self._ours or not self._watched:
             return False
         if session is not self._session or _has_ended(session):
             return True
-        if error is None or not any(isinstance(each, _CONNECTION) for each in causes(error)):
+        if error is None:
+            return False
+        is_cut = any(isinstance(each, _CONNECTION) for each in causes(error))
+        # A JVM that is being terminated stops Spark, and still responds for a second.
+        if not is_cut and not _has_stopped(session):
             return False
         end = self._clock() + _REAP_SECONDS
         while not _has_ended(session):
-            if answers(session):
+            if answers(session) and not _has_stopped(session):
                 return False
             if self._clock() > end:
-                # It is running but unreachable, and therefore useless.
+                # It is running but unreachable or stopped, and therefore useless.
                 _kill(session)
             time.sleep(_LOOK_SECONDS / 10)
         self._suspected.set()
@@ -271,6 +275,14 @@ def _exit_code(session: SparkSession) -> int | None:
 
 def _has_ended(session: SparkSession) -> bool:
     return _exit_code(session) is not None
+
+
+def _has_stopped(session: SparkSession) -> bool:
+    """Return whether Spark has stopped in a JVM that responds."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - no other way
+    except (Py4JError, OSError):
+        return False
 
 
 def _kill(session: SparkSession) -> None:

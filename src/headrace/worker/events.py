@@ -129,7 +129,7 @@ class LoggedEvents:
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
         if isinstance(error, SparkUnavailableError):
-            log.warning("task waits for Spark to restart", **labels(task), why=str(error))
+            log.debug("task waits for Spark to restart", **labels(task), why=str(error))
             return
         seconds = round(wait.total_seconds(), 3)
         log.warning("task will be retried", **labels(task), seconds=seconds, why=str(error))

@@ -29,6 +29,20 @@ def raised(message: str) -> PySparkException:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "[AMBIGUOUS_REFERENCE_TO_FIELDS] Ambiguous reference to the field `id`.",
+        "[COLUMN_ALREADY_EXISTS] The column `id` already exists. Choose another name.",
+    ],
+)
+def test_fields_that_differ_in_case_only_are_named_with_what_helps(text: str) -> None:
+    assert str(translate(raised(text), "running batch 1")) == (
+        "[source.failed] Several fields are called `id`: Spark ignores the case of names. Fix: "
+        "Rename one of them in the source, or declare a schema that leaves one out."
+    )
+
+
+@pytest.mark.parametrize(
     "last",
     [
         "PermissionError: [Errno 1] Operation not permitted: '/no/t/1.json'",

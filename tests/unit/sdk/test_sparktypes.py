@@ -148,6 +148,13 @@ def test_arrow_and_spark_types_agree_as_spark_sees_it(schema: Schema) -> None:
     assert to_arrow_schema(spark, timezone="UTC").equals(to_arrow(schema))
 
 
+@pytest.mark.parametrize("size", ["50, 2", "0", "5, 6"])
+def test_a_decimal_that_is_too_large_is_refused_with_its_key(size: str) -> None:
+    with pytest.raises(ConfigError, match="a precision from 1 to 38") as failed:
+        parse_ddl(f"a DECIMAL({size})", field="schema")
+    assert failed.value.field == "schema"
+
+
 def test_a_type_that_is_nested_too_deeply_is_refused() -> None:
     text = "a STRUCT<" * 3000 + "a INT" + ">" * 3000
     with pytest.raises(ConfigError, match="nested too deeply"):

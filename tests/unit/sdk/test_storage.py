@@ -25,6 +25,41 @@ def test_a_missing_right_is_told_with_the_path_and_what_helps(number: int) -> No
     )
 
 
+def test_a_missing_right_to_a_folder_says_neither_reading_nor_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    access = os.access
+
+    def denied(path: object, mode: int) -> bool:  # as for another user than root
+        below = closed in Path(str(path)).parents
+        return not below and not (Path(str(path)) == closed and mode == os.X_OK)
+
+    monkeypatch.setattr(os, "access", denied)
+    found = denied_error(OSError(errno.EACCES, "Permission denied", str(closed / "a.csv")))
+    monkeypatch.setattr(os, "access", access)
+    assert found is not None
+    assert found.problem == f"{closed}/a.csv cannot be accessed: Permission denied."
+
+
+def test_an_error_whose_text_is_in_a_jvm_that_is_gone_is_none_of_the_storage() -> None:
+    class JavaError(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    assert storage_error(JavaError()) is None
+    assert denied_error(JavaError()) is None
+
+
+def test_only_a_full_file_system_is_said_to_need_space() -> None:
+    locked = storage_error(OSError(errno.EROFS, "Read-only file system", "/no/t/1"))
+    assert str(locked) == (
+        "[storage.unavailable] The file system is read-only at /no/t/1. Fix: Repair the file "
+        "system; the task then continues automatically."
+    )
+
+
 def test_a_missing_right_to_something_else_than_a_file_is_none_of_the_storage() -> None:
     assert denied_error(PermissionError(errno.EACCES, "Permission denied")) is None
 

@@ -66,6 +66,24 @@ def test_a_jvm_that_is_terminated_with_its_process_is_no_failure(
     assert [entry["log_level"] for entry in logs] == ["info"]
 
 
+def test_a_jvm_in_which_spark_has_stopped_is_lost_though_it_responds(
+    start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "answers", lambda _: True)
+    monkeypatch.setattr(supervisor, "_has_stopped", lambda session: session.stopped)
+    monkeypatch.setattr(supervisor, "_REAP_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "_kill", lambda session: session.proc.kill())
+    spark = SparkSupervisor(start)
+    error = RuntimeError("Job 16 cancelled because SparkContext was shut down")
+    with spark.watching():
+        session: Any = spark.session()
+        session.stopped = False
+        assert not spark.is_lost(session, error)
+        session.stopped = True
+        assert spark.is_lost(session, error)
+        until(lambda: spark.starts == 2)
+
+
 def test_a_process_that_is_stopping_starts_no_spark(start: Callable[[], Any]) -> None:
     spark = SparkSupervisor(start)
     with capture_logs() as logs, spark.watching():

@@ -185,8 +185,7 @@ class FileSet(FrameSource):
         unlimited = limit.rows is None and limit.size_bytes is None
         begin = self._place(start)
         until = None if limit.until is None else self._place(limit.until)
-        if not unlimited:
-            self._withdraw_changed(begin)
+        self._withdraw_changed(begin, None if unlimited else self._settings.keys.max_files)
         self._discover(wait=unlimited)
         self._look_at_changed(begin)
         end = begin
@@ -322,19 +321,23 @@ class FileSet(FrameSource):
                 "files without a time in their names are not read in a window", first=path
             )
 
-    def _withdraw_changed(self, begin: int) -> None:
-        """Withdraw the files of the next batch that changed or vanished since they were found.
+    def _withdraw_changed(self, begin: int, count: int | None) -> None:
+        """Withdraw those of the next files that changed or vanished since they were found.
 
-        Only before the batch's intent is stored: a started batch keeps its files.
+        Only files behind those of a started batch: it keeps its files.
         """
-        files = islice(self._ledger.files(begin), self._settings.keys.max_files)
+        files = islice(self._ledger.files(begin), count)
         changed = [(each, each.file.now()) for each in files]
         changed = [(each, now) for each, now in changed if now != each.file]
         if not self._ledger.withdraw(each for each, _ in changed):
             return  # the next call finds them
         gone = [each.path for each, now in changed if now is None]
         if gone:
-            log.warning("files vanished before they were read", files=len(gone), first=gone[0])
+            log.warning(
+                "files vanished before they were read; they are read if they come back",
+                files=len(gone),
+                first=gone[0],
+            )
         if len(changed) > len(gone):
             log.info("files have changed since they were found", files=len(changed) - len(gone))
 

@@ -125,6 +125,23 @@ def test_a_file_that_is_written_between_discovery_and_planning_is_read_whole(sou
     assert loop.step() is None
 
 
+def test_a_file_that_was_repaired_is_read_by_the_next_run_that_ends(source: Source):
+    path = source.put("a/1", "damaged\n")
+
+    def fail() -> None:
+        path.write_text("repaired\n")
+        down()
+
+    with pytest.raises(SinkDownError):
+        source.open(before=fail).step()
+    source.give_up()
+    loop = source.open()
+    end = loop.reader.latest(loop.position(), ReadLimit())  # what such a run begins with
+    loop.limit = ReadLimit(rows=1000, until=end)
+    loop.step()
+    assert source.delivered == ["a/1"]
+
+
 def test_a_file_that_changes_before_a_first_attempt_reads_it_is_planned_anew(source: Source):
     path = source.put("a/1")
     grown = iter([True])
@@ -144,7 +161,7 @@ def test_a_file_that_is_gone_before_it_is_read_is_told_of_and_left_out(source: S
         loop.step()
     assert source.delivered == ["a/1"]
     assert [(each["event"], each["files"]) for each in told if "files" in each] == [
-        ("files vanished before they were read", 1)
+        ("files vanished before they were read; they are read if they come back", 1)
     ]
 
 
