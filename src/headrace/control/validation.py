@@ -353,6 +353,8 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
     check.converters()
     source = definition.source and check.connector(definition.source, registry.source)
     sinks = [check.connector(sink, registry.sink) for sink in definition.sinks]
+    if source:
+        check.loops(source, [each for each in sinks if each])
     if source and not definition.steps:
         check.tables(source, [each for each in sinks if each])
     for step in definition.steps:
@@ -424,6 +426,24 @@ class _Check:
         self._parse(keys, props, spec.place)
         self._unknown(keys, props, spec.place)
         return (spec, plugin, config) if config is not None and is_usable else None
+
+    def loops(
+        self,
+        source: tuple[PluginSpec, type[SourceConnector], Config],
+        sinks: Sequence[tuple[PluginSpec, type[SinkConnector], Config]],
+    ) -> None:
+        """Check that the source does not read what the sinks write."""
+        _, reader, of_source = source
+        for spec, sink, config in sinks:
+            target = sink.target(config)
+            if target and reader.reads(of_source, target):
+                self.errors.append(
+                    ConfigError(
+                        problem="The source reads what this sink writes, without end.",
+                        fix="Choose another target, or a source that does not contain it.",
+                        field=spec.field("path" if "path" in spec.config else "connector"),
+                    )
+                )
 
     def tables(
         self,

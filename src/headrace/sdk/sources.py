@@ -338,6 +338,14 @@ class SourceConnector(Connector):
         return ""
 
     @classmethod
+    def reads(cls, config: Config, target: str) -> bool:
+        """Return whether it would read what a sink writes to ``SinkConnector.target``.
+
+        Such a copy would read its own rows again, without end. The default is False.
+        """
+        return False
+
+    @classmethod
     @abstractmethod
     def task_class(cls, config: Config) -> type[Gear]:
         """Return the task class for a configuration: Kafka Connect's ``taskClass``."""

@@ -145,6 +145,13 @@ class DeltaSource(SourceConnector):
 
     @override
     @classmethod
+    def reads(cls, config: Config, target: str) -> bool:
+        with suppress(HeadraceError):  # the target is not a folder
+            return str(Location.of(target)) == cls.origin(config)
+        return False
+
+    @override
+    @classmethod
     def task_class(cls, config: Config) -> type[DeltaReader]:
         return DeltaReader
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from headrace.sdk import (
     ConfigError,
     ConfigErrors,
     DeliveryGuarantee,
+    HeadraceError,
     Schema,
     SourceConnector,
     Type,
@@ -27,7 +29,7 @@ from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import has_variant
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.connectors.file.fileset import FileSet, rows_now
-from headrace_plugins.connectors.file.formats import Format, is_compressed
+from headrace_plugins.connectors.file.formats import Format, format_of, is_compressed
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over
 from headrace_plugins.connectors.file.listing import Share
 from headrace_plugins.connectors.file.settings import (
@@ -162,6 +164,17 @@ class FileSource(SourceConnector):
     @classmethod
     def origin(cls, config: Config) -> str:
         return str(Location.of(configured_path(config)))  # positions are of the whole path
+
+    @override
+    @classmethod
+    def reads(cls, config: Config, target: str) -> bool:
+        listing = SourceSettings.from_config(config).listing
+        with suppress(HeadraceError):  # the target is not a file or folder
+            place = Location.of(target)
+            places = [place] if listing.is_glob or format_of(place.name) else []
+            places += [] if listing.is_glob else [place / "part"]
+            return any(listing.covers(str(each)) for each in places)
+        return False
 
     @override
     @classmethod
