@@ -434,16 +434,19 @@ class _Check:
     ) -> None:
         """Check that the source does not read what the sinks write."""
         _, reader, of_source = source
-        for spec, sink, config in sinks:
+
+        def asked(sink: type[SinkConnector], config: Config) -> Iterable[ConfigError]:
             target = sink.target(config)
             if target and reader.reads(of_source, target):
-                self.errors.append(
-                    ConfigError(
-                        problem="The source reads what this sink writes, without end.",
-                        fix="Choose another target, or a source that does not contain it.",
-                        field=spec.field("path" if "path" in spec.config else "connector"),
-                    )
+                yield ConfigError(
+                    problem="The source reads what this sink writes, without end.",
+                    fix="Choose another target, or a source that does not contain it.",
+                    field="path" if "path" in config.originals else "connector",
                 )
+
+        for spec, sink, config in sinks:
+            place = spec.field("connector") if spec.place else "connector.class"
+            self._asked(partial(asked, sink, config), spec.place, place)
 
     def tables(
         self,

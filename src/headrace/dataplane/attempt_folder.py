@@ -19,6 +19,8 @@ _ATTEMPT = re.compile(r"(\d+)-(\d+)", re.ASCII)
 class AttemptFolder:
     """The folder of an attempt, which is its own even if an older owner still writes.
 
+    As a context manager it deletes what is left of crashed attempts, and itself at the end.
+
     Args:
         staging: The folder of all attempts, on a file system that all executors reach.
         mark: The mark of the batch's part.
@@ -26,6 +28,14 @@ class AttemptFolder:
 
     staging: Location
     mark: Mark
+
+    def __enter__(self) -> Location:
+        """Return the folder, which does not exist."""
+        return self.cleared()
+
+    def __exit__(self, *_: object) -> None:
+        """Delete the folder."""
+        self.delete()
 
     @property
     def location(self) -> Location:

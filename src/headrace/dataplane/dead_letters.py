@@ -291,7 +291,11 @@ def _counted_in(files: Sequence[Location]) -> Staged:
             for batch in pq.ParquetFile(source).iter_batches(columns=_CAUSE):
                 cause = batch.column(0)
                 names = pc.binary_join_element_wise(
-                    cause.field("stage"), cause.field("exception"), " "
+                    cause.field("stage"),
+                    cause.field("exception"),
+                    " ",
+                    null_handling="replace",
+                    null_replacement="None",
                 )
                 for found in pc.value_counts(names).to_pylist():
                     name = found["values"]

@@ -580,9 +580,9 @@ class Flow:
         """Stage the records in the sink as Arrow, bypassing the JVM; without their schema."""
         stream, tolerant = transformed.stream, self.dead_letters is not None
         assert stream.arrow is not None
-        attempt = AttemptFolder(self.staging, to.mark)
-        keep = attempt.cleared() if tolerant and not self.steps else None
-        undo.callback(attempt.delete)
+        folder = undo.enter_context(AttemptFolder(self.staging, to.mark))
+        has_topic = self.dead_letters is not None and self.dead_letters.topic is not None
+        keep = folder if has_topic and not self.steps else None
         copy = copy_straight(
             self.spark, stream.arrow, write, to, batch, tolerant=tolerant, keep=keep
         )

@@ -37,8 +37,6 @@ from headrace.topics import Topic, Topics, packed_row_schema, topic_row_schema
 MOST_TOPICS = 1000
 """The limit of topics per batch; more are considered a mistake, such as routing by a key."""
 
-"""The name of the folder in which one attempt divides its batch: batch number and epoch."""
-
 
 @dataclass(frozen=True)
 class _Staged:

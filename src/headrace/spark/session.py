@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
@@ -168,7 +169,10 @@ def _stop_accumulators(context: SparkContext) -> None:
     The server polls for its end every half second, or every second after a call of the JVM,
     and is no longer needed.
     """
-    server = context._accumulatorServer  # noqa: SLF001 - PySpark shows no other way to it
+    # PySpark shows no other way to it; None if user code has stopped Spark.
+    server: Any = context._accumulatorServer  # noqa: SLF001
+    if server is None:
+        return
     setattr(context, "_accumulatorServer", None)  # noqa: B010 - its types have it as never None
     threading.Thread(
         target=server.shutdown, name="headrace-spark-accumulators", daemon=True

@@ -279,8 +279,9 @@ def _has_ended(session: SparkSession) -> bool:
 
 def _has_stopped(session: SparkSession) -> bool:
     """Return whether Spark has stopped in a JVM that responds."""
+    context = session.sparkContext._jsc  # noqa: SLF001 - no other way; None after `stop`
     try:
-        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - no other way
+        return context is None or bool(context.sc().isStopped())
     except (Py4JError, OSError):
         return False
 

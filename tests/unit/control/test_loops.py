@@ -17,6 +17,8 @@ from headrace.plugins.registry import Registry
     ("source", "sink", "is_loop"),
     [
         ({"format": "json"}, {"path": "in", "format": "json"}, True),
+        ({"format": "json"}, {"path": "link", "format": "json"}, True),
+        ({"format": "json", "path": "link/../in"}, {"path": "in", "format": "json"}, True),
         ({"format": "json"}, {"path": "in/deeper", "format": "json"}, False),
         ({"format": "json", "recursive": "true"}, {"path": "in/deeper"}, True),
         ({"path": "in/*.log", "format": "text"}, {"path": "in/a.log", "mode": "append"}, True),
@@ -31,6 +33,7 @@ def test_a_target_within_the_source_is_refused(
     tmp_path: Path, source: dict[str, str], sink: dict[str, str], is_loop: bool
 ) -> None:
     (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "in")
     if source.get("connector") == "delta":
         write_deltalake(tmp_path / "in", pa.table({"id": [1]}))
 

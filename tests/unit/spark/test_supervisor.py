@@ -84,6 +84,20 @@ def test_a_jvm_in_which_spark_has_stopped_is_lost_though_it_responds(
         until(lambda: spark.starts == 2)
 
 
+def test_spark_that_user_code_has_stopped_is_lost(
+    start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "answers", lambda _: True)
+    monkeypatch.setattr(supervisor, "_REAP_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "_kill", lambda session: session.proc.kill())
+    spark = SparkSupervisor(start)
+    with spark.watching():
+        session: Any = spark.session()
+        session.sparkContext = SimpleNamespace(_jsc=None)
+        assert spark.is_lost(session, RuntimeError("not connected"))
+        until(lambda: spark.starts == 2)
+
+
 def test_a_process_that_is_stopping_starts_no_spark(start: Callable[[], Any]) -> None:
     spark = SparkSupervisor(start)
     with capture_logs() as logs, spark.watching():

@@ -147,7 +147,7 @@ class DeltaSource(SourceConnector):
     @classmethod
     def reads(cls, config: Config, target: str) -> bool:
         with suppress(HeadraceError):  # the target is not a folder
-            return str(Location.of(target)) == cls.origin(config)
+            return Location.of(target).resolved() == Location.of(cls.origin(config)).resolved()
         return False
 
     @override

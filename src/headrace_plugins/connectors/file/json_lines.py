@@ -162,9 +162,17 @@ class JsonLines:
             return number in found
 
         asked = [n for n, line in enumerate(lines) if line.strip()]
-        start, size, objects_to = 0, _MOST, 0
+        if _ARROWS_OWN.search(b"".join(lines)):
+            asked = [n for n in asked if not (_ARROWS_OWN.search(lines[n]) and is_invalid(n))]
+        start, size, objects_to, has_others = 0, _MOST, 0, False
         while start < len(asked):
             end = min(start + size, len(asked))
+            if has_others and end > objects_to:
+                some = [
+                    n for n in asked[start:end] if _is_object(lines[n]) or not is_invalid(n)
+                ]
+                asked[start:end] = some
+                end = objects_to = start + len(some)
             try:
                 self._table(target, b"".join(lines[number] for number in asked[start:end]))
             except FAULTS as error:
@@ -176,11 +184,7 @@ class JsonLines:
                     start = end
                 else:
                     # A line that is not one object changes the numbers of the rows after it.
-                    before = len(asked)
-                    asked[start:end] = [
-                        n for n in asked[start:end] if _is_object(lines[n]) or not is_invalid(n)
-                    ]
-                    objects_to = end - before + len(asked)
+                    has_others = True
                 size = max(size // 4, _LEAST)
             else:
                 start, size = end, min(size * 4, _MOST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -168,9 +169,11 @@ class FileSource(SourceConnector):
     @override
     @classmethod
     def reads(cls, config: Config, target: str) -> bool:
-        listing = SourceSettings.from_config(config).listing
         with suppress(HeadraceError):  # the target is not a file or folder
-            place = Location.of(target)
+            listing = SourceSettings.from_config(config).listing
+            place = Location.of(target).resolved()
+            if not listing.is_glob:
+                listing = replace(listing, location=listing.location.resolved())
             places = [place] if listing.is_glob or format_of(place.name) else []
             places += [] if listing.is_glob else [place / "part"]
             return any(listing.covers(str(each)) for each in places)
