@@ -588,7 +588,7 @@ class Flow:
         )
 
         def rejected() -> RejectedFrame:
-            if keep is None:
+            if self.steps:
                 return self._rejected(transformed, batch)
             few = replace(stream, frame=frame_of_parts(self.spark, copy.rejected))
             return self._rejected(self._transform(few, batch, ExitStack()), batch)

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import pyarrow as pa
@@ -21,6 +22,9 @@ from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite, StagedWrite
 from headrace.sdk.storage import naming
+
+_Batches = Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]
+_Read = Callable[[Any], _Batches]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class StraightCopy:
     Args:
         write: The staged write of the good records.
         counts: How many records were read, written and rejected.
-        rejected: The rejected records, if they were kept.
+        rejected: What reads the rejected records: the kept files, or the parts again.
     """
 
     write: StagedWrite
@@ -102,8 +106,18 @@ def copy_straight(
         counts = Counts(read, written=staged.rows, rejected=rejected)
         check_balance(counts, batch)
         failed.pop_all()
+    if keep is None:
+        faulty = [part for part, copy in zip(arrow.parts, found, strict=True) if copy.rejected]
+        again = replace(arrow, parts=faulty, read=partial(_rejected_of, arrow.read))
+        return StraightCopy(staged, counts, again)
     kept = [part.kept for part in found if part.kept is not None]
     return StraightCopy(staged, counts, replace(arrow, parts=kept, read=_kept_records))
+
+
+def _rejected_of(read: _Read, part: Any) -> _Batches:
+    for batch, rejected in read(part):
+        if rejected:
+            yield batch.slice(0, 0), rejected
 
 
 _REJECTED = pa.schema([("record", pa.string()), ("reason", pa.string())])
@@ -135,9 +149,7 @@ class _RejectedFile:
             self._writer.write_batch(pa.record_batch(columns, schema=_REJECTED))
 
 
-def _kept_records(
-    file: Location,
-) -> Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]:
+def _kept_records(file: Location) -> _Batches:
     no_rows = pa.RecordBatch.from_pydict({})
     with file.open_input() as source, pa.ipc.open_stream(source) as batches:
         for batch in batches:

@@ -72,13 +72,17 @@ def copy(spark: Any, context: Context, tmp_path: Path, request: Any, monkeypatch
     keys = {"name": "c", "connector.class": request.param, "topics": "t"}
     keys |= {"path": f"{tmp_path}/out"} | ({"format": "parquet"} if plugin is FileSink else {})
 
-    def start(*, dead: bool = False, steps: Sequence[Step] = (), **more: str) -> Copy:
+    def start(
+        *, dead: bool = False, lettered: bool = True, steps: Sequence[Step] = (), **more: str
+    ) -> Copy:
         definition = plugin.config_def().merged(sink_def())
         sink = plugin.task(definition.parse(keys | text_keys(more)))
         assert isinstance(sink, FrameSink)
         sink.start(context)
         topic = Topics(Location.of(tmp_path / "topics")).get("dead")
-        letters = DeadLetterWriter(task=TASK, topic=topic, appended=lambda _: None)
+        letters = DeadLetterWriter(
+            task=TASK, topic=topic if lettered else None, appended=lambda _: None
+        )
         place = {"name": "c", "connector.class": "file", "path": f"{tmp_path}/in"}
         definition = FileSource.config_def().merged(source_def())
         files = FileSource.task(definition.parse(place | READ))
@@ -179,6 +183,17 @@ def test_files_are_read_once_also_for_the_letters(
     assert (counts.rejected, counts.causes) == (1, {"TASK_POLL RecordError": 1})
     assert len(kept) == 1
     assert not [path for path in (tmp_path / "divided").rglob("*") if path.is_file()]
+
+
+def test_without_a_topic_for_them_rejected_records_are_counted_by_cause(
+    copy: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "in/a.csv").write_text(CSV)
+    (tmp_path / "in/b.csv").write_text("id,name\n-1,x\noops,y\n-2\n")
+    one = copy(dead=True, lettered=False)
+    counts = one.flow.run(batch(one.flow, 1, Position()))
+    assert (counts.written, counts.causes) == (LINES + 1, {"TASK_POLL RecordError": 2})
+    assert not (tmp_path / "divided").exists()
 
 
 def test_rejected_records_of_an_attempt_that_was_killed_are_deleted_by_the_next(
