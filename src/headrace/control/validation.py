@@ -444,9 +444,7 @@ class _Check:
                     field="path" if "path" in config.originals else "connector",
                 )
 
-        for spec, sink, config in sinks:
-            place = spec.field("connector") if spec.place else "connector.class"
-            self._asked(partial(asked, sink, config), spec.place, place)
+        self._of_each(sinks, asked)
 
     def tables(
         self,
@@ -460,9 +458,16 @@ class _Check:
             with suppress(HeadraceError):  # other checks report an unavailable system
                 yield from sink.check_tables(config, lambda: reader.table_rows(of_source) or ())
 
+        self._of_each(sinks, asked)
+
+    def _of_each(
+        self,
+        sinks: Sequence[tuple[PluginSpec, type[SinkConnector], Config]],
+        ask: Callable[[type[SinkConnector], Config], Iterable[ConfigError]],
+    ) -> None:
         for spec, sink, config in sinks:
             place = spec.field("connector") if spec.place else "connector.class"
-            self._asked(partial(asked, sink, config), spec.place, place)
+            self._asked(partial(ask, sink, config), spec.place, place)
 
     def _asked(self, ask: Callable[[], Iterable[ConfigError]], place: str, field: str) -> None:
         """Add the errors that a plugin returns, or a timeout error."""
