@@ -121,6 +121,8 @@ def _rejected_of(read: _Read, part: Any) -> _Batches:
 
 
 _REJECTED = pa.schema([("record", pa.string()), ("reason", pa.string())])
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+"""Reasons repeat the path and much of the record."""
 
 
 class _RejectedFile:
@@ -144,7 +146,9 @@ class _RejectedFile:
             if self._writer is None:
                 self.file.parent.make_folder()
                 to = self._opened.enter_context(self.file.open_output())
-                self._writer = self._opened.enter_context(pa.ipc.new_stream(to, _REJECTED))
+                self._writer = self._opened.enter_context(
+                    pa.ipc.new_stream(to, _REJECTED, options=_COMPRESSED)
+                )
             columns = [pa.array(column, pa.string()) for column in zip(*rejected, strict=True)]
             self._writer.write_batch(pa.record_batch(columns, schema=_REJECTED))
 

@@ -182,6 +182,7 @@ class SparkSupervisor:
             yield
             return
         self._watched = True
+        self._closing.clear()  # `end` may have been called outside of this context
         watch = threading.Thread(
             target=self._watch,
             args=(restarted, lost),

@@ -51,6 +51,8 @@ _SHOWN_CHARS = 80
 _ROW = re.compile(r" in row ([0-9]+)$")
 _LEAST, _MOST = 128, 4096
 """How many lines are parsed at once to find the invalid ones."""
+_NEAR = 16
+"""Invalid lines that follow each other within so many lines are examined one by one."""
 _VARIANT_DIGITS, _VARIANT_NAME, _VARIANT_TEXT = 38, 50_000, 20_000_000
 """The limits of Spark's VARIANT parser."""
 _DEEPEST = 200
@@ -179,7 +181,11 @@ class JsonLines:
                 stop = _ROW.search(str(error))
                 row = start + int(stop[1]) if stop else end
                 if row < end and is_invalid(asked[row]):
+                    near = _NEAR if row - start < _NEAR else 0
                     start = row + 1
+                    while near and start < end:  # a call of Arrow costs as much as many lines
+                        near = near - 1 if not is_invalid(asked[start]) else _NEAR
+                        start += 1
                 elif end <= objects_to:
                     start = end
                 else:
