@@ -212,15 +212,14 @@ class CaptureThread(threading.Thread):
         self._send({**ended, "capture": self._name})
 
     def _described(self, error: Exception) -> Message:
-        known: HeadraceError | None = None
-        if not isinstance(error, RetriableError):
-            known = storage_error(error)
-        if known is None and not isinstance(error, HeadraceError):
-            if (denied := denied_error(error)) is not None:
-                known = SourceError(denied.problem, fix=denied.fix)
-            else:
-                log.error("the plugin raised an error", exc_info=error)
-        facts = error_to_json(known or error)
+        known = error
+        if not isinstance(error, RetriableError) and (storage := storage_error(error)):
+            known = storage
+        elif not isinstance(error, HeadraceError) and (denied := denied_error(error)):
+            known = SourceError(denied.problem, fix=denied.fix)
+        elif not isinstance(error, HeadraceError):
+            log.error("the plugin raised an error", exc_info=error)
+        facts = error_to_json(known)
         return {k: self._voice.clean(v) if isinstance(v, str) else v for k, v in facts.items()}
 
     def _connector(self) -> type[SourceConnector]:

@@ -380,6 +380,10 @@ def check_steps(steps: Iterable[StepSpec], registry: Registry) -> Findings:
     return Findings(tuple(check.errors), tuple(check.warnings))
 
 
+_Usable = tuple[PluginSpec, type[_Plugin], Config]
+_Sinks = Sequence[_Usable[SinkConnector]]
+
+
 class _Check:
     def __init__(self, definition: Definition, registry: Registry) -> None:
         self._definition = definition
@@ -404,7 +408,7 @@ class _Check:
 
     def connector(
         self, spec: PluginSpec, find: Callable[..., type[_Plugin]]
-    ) -> tuple[PluginSpec, type[_Plugin], Config] | None:
+    ) -> _Usable[_Plugin] | None:
         """Check a plugin; return it if it is valid and may be used for further checks."""
         place = spec.field("connector") if spec.place else "connector.class"
         try:
@@ -427,11 +431,7 @@ class _Check:
         self._unknown(keys, props, spec.place)
         return (spec, plugin, config) if config is not None and is_usable else None
 
-    def loops(
-        self,
-        source: tuple[PluginSpec, type[SourceConnector], Config],
-        sinks: Sequence[tuple[PluginSpec, type[SinkConnector], Config]],
-    ) -> None:
+    def loops(self, source: _Usable[SourceConnector], sinks: _Sinks) -> None:
         """Check that the source does not read what the sinks write."""
         _, reader, of_source = source
 
@@ -446,11 +446,7 @@ class _Check:
 
         self._of_each(sinks, asked)
 
-    def tables(
-        self,
-        source: tuple[PluginSpec, type[SourceConnector], Config],
-        sinks: Sequence[tuple[PluginSpec, type[SinkConnector], Config]],
-    ) -> None:
+    def tables(self, source: _Usable[SourceConnector], sinks: _Sinks) -> None:
         """Check whether the sinks support the tables of a source."""
         _, reader, of_source = source
 
@@ -462,7 +458,7 @@ class _Check:
 
     def _of_each(
         self,
-        sinks: Sequence[tuple[PluginSpec, type[SinkConnector], Config]],
+        sinks: _Sinks,
         ask: Callable[[type[SinkConnector], Config], Iterable[ConfigError]],
     ) -> None:
         for spec, sink, config in sinks:

@@ -30,32 +30,23 @@ class AttemptFolder:
     mark: Mark
 
     def __enter__(self) -> Location:
-        """Return the folder, which does not exist."""
-        return self.cleared()
-
-    def __exit__(self, *_: object) -> None:
-        """Delete the folder."""
-        self.delete()
-
-    @property
-    def location(self) -> Location:
-        """Return the folder, which may not exist."""
-        return self._all / f"{self.mark.batch:012d}-{self.mark.epoch}"
-
-    @property
-    def _all(self) -> Location:
-        return self.staging / folder_name(self.mark.application)
-
-    def cleared(self) -> Location:
-        """Return the folder; delete those of crashed attempts, but not of newer epochs."""
+        """Return the folder, which does not exist; those of newer epochs stay."""
         for entry in self._all.list():
             found = _ATTEMPT.fullmatch(entry.name)
             if found is None:
                 continue
             if (int(found[1]), int(found[2])) <= (self.mark.batch, self.mark.epoch):
                 entry.location.delete_folder()
-        return self.location
+        return self._location
 
-    def delete(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Delete the folder."""
-        self.location.delete_folder()
+        self._location.delete_folder()
+
+    @property
+    def _location(self) -> Location:
+        return self._all / f"{self.mark.batch:012d}-{self.mark.epoch}"
+
+    @property
+    def _all(self) -> Location:
+        return self.staging / folder_name(self.mark.application)

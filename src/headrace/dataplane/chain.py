@@ -29,9 +29,9 @@ from headrace.dataplane.refusals import (
 )
 from headrace.dataplane.sinks import SinkFront
 from headrace.dataplane.topic_sinks import (
-    ByTopic,
     TopicsWriter,
     TopicWriter,
+    by_topic,
     rows_in,
     topic_mark,
 )
@@ -363,9 +363,9 @@ class _Divided(SinkFront):
         staged = _StagedByTopic()
         topics = self._sink if isinstance(self._sink, TopicsWriter) else None
         rows = topics.rows(frame, batch) if topics else frame.drop(*_voids(frame))
-        with ByTopic(rows, self._routes.staging, batch.mark) as by_topic:
+        with by_topic(rows, self._routes.staging, batch.mark) as folders:
             try:
-                for topic, folder in by_topic.folders.items():
+                for topic, folder in folders.items():
                     mark = topic_mark(batch.mark, topic)
                     to = replace(batch, mark=mark, topic=topic, rows=None)
                     receipt = held_receipt(self._sink, mark, topic, self._routes.batch)

@@ -7,10 +7,11 @@ number of topics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -185,40 +186,26 @@ class TopicsWriter(TopicWriter):
         return self.staged(mark, staged_files(topic.location, mark), topic)
 
 
-class ByTopic:
-    """Stages records by topic while the context is open.
+@contextmanager
+def by_topic(
+    frame: DataFrame, staging: Location, mark: Mark
+) -> Iterator[Mapping[str, Location]]:
+    """Stage records by topic, in one job; yield the folder of each topic while it is open.
 
-    Args:
-        frame: Has the column ``topic``, never null.
+    ``frame`` has the column ``topic``, never null.
     """
-
-    def __init__(self, frame: DataFrame, staging: Location, mark: Mark) -> None:
-        self._frame = frame
-        self._attempt = AttemptFolder(staging, mark)
-        self.folders: Mapping[str, Location] = {}
-
-    def __enter__(self) -> Self:
-        """Run the job; afterwards ``folders`` has the folder of each topic."""
-        folder = self._attempt.cleared()
-        try:
-            writer = self._frame.write.mode("overwrite").partitionBy("topic")
-            writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
-                folder.spark_path
-            )
-            found = sorted(folder.list(), key=lambda entry: entry.name)
-            self.folders = {
-                unquote(entry.name.partition("=")[2]): entry.location
-                for entry in found
-                if entry.name.startswith("topic=")
-            }
-            _check_number(len(self.folders))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._attempt.delete()
+    with AttemptFolder(staging, mark) as attempt:
+        writer = frame.write.mode("overwrite").partitionBy("topic")
+        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
+            attempt.spark_path
+        )
+        folders = {
+            unquote(entry.name.partition("=")[2]): entry.location
+            for entry in sorted(attempt.list(), key=lambda entry: entry.name)
+            if entry.name.startswith("topic=")
+        }
+        _check_number(len(folders))
+        yield folders
 
 
 def topic_mark(mark: Mark, topic: str) -> Mark:

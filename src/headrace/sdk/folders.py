@@ -132,21 +132,27 @@ def write_part(
     folder.make_folder()
     name = f"part-{number:05d}-{uuid.uuid4().hex}.{compression}.parquet"
     with (
-        naming(folder / name),
         (folder / name).open_output() as file,
         pq.ParquetWriter(
             file, first.schema, compression=compression, use_dictionary=_repeating(first)
         ) as writer,
     ):
-        group, size = [first], first.nbytes
-        for batch in rows:
-            if size + batch.nbytes > _GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(group))
-                group, size = [], 0
-            group.append(batch)
-            size += batch.nbytes
-        writer.write_table(pa.Table.from_batches(group))
+        for group in _groups(first, rows):
+            with naming(folder / name):  # not where an error of the source comes by
+                writer.write_table(group)
     return name
+
+
+def _groups(first: pa.RecordBatch, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows in row groups."""
+    group, size = [first], first.nbytes
+    for batch in rows:
+        if size + batch.nbytes > _GROUP_BYTES:
+            yield pa.Table.from_batches(group)
+            group, size = [], 0
+        group.append(batch)
+        size += batch.nbytes
+    yield pa.Table.from_batches(group)
 
 
 def written_parts(folder: Location, names: Sequence[str]) -> list[Location]:

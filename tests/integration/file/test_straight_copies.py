@@ -210,7 +210,7 @@ def test_rejected_records_of_an_attempt_that_was_killed_are_deleted_by_the_next(
     first = copy(dead=True)
     one = batch(first.flow, 1, Position())
     with monkeypatch.context() as patch:
-        patch.setattr(AttemptFolder, "delete", lambda _: None)  # a killed process has none
+        patch.setattr(AttemptFolder, "__exit__", lambda *_: None)  # a killed process has none
         patch.setattr(DeadLetterPart, "stage", die)
         with pytest.raises(Killed):
             first.flow.run(one)

@@ -3,10 +3,14 @@
 import errno
 import os
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from headrace.sdk.folders import write_part
+from headrace.sdk.location import Location
 from headrace.sdk.storage import denied_error, storage_error, storage_error_of_text
 
 OF_DELTALAKE = (
@@ -113,3 +117,14 @@ def test_why_hadoop_could_not_make_a_folder_is_looked_for(
     if found is not None and problem is not None:
         assert found.code == "storage.unavailable"
         assert found.problem.startswith(problem)
+
+
+def test_an_error_of_the_source_does_not_get_the_path_of_the_target(tmp_path: Path) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]})
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with pytest.raises(PermissionError) as failed:
+        write_part(Location.of(tmp_path), "snappy", 0, rows())
+    assert failed.value.filename is None
+    assert denied_error(failed.value) is None
