@@ -139,7 +139,7 @@ class NumberFlow(Flow):
 
     @override
     def _stage(
-        self, transformed: TransformedStream, batch: Batch, undo: ExitStack, part: SinkPart
+        self, transformed: TransformedStream, batch: Batch, part: SinkPart
     ) -> StagedRows:
         ids = self._ids(batch)
         bad = self._bad(batch)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation
@@ -85,12 +86,14 @@ class StagedRows:
         rejected: Reads the rejected records as they came.
         schema: The schema that the sink was given; None if no record is good, and for
             packed rows, which have several schemas.
+        needed: Releases what ``rejected`` needs.
     """
 
     write: StagedWrite | None
     counts: Counts
     rejected: Callable[[], RejectedFrame]
     schema: Schema | None = None
+    needed: ExitStack = field(default_factory=ExitStack)
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,17 @@ class StagedPart:
     counts: Counts
 
     @classmethod
-    def of(cls, part: SinkPart, rows: StagedRows, letters: StagedDeadLetters) -> StagedPart:
-        """Return the staged part, with the number of rejected records from the letters.
+    def of(cls, part: SinkPart, rows: StagedRows, batch: Batch) -> StagedPart:
+        """Stage the letters, and return the part with the number of rejected records from them.
 
         If the letters were already appended, an earlier attempt has delivered all records to
         a sink without marks, and the letters of that attempt are authoritative.
         """
-        before, rejected = rows.counts, sum(letters.causes.values())
+        before, letters = rows.counts, StagedDeadLetters()
+        with rows.needed:
+            if before.rejected:
+                letters = part.letters.stage(rows.rejected(), before.rejected, batch)
+        rejected = sum(letters.causes.values())
         written = before.written + before.rejected - rejected
         counts = replace(before, causes=letters.causes, rejected=rejected, written=written)
         return cls(part, rows, letters, counts)

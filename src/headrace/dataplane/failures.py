@@ -21,7 +21,7 @@ from headrace.sdk.errors import (
     SourceError,
     error_class,
 )
-from headrace.sdk.storage import storage_error_of_text
+from headrace.sdk.storage import path_in, storage_error_of_text
 
 REJECTED = "HEADRACE-REJECTED "
 """Prefix of the error that the plan raises for the first bad record if none is tolerated."""
@@ -39,7 +39,8 @@ _FILE_ERROR = re.compile(
 )
 """A file exception in Spark's text of a failed task, with the system's message."""
 _WRITING = re.compile(
-    r"Task failed while writing rows to (?:file:)?(/\S+?)(?:/_temporary|\.?(?:\s|$))"
+    r"Task failed while writing rows to (?:file:)?(/.+?)(?:/_temporary|\. SQLSTATE|\.?$)",
+    re.MULTILINE,
 )
 """The path of Spark's error for a failed write; the cause has only the system's message."""
 _RUST_ERROR = re.compile(
@@ -173,7 +174,7 @@ def _was_cancelled(error: Exception) -> bool:
 
 def _storage_error(error: Exception) -> HeadraceError | None:
     """Return the storage error of Java or a Python worker; None if there is none."""
-    written_to = ""
+    written_to = None
     for java in _java_causes(error):
         message = str(java.getMessage())
         name = str(java.getClass().getName())
@@ -186,8 +187,8 @@ def _storage_error(error: Exception) -> HeadraceError | None:
         lines = message.splitlines()
         for line in lines[:1] + lines[1:] * (_TRACEBACK in message):
             match = _FILE_ERROR.search(line)
-            around = f"{line} {written_to}"
-            if match is not None and (found := storage_error_of_text(match[1], around)):
+            path = path_in(line) or written_to
+            if match is not None and (found := storage_error_of_text(match[1], path)):
                 return found
         rust = _RUST_ERROR.search(message) if _TRACEBACK in message else None
         if rust is not None and (found := storage_error_of_text(rust[1])):

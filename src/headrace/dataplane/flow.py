@@ -30,7 +30,6 @@ from headrace.dataplane.dead_letters import (
     DeadLetterPart,
     DeadLetterWriter,
     RejectedFrame,
-    StagedDeadLetters,
 )
 from headrace.dataplane.delivery import (
     RowCount,
@@ -237,7 +236,7 @@ class Flow:
             for each in few
         }
         others = (
-            Delivery(own, partial(self._stage, each, batch, undo), each.stream.rows, each.cache)
+            Delivery(own, partial(self._stage, each, batch), each.stream.rows, each.cache)
             for each, own in zip(chains, parts, strict=True)
         )
         # Streams of the same priority keep the order of the source.
@@ -271,7 +270,7 @@ class Flow:
         with suppress(RecordError):
             return few.stage(part, batch)
         [stream] = self._streams(SourceFrame(None, streams=[few.stream]))
-        return self._stage(self._transform(stream, batch, undo), batch, undo, part)
+        return self._stage(self._transform(stream, batch, undo), batch, part)
 
     def _deliver(
         self,
@@ -306,10 +305,7 @@ class Flow:
                 if done.write is not None:
                     undo.callback(done.write.abort)
                 undo.callback(part.letters.discard)
-                letters = StagedDeadLetters()
-                if done.counts.rejected:
-                    letters = part.letters.stage(done.rejected(), done.counts.rejected, batch)
-                staged.append(StagedPart.of(part, done, letters))
+                staged.append(StagedPart.of(part, done, batch))
                 counts_of_sinks.append(staged[-1].counts)
             counts = Counts.of_sinks(counts_of_sinks)
             if staged:
@@ -515,7 +511,7 @@ class Flow:
         return counts if tolerated and counts.balanced else None
 
     def _stage(
-        self, transformed: TransformedStream, batch: Batch, undo: ExitStack, part: SinkPart
+        self, transformed: TransformedStream, batch: Batch, part: SinkPart
     ) -> StagedRows:
         """Stage the good records in the sink, with the schema of its target."""
         tolerant, sink = self.dead_letters is not None, part.sink
@@ -537,7 +533,7 @@ class Flow:
             if past_jvm is not None:
                 # After a refusal, use a frame: its record ids identify the refused records.
                 with refusals_passed_over():
-                    done = self._stage_straight(transformed, past_jvm, of_all, batch, undo)
+                    done = self._stage_straight(transformed, past_jvm, of_all, batch)
                     return replace(done, schema=value)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
@@ -575,17 +571,18 @@ class Flow:
         write: ArrowWrite,
         to: SinkBatch,
         batch: Batch,
-        undo: ExitStack,
     ) -> StagedRows:
         """Stage the records in the sink as Arrow, bypassing the JVM; without their schema."""
         stream, tolerant = transformed.stream, self.dead_letters is not None
         assert stream.arrow is not None
-        folder = undo.enter_context(AttemptFolder(self.staging, to.mark))
         has_topic = self.dead_letters is not None and self.dead_letters.topic is not None
-        keep = folder if has_topic and not self.steps else None
-        copy = copy_straight(
-            self.spark, stream.arrow, write, to, batch, tolerant=tolerant, keep=keep
-        )
+        with ExitStack() as failed:
+            folder = failed.enter_context(AttemptFolder(self.staging, to.mark))
+            keep = folder if has_topic and not self.steps else None
+            copy = copy_straight(
+                self.spark, stream.arrow, write, to, batch, tolerant=tolerant, keep=keep
+            )
+            needed = failed.pop_all()
 
         def rejected() -> RejectedFrame:
             if self.steps:
@@ -593,7 +590,9 @@ class Flow:
             few = replace(stream, frame=frame_of_parts(self.spark, copy.rejected))
             return self._rejected(self._transform(few, batch, ExitStack()), batch)
 
-        return StagedRows(write=copy.write, counts=copy.counts, rejected=rejected)
+        return StagedRows(
+            write=copy.write, counts=copy.counts, rejected=rejected, needed=needed
+        )
 
     def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:
         """Return the records with the schema of the target. Runs no job."""

@@ -24,7 +24,8 @@ _RUST = re.compile(r"\(os error (\d+)\)")
 _NOT_MADE = re.compile(r"Mkdirs failed to create (?:file:)?(/.+?)(?: \(exists=|$)")
 """Hadoop's message for a folder that it could not create; it gives no reason."""
 _LIBRARIES = ("deltalake", "_internal", "arro3", "pyarrow")
-_PATH = re.compile(r"(/[^\s'\"`:,()]+)")
+_PATH = re.compile(r"""'(/[^']+)'|"(/[^"]+)"|^(/.+) \([^()]+\)$|(/[^\s'"`:,()]+)""")
+"""A path in quotes, one before Java's reason in parentheses, or one without blanks."""
 _LITTLE_BYTES = 4 * 1024 * 1024
 """If more is free, a different place is full, such as a target."""
 _MAX_CAUSES = 50
@@ -70,7 +71,7 @@ def _failed_calls(error: BaseException) -> Iterator[tuple[int | None, object]]:
         ours = isinstance(cause, OSError) or library
         if number is None and ours and (found := _RUST.search(text)):
             number = int(found[1])
-        yield number, path or _path_in(text)
+        yield number, path or path_in(text)
 
 
 def _text(error: BaseException) -> str:
@@ -80,13 +81,13 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
+def storage_error_of_text(text: str, path: str | None = None) -> HeadraceError | None:
     """Return the storage or permission error for a system message from Java or Spark.
 
     Args:
         text: The message of a file error; a message about something else could end in the
             same words by chance.
-        around: Text that may contain the path, if the message does not.
+        path: The path if the message has none.
     """
     if not_made := _NOT_MADE.search(text):
         number = _why_not_made(Path(not_made[1]))
@@ -94,7 +95,7 @@ def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
     plain = _RUST.sub("", text).strip().rstrip(").").lower()
     for said, number in _TEXTS.items():
         if plain.endswith(said):
-            path = _path_in(text) or _path_in(around)
+            path = path_in(text) or path
             if number in _NUMBERS:
                 return _unavailable(number, path)
             return _denied(number, path) if path else None
@@ -186,6 +187,7 @@ def _free_bytes(path: Path) -> int | None:
     return None
 
 
-def _path_in(text: str) -> str | None:
+def path_in(text: str) -> str | None:
+    """Return the first absolute path in a message of the system."""
     found = _PATH.search(text)
-    return None if found is None else found[1]
+    return None if found is None else found[found.lastindex or 0]

@@ -148,6 +148,13 @@ class Following:
         """Return the end of the next batch, which is where it stands if there is none."""
         return self.task.latest(self.position, ReadLimit(rows=rows))
 
+    def planned(self) -> Position:
+        """Return the end of the next batch, once there is one."""
+        by = time.monotonic() + SECONDS
+        while (end := self.plan()) == self.position:
+            assert time.monotonic() < by, "nothing more comes"
+        return end
+
     def batch(self, rows: int | None = 1_000_000) -> list[tuple[str, Record]] | None:
         """Read the next batch; None if there is none yet."""
         end = self.plan(rows)

@@ -150,9 +150,7 @@ def test_a_promoted_replica_is_followed_on(
             run(old, "FLUSH BINARY LOGS", "UPDATE t SET n = n + 1")
     following.go_on()
     run(old, "INSERT INTO t VALUES (30, 0)")  # not read before the server dies
-    planned = following.plan()
-    while planned == following.position:
-        planned = following.plan()
+    planned = following.planned()
     await_replica(old, new)
     pair[0].kill()
     pair[1].execute("STOP SLAVE")
@@ -227,9 +225,7 @@ def test_a_batch_whose_end_another_server_lacks_is_told(
     await_replica(old, new)
     pair[1].execute("STOP SLAVE")
     run(old, "INSERT INTO t VALUES (2, 0)")
-    planned = following.plan()
-    while planned == following.position:
-        planned = following.plan()
+    planned = following.planned()
     pair[0].kill()
     following.restart(connection_url=new)
     with pytest.raises(RetriableError, match="lacks transactions"):

@@ -46,7 +46,7 @@ def test_lag_and_retained_log_are_measured_while_a_batch_waits_for_its_sinks(
     idle = awaited(following, lambda lag: lag.rows == 0)
     assert idle.age == timedelta()
     run(url, "INSERT INTO t SELECT n, 0 FROM generate_series(10, 19) n")
-    end = following.plan()
+    end = following.planned()
     following.read(end)  # and the sinks take nothing
     run(url, "UPDATE t SET v = 1", FILL)
     held = awaited(following, lambda lag: (lag.retained_bytes or 0) >= 4 << 20)
@@ -80,7 +80,7 @@ def test_a_slot_beyond_its_limit_is_dropped_while_the_sinks_stand_still(
 ) -> None:
     following = followed(url, follow, slot_max_retained_bytes=str(3 << 20))
     run(url, "INSERT INTO t VALUES (2, 2)")
-    end = following.plan()
+    end = following.planned()
     following.read(end)
     assert rows(url, "SELECT active FROM pg_replication_slots WHERE slot_name = 's'")
     run(url, FILL)

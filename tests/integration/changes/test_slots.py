@@ -275,7 +275,7 @@ def test_only_what_is_in_the_target_is_confirmed(url: str, follow: Follow) -> No
     following = followed(url, follow)
     before = following.slot["confirmed"]
     run(url, "UPDATE t SET v = 2")
-    end = following.plan()
+    end = following.planned()
     following.read(end)
     time.sleep(1.5)
     assert following.slot["confirmed"] == before
@@ -317,7 +317,7 @@ def test_a_server_shuts_down_while_changes_are_not_confirmed(
         only = {"table_include_list": "public.t"}
         following = followed(url, follow, max_queue_size_in_bytes=most_bytes, **only)
         run(url, "CREATE TABLE other (id int)", "UPDATE t SET v = 2")
-        end = following.plan()
+        end = following.planned()
         following.read(end)  # and the sinks go on taking it
         run(
             url,
@@ -346,7 +346,7 @@ def test_it_goes_on_after_the_reading_process_was_killed(url: str, follow: Follo
     assert process is not None
     assert process._process is not None
     run(url, "INSERT INTO t VALUES (2, 1)")
-    end = following.plan()
+    end = following.planned()
     process._process.kill()
     process._process.wait()
     run(url, "INSERT INTO t VALUES (3, 1)")
