@@ -56,7 +56,7 @@ from headrace_plugins.connectors.delta import commit as delta_commit
 from headrace_plugins.connectors.delta.columns import Fit
 from headrace_plugins.connectors.delta.commit import StagedAppend
 from headrace_plugins.connectors.delta.sink import DeltaTask, table_receipt
-from headrace_plugins.connectors.delta.table import HIDDEN
+from headrace_plugins.connectors.delta.table import HIDDEN, open_table
 from headrace_plugins.connectors.file.folder import (
     FolderSink,
     _Folder,
@@ -229,7 +229,8 @@ class _Delta(DeltaTask):
 
     def _stage(self, frame: Any, batch: SinkBatch, path: Location) -> StagedWrite:
         fields = ({"name": "id", "type": "long", "nullable": True, "metadata": {}},)
-        to = self._destination(None, path, Fit(fields, {"id": "id"}))  # type: ignore[arg-type]
+        no_spark: Any = None
+        to = self._destination(no_spark, path, open_table(path), Fit(fields, {"id": "id"}))
         upsert = self.settings.upsert
         folder = HIDDEN if upsert else "data"
         if upsert:

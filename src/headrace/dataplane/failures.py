@@ -35,7 +35,7 @@ _OF_FILES = ("java.io.", "java.nio.file.", "org.apache.hadoop.fs.")
 """Prefixes of the names of Java's file exceptions."""
 _FILE_ERROR = re.compile(
     r"(?:^|: )(?:java\.(?:io|nio\.file)\.\w+: |(?:OS|Permission)Error: \[Errno \d+\] )"
-    r"(.+?)(?:: '[^']*')?$"
+    r"(.+?)(?:: (?:'[^']*'|\"[^\"]*\"))?$"
 )
 """A file exception in Spark's text of a failed task, with the system's message."""
 _WRITING = re.compile(

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from headrace.sdk import Mark, Position, ReadLimit
 from headrace.sdk.arrow import conform, to_arrow
-from headrace.sdk.delta import AddedFile, staged_files, staging_folder
+from headrace.sdk.delta import AddedFile, staged_parts, staging_folder
 from headrace.sdk.folders import write_part
 from headrace.sdk.location import Location
 from headrace.topics import LETTERS, Topic, TopicReader, letter_headers, parse_start
@@ -162,8 +162,8 @@ class FewLetters:
         schema = to_arrow(table.schema())
         found = (each for each in _claimed(rows).to_batches() if each.num_rows)
         batches = (conform(each, schema) for each in found)
-        write_part(table.location / staging_folder(mark), "snappy", 0, batches)
-        return staged_files(table.location, mark)
+        name = write_part(table.location / staging_folder(mark), "snappy", 0, batches)
+        return staged_parts(table.location, mark, [] if name is None else [name])
 
     def _fields(self, names: Sequence[str]) -> pa.Table:
         """Return fields of the letters' causes as columns."""

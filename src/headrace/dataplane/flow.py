@@ -75,6 +75,7 @@ from headrace.sdk import (
     Position,
     RecordError,
     SinkBatch,
+    SourceError,
     StateError,
     StreamRows,
     TransformBatch,
@@ -657,7 +658,7 @@ class Flow:
         try:
             try:
                 yield
-            except (PySparkException, Py4JError):
+            except (PySparkException, Py4JError, SourceError):
                 for data in self._read:
                     data.require_unchanged()
                 if self.explain is not None:

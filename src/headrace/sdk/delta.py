@@ -88,7 +88,7 @@ def staged_files(
     partition_by: Sequence[str] = (),
     stats: bool = False,
 ) -> list[AddedFile]:
-    """Return the staged files of an attempt, like ``stage_parquet``."""
+    """Return the files that Spark has staged in an attempt, like ``stage_parquet``."""
     staged = table / staging_folder(mark, folder)
     found = []
     for entry in staged.walk():
@@ -96,7 +96,7 @@ def staged_files(
             # Hadoop's checksums beside the files: a checksum torn by a power failure would
             # make Spark reject an intact file.
             entry.location.delete()
-        elif entry.name.endswith(".parquet"):
+        elif entry.name.startswith("part-") and entry.name.endswith(".parquet"):
             found.append(entry.location)
     found.sort(key=lambda file: file.path.split("/"))
     files = (_added(path, table, partition_by, stats=stats) for path in found)

@@ -7,8 +7,10 @@ import hashlib
 import os
 import re
 import uuid
+from contextlib import ExitStack
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -130,15 +132,22 @@ def write_part(
     if first is None:
         return None
     folder.make_folder()
-    name = f"part-{number:05d}-{uuid.uuid4().hex}.{compression}.parquet"
-    with (
-        (folder / name).open_output() as file,
-        pq.ParquetWriter(
-            file, first.schema, compression=compression, use_dictionary=_repeating(first)
-        ) as writer,
-    ):
+    # Spark's files have other names: a straight copy's abandoned attempt may still write when
+    # Spark writes the same batch to the folder.
+    name = f"rows-{number:05d}-{uuid.uuid4().hex}.{compression}.parquet"
+    # Errors of the source do not get the name of this file.
+    named = partial(naming, to := folder / name)
+    repeating = _repeating(first)
+    with ExitStack() as opened:
+        with named():
+            file = to.open_output()
+            opened.callback(named()(file.close))
+            writer = pq.ParquetWriter(
+                file, first.schema, compression=compression, use_dictionary=repeating
+            )
+            opened.callback(named()(writer.close))
         for group in _groups(first, rows):
-            with naming(folder / name):  # not where an error of the source comes by
+            with named():
                 writer.write_table(group)
     return name
 

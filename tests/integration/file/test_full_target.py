@@ -26,6 +26,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount file systems")
+@pytest.mark.parametrize("before", [False, True], ids=["while written", "before"])
 @pytest.mark.parametrize(
     "keys",
     [
@@ -38,13 +39,13 @@ pytestmark = pytest.mark.spark
     ids=lambda keys: "-".join(keys.values()),
 )
 def test_the_path_of_a_full_target_is_in_the_error(
-    spark: Any, context: Context, tmp_path: Path, keys: dict[str, str]
+    spark: Any, context: Context, tmp_path: Path, keys: dict[str, str], before: bool
 ) -> None:
     (tmp_path / "in").mkdir()
     lines = "".join(f"{n},{n * 7_919_993**3}\n" for n in range(200_000))
     (tmp_path / "in/a.csv").write_text(f"id,name\n{lines}")
     with volume(tmp_path / "full", 2) as disk:
-        target = disk.path / "of today"
+        target = disk.path / "o'brien of today"
         plugin = FileSink if keys["plugin"] == "file" else DeltaSink
         to = {
             "name": "c",
@@ -71,6 +72,8 @@ def test_the_path_of_a_full_target_is_in_the_error(
             staging=Location.of(tmp_path / "divided"),
             dead_letters=None,
         )
+        if before:
+            disk.fill()
         with pytest.raises(
             StorageUnavailableError, match=f"no space left at ({target}|{disk.path}/_headrace)"
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import DataFrameWriter
 from tests.integration.dataplane.flow_doubles import transform
 from tests.integration.file.conftest import text_keys
 from tests.integration.file.test_flow_of_files import NOW, TASK, batch
@@ -23,11 +25,13 @@ from headrace.dataplane.attempt_folder import AttemptFolder
 from headrace.dataplane.dead_letters import DeadLetterPart
 from headrace.dataplane.delivery import StagedPart
 from headrace.model import Batch, ToleranceExceededError
-from headrace.sdk import FrameSink, Position, ReadLimit, SourceError
+from headrace.sdk import FrameSink, Position, ReadLimit, RecordError, SourceError
+from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite, StagedWrite
 from headrace.topics import Topics
 from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta.sink import DeltaTask
 from headrace_plugins.connectors.file import FileSink, FileSource, text_parts
 from headrace_plugins.connectors.file.fileset import FileSet
 from headrace_plugins.transforms.cast import Cast
@@ -205,6 +209,58 @@ def test_without_a_topic_for_them_rejected_records_are_counted_by_cause(
     assert not (tmp_path / "divided").exists()
 
 
+def test_a_file_that_is_replaced_before_rejected_records_are_read_again_is_named(
+    copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "in/b.csv"
+    file.write_text("id,name\n-1,x\noops,y\n")
+    one = copy(dead=True, lettered=False)
+    planned, stage = batch(one.flow, 1, Position()), DeadLetterPart.stage
+
+    def replaced(part: DeadLetterPart, *args: Any) -> Any:
+        file.write_text("id,name\n-1,x\n22222,y\n")
+        return stage(part, *args)
+
+    monkeypatch.setattr(DeadLetterPart, "stage", replaced)
+    with pytest.raises(RangeChangedError, match=re.escape(str(file))):
+        one.flow.run(planned)
+
+
+def test_files_of_a_straight_copys_abandoned_attempt_are_not_delivered(
+    copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A record that only the sink refuses ends the straight copy, whose other parts may go on
+    # for a while. Then Spark writes the batch to the same folder.
+    (tmp_path / "in/a.csv").write_text(CSV)
+    one = copy(dead=True)
+    [sink] = one.flow.sinks
+    offer, offered = sink.arrow_write, list[ArrowWrite]()
+    stray = pa.record_batch({"id": pa.array([-9], pa.int64()), "name": ["stray"]})
+
+    def refuse(*_: Any) -> Any:
+        raise RecordError(problem="The sink refuses a record.")
+
+    def refusing(*args: Any) -> ArrowWrite:
+        found = offer(*args)
+        assert found is not None
+        offered.append(found)
+        return replace(found, staged=refuse)
+
+    def amid_late_writes(spark_write: Callable[..., Any]) -> Callable[..., Any]:
+        def written(*args: Any, **options: Any) -> Any:
+            assert offered[0].write(98, iter([stray]))
+            spark_write(*args, **options)
+            assert offered[0].write(99, iter([stray]))
+
+        return written
+
+    monkeypatch.setattr(sink, "arrow_write", refusing)
+    name = "parquet" if isinstance(sink, DeltaTask) else "save"
+    monkeypatch.setattr(DataFrameWriter, name, amid_late_writes(getattr(DataFrameWriter, name)))
+    assert one.flow.run(batch(one.flow, 1, Position())).written == LINES
+    assert len(one.rows()) == LINES
+
+
 def test_rejected_records_of_an_attempt_that_was_killed_are_deleted_by_the_next(
     copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,7 +328,7 @@ def test_a_part_that_is_lost_stops_the_batch(
         assert write is not None
 
         def staged(names: Sequence[str]) -> StagedWrite:
-            next((tmp_path / "out").rglob("part-*.parquet")).unlink()
+            next((tmp_path / "out").rglob("rows-*.parquet")).unlink()
             return write.staged(names)
 
         return replace(write, staged=staged)

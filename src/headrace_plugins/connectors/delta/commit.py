@@ -39,9 +39,12 @@ from headrace_plugins.connectors.delta.table import (
     add_columns,
     append_obstacle,
     create_table,
+    fields_of,
     merge_obstacle,
     open_table,
+    properties_of,
     record_created,
+    same_definition,
     size_of,
     turns_on_features,
     writer_properties,
@@ -324,10 +327,17 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """The table that a batch is written to, and the preparations that it needs."""
+    """The table that a batch is written to, and the preparations that it needs.
+
+    Args:
+        planned: The version of the table that the batch was planned for; None if there was
+            no table.
+        fit: How the batch's columns map to that version.
+    """
 
     spark: SparkSession
     path: Location
+    planned: DeltaTable | None
     fit: Fit
     partition_by: Sequence[str]
     properties: Mapping[str, str]
@@ -340,12 +350,44 @@ class Destination:
 
         This is not part of the batch's transaction: new columns without values are harmless,
         and a retry of the batch finds them.
+
+        Raises RetriableError: another writer has made the table, or changed its definition,
+        since the batch was planned, so the staged rows may not suit it.
         """
         table = open_table(self.path)
-        if table is None:
-            return self._made()
-        if not self.fit.added and not self.fit.widened:
-            return table
+        if self.planned is None:
+            table = table or self._made()
+            suits = self._is_as_made(table)
+        else:
+            suits = same_definition(table, self.planned)
+            if suits and table is not None and (self.fit.added or self.fit.widened):
+                table = self._changed(table)
+                suits = self._has_types(table)
+        if table is None or not suits:
+            problem = f"Another writer changed the table {self.path} while a batch was written."
+            raise RetriableError(
+                problem, fix="No action is needed: the batch is written again."
+            )
+        return table
+
+    def _has_types(self, table: DeltaTable) -> bool:
+        # Delta records in the metadata which types were widened.
+        found, fit = (
+            {field["name"]: nullable(field["type"]) for field in fields}
+            for fields in (fields_of(table), self.fit.fields)
+        )
+        return found == fit
+
+    def _is_as_made(self, table: DeltaTable) -> bool:
+        """Return whether a table, perhaps of another task, is as this batch would make it."""
+        has_own = properties_of(table).items() <= self.properties.items()
+        return (
+            self._has_types(table)
+            and table.metadata().partition_columns == list(self.partition_by)
+            and (has_own or turns_on_features(self.properties))
+        )
+
+    def _changed(self, table: DeltaTable) -> DeltaTable:
         version = int(table.version())
         if self.fit.widened or append_obstacle(table) is not None:
             change_schema(self.spark, self.path, self.fit.schema)
@@ -392,7 +434,7 @@ class StagedAppend:
         if self.to.replacement is None:
             add_files(table, self.files, self.mark, receipt, datetime.now(UTC))
         else:
-            self.to.replacement.commit(self.files, self.mark, receipt)
+            self.to.replacement.commit(table, self.files, self.mark, receipt)
         discard_other_attempts(self.to.path, self.mark)
         self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
 

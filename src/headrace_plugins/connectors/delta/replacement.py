@@ -25,7 +25,12 @@ from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.commit import SparkCommit, delete_rows
 from headrace_plugins.connectors.delta.files import TableFile, added_file, schemas_of
-from headrace_plugins.connectors.delta.table import fields_of, merge_obstacle, properties_of
+from headrace_plugins.connectors.delta.table import (
+    fields_of,
+    merge_obstacle,
+    properties_of,
+    same_definition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,17 +64,22 @@ class Replacement:
     def _mark(self) -> Mark:
         return Mark(self.window.run, self.window.generation, 0)
 
-    def commit(self, files: Sequence[AddedFile], mark: Mark, receipt: str) -> None:
+    def commit(
+        self, planned: DeltaTable, files: Sequence[AddedFile], mark: Mark, receipt: str
+    ) -> None:
         """Add files, and delete the window's rows if this is the first commit of the run.
 
         Raises StaleEpochError if another attempt has written the batch, or a newer one, or the
         run was restarted from the beginning meanwhile. Raises RetriableError if other writers
-        committed first in each of several tries.
+        committed first in each of several tries, or the table no longer has the definition of
+        the ``planned`` version.
         """
         for _ in range(_TRIES):
             table = DeltaTable(str(self.path))
             if mark.wrote(find_receipt(table, mark)):
                 return
+            if files and not same_definition(table, planned):
+                break
             removed: list[dict[str, Any]] = []
             rest: list[AddedFile] = []
             marks = {}
@@ -96,7 +106,7 @@ class Replacement:
                     (self.path / file.path).delete()
             else:
                 return
-        problem = f"Other writers changed {self.path} during each of {_TRIES} commits."
+        problem = f"Other writers changed {self.path} while rows of a window were replaced."
         raise RetriableError(problem)
 
     def settle(self) -> None:
@@ -107,7 +117,7 @@ class Replacement:
             self._delete()
             return
         try:
-            self.commit([], self._mark, self._mark.receipt({}))
+            self.commit(table, [], self._mark, self._mark.receipt({}))
         except StaleEpochError:  # another task of the run was faster
             if not self._is_done(DeltaTable(str(self.path))):
                 raise

@@ -211,7 +211,7 @@ class DeltaTask(FrameSink):
 
     def _written(self, frame: DataFrame, part: _Part) -> StagedWrite:
         plan = self._plan(frame, part)
-        to = self._destination(frame.sparkSession, part.path, plan.fit)
+        to = self._destination(frame.sparkSession, part.path, plan.table, plan.fit)
         if self.settings.upsert:
             return self._upserted(frame, plan, to)
         return self._appended(frame, plan, to)
@@ -228,7 +228,7 @@ class DeltaTask(FrameSink):
         plan = self._plan(frame, part)
         if self._refusals(replace(plan, windowed=None)) or not self._takes_as_is(plan):
             return None
-        to = self._destination(frame.sparkSession, part.path, plan.fit)
+        to = self._destination(frame.sparkSession, part.path, plan.table, plan.fit)
         mark = batch.mark
         write = partial(write_part, to.path / staging_folder(mark), "snappy")
         if plan.windowed is not None:
@@ -266,7 +266,7 @@ class DeltaTask(FrameSink):
             return None
         if batch.key_schema is None or list(keys) != [f.name for f in batch.key_schema.fields]:
             return None
-        to, mark = self._destination(spark, path, plan), batch.mark
+        to, mark = self._destination(spark, path, table, plan), batch.mark
 
         def staged(names: Sequence[str]) -> StagedWrite:
             files = staged_parts(path, mark, names, folder=HIDDEN, stats=False)
@@ -318,15 +318,18 @@ class DeltaTask(FrameSink):
             return None
         fields = fields_of(table)
         as_it_is = Fit(tuple(fields), {str(f["name"]): str(f["name"]) for f in fields})
-        to = self._destination(spark, path, as_it_is)
+        to = self._destination(spark, path, table, as_it_is)
         if append_obstacle(table) is None:
             return StagedAppend(to=to, mark=mark, files=())
         return self._staged_rows(to, mark, files=(), rows=0)
 
-    def _destination(self, spark: SparkSession, path: Location, fit: Fit) -> Destination:
+    def _destination(
+        self, spark: SparkSession, path: Location, planned: DeltaTable | None, fit: Fit
+    ) -> Destination:
         return Destination(
             spark=spark,
             path=path,
+            planned=planned,
             fit=fit,
             partition_by=self.settings.partition_by,
             properties=self.settings.properties,

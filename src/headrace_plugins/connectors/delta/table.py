@@ -403,6 +403,19 @@ def fields_of(table: DeltaTable) -> list[dict[str, Any]]:
     return list(json.loads(table.schema().to_json())["fields"])
 
 
+def same_definition(table: DeltaTable | None, other: DeltaTable | None) -> bool:
+    """Return whether a batch that was planned for one suits the other; None is no table."""
+    if table is None or other is None:
+        return table is other
+    return _definition(table) == _definition(other)
+
+
+def _definition(table: DeltaTable) -> tuple[Any, ...]:
+    metadata = table.metadata()
+    columns = table.schema().to_json()
+    return metadata.id, columns, metadata.partition_columns, properties_of(table)
+
+
 def properties_of(table: DeltaTable) -> Mapping[str, str]:
     """Return the table's properties."""
     return {name: str(value) for name, value in table.metadata().configuration.items()}

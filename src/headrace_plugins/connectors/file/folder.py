@@ -129,7 +129,8 @@ class FolderSink(PathSink):
         # Spark's JSON writer writes each row as an object; a Variant may be any value.
         whole = settings.format is Format.JSON and batch.schema.name == VARIANT
         format_ = Format.TEXT if whole else settings.format
-        writer = frame.write.format(format_.value).options(**self._options())
+        # A straight copy's abandoned attempt may have made the folder again.
+        writer = frame.write.mode("overwrite").format(format_.value).options(**self._options())
         if settings.partition_by:
             writer = writer.partitionBy(*settings.partition_by)
         try:

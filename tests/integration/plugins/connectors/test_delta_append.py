@@ -1,5 +1,6 @@
 """Appending to Delta tables: exactly once, whatever happens between two steps."""
 
+import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -8,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from tests.integration.plugins.connectors.delta_writing import (
     batch_of,
@@ -18,7 +19,14 @@ from tests.integration.plugins.connectors.delta_writing import (
     write,
 )
 
-from headrace.sdk import ConfigError, Mark, RecordError, SinkBatch, SinkError
+from headrace.sdk import (
+    ConfigError,
+    Mark,
+    RecordError,
+    RetriableError,
+    SinkBatch,
+    SinkError,
+)
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.folders import folder_name
 
@@ -130,6 +138,71 @@ class TestExactlyOnce:
         task = sink(tmp_path / "t")
         assert task.committed(Mark(APP, 1, 1), "t") == "one"
         assert task.committed(Mark("copy/1", 1, 1), "t") == "other"
+
+
+def constrain(path: Path) -> None:
+    DeltaTable(path).alter.add_constraint({"positive": "id > 100"})
+
+
+def retype(path: Path) -> None:
+    other = pa.table({"id": ["x"], "name": ["y"]})
+    write_deltalake(path, other, mode="overwrite", schema_mode="overwrite")
+
+
+def rename(path: Path) -> None:
+    other = pa.table({"id": pa.array([7], pa.int64()), "title": ["y"]})
+    write_deltalake(path, other, mode="overwrite", schema_mode="overwrite")
+
+
+def partition(path: Path) -> None:
+    shutil.rmtree(path)
+    other = pa.table({"id": pa.array([7], pa.int64()), "name": ["y"]})
+    write_deltalake(path, other, partition_by=["name"])
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("more", [{}, {"mode": "upsert", "key_fields": "id"}])
+class TestChangedDefinitions:
+    """Nothing of a batch goes into a table that is no longer the one it was planned for."""
+
+    @pytest.mark.parametrize("change", [constrain, retype, rename, partition, remove])
+    def test_the_owner_changes_the_table(
+        self,
+        tmp_path: Path,
+        records: Records,
+        change: Callable[[Path], None],
+        more: dict[str, str],
+    ) -> None:
+        path, frame = tmp_path / "t", records([(500, "a")])
+        write(sink(path, **more), frame, 1)
+        later = records([(1, "b")])
+        staged = sink(path, **more).write(later, batch_of(later, 2))
+        change(path)
+        before = rows_of(path) if path.exists() else None
+        with pytest.raises(RetriableError, match=f"changed the table {path}"):
+            staged.commit(Mark(APP, 2, 1).receipt({}))
+        assert (rows_of(path) if path.exists() else None) == before
+
+    @pytest.mark.parametrize("there", [False, True], ids=["no table", "a table"])
+    @pytest.mark.parametrize("other", ["extra INT", "name INT"])
+    def test_another_task_makes_the_table_or_adds_columns(
+        self, tmp_path: Path, records: Records, other: str, there: bool, more: dict[str, str]
+    ) -> None:
+        path = tmp_path / "t"
+        if there:
+            write(sink(path, **more), records([(500, "a")], "id BIGINT, first STRING"), 1)
+        ours = records([(1, "b")])
+        theirs = records([(2, None)], f"id BIGINT, {other}")
+        task = sink(path, **more)
+        staged = task.write(ours, batch_of(ours, 2))
+        rival = SinkBatch(Mark("copy/1", 1, 1), "t", batch_of(theirs, 1).schema)
+        sink(path, **more).write(theirs, rival).commit(rival.mark.receipt({}))
+        with pytest.raises(RetriableError, match=f"changed the table {path}"):
+            staged.commit(Mark(APP, 2, 1).receipt({}))
+        assert task.committed(Mark(APP, 2, 1), "t") is None
 
 
 class TestRefusals:
