@@ -7,8 +7,9 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Options for pytest, as in: make test ARGS="tests/unit -k lease"
 ARGS ?=
-# Processes that run tests side by side, each with a Spark session of its own.
-JOBS ?= 2
+# Processes that run tests side by side, each with a Spark session of its own: more than two
+# cores, because tests wait a third of their time.
+JOBS ?= 3
 
 .PHONY: help setup servers demo check test test-long bench docs wheels reference lock clean
 

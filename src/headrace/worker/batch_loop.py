@@ -73,7 +73,8 @@ class AdaptiveBatchSize:
         if had is not None:
             self._rows, self._too_many = max(1, had // _PART), had
             self._good = self._failures = 0
-            log.warning("batch is planned again with fewer rows", rows=self._rows)
+            # The failure itself is logged by the task, unless everything is stopping.
+            log.info("batch is planned again with fewer rows", rows=self._rows)
             self._bound(loop)
             return
         self._failures += 1
