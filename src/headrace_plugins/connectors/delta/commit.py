@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -39,12 +40,12 @@ from headrace_plugins.connectors.delta.table import (
     add_columns,
     append_obstacle,
     create_table,
+    definition_of,
     fields_of,
     merge_obstacle,
     open_table,
     properties_of,
     record_created,
-    same_definition,
     size_of,
     turns_on_features,
     writer_properties,
@@ -82,6 +83,7 @@ class _Commit:
         keys: The key columns of a merge; empty for an append.
         mark: Identifies the batch.
         receipt: Stored with the commit.
+        planned: The definition of the table that the batch was planned for.
     """
 
     table: Location
@@ -90,10 +92,16 @@ class _Commit:
     keys: Sequence[str]
     mark: Mark
     receipt: str
+    planned: tuple[Any, ...] | None
 
     def is_done(self) -> bool:
         """Return whether the batch is already committed to the table."""
         return self.mark.wrote(find_receipt(DeltaTable(str(self.table)), self.mark))
+
+    def require_planned(self, table: DeltaTable) -> None:
+        """Raise RetriableError if the table's definition has changed."""
+        if definition_of(table) != self.planned:
+            raise _changed_by_another(self.table)
 
 
 class SparkCommit(_Commit):
@@ -106,7 +114,7 @@ class SparkCommit(_Commit):
 
         Raises:
             StaleEpochError: Another attempt has written the batch, or a newer one.
-            RetriableError: Another writer committed first.
+            RetriableError: Another writer committed first, or changed the table's definition.
             SinkError: Spark refused the rows, such as for a constraint of the table.
             SetupError: The session has no delta-spark.
         """
@@ -120,6 +128,7 @@ class SparkCommit(_Commit):
             else:
                 rows.write.format("delta").mode("append").save(self.table.spark_path)
         except (PySparkException, Py4JError) as error:
+            self.require_planned(DeltaTable(str(self.table)))
             raise _failure(self.table, error) from error
         # delta-spark silently skips the batch if another attempt has committed it meanwhile.
         self.is_done()
@@ -226,6 +235,11 @@ def _session(spark: SparkSession, mark: Mark | None = None, receipt: str = "") -
     return session
 
 
+def _changed_by_another(table: Location) -> RetriableError:
+    problem = f"Another writer changed the table {table} while a batch was written."
+    return RetriableError(problem, fix="No action is needed: the batch is written again.")
+
+
 def _failure(table: Location, error: Exception) -> Exception:
     # Delta's exceptions are wrapped by Py4J; the first line names only the wrapper.
     java = getattr(error, "java_exception", None)
@@ -251,13 +265,15 @@ class Merge(_Commit):
 
         Raises:
             StaleEpochError: Another attempt has written the batch, or a newer one.
-            RetriableError: Other writers committed first in each of several tries.
+            RetriableError: Other writers committed first in each of several tries, or changed
+                the table's definition.
             SinkError: The merge failed for another reason.
         """
         for _ in range(_TRIES):
             table = DeltaTable(str(self.table))
             if self.mark.wrote(find_receipt(table, self.mark)):
                 return
+            self.require_planned(table)
             try:
                 figures = self._merge(table)
             except CommitFailedError:
@@ -330,14 +346,14 @@ class Destination:
     """The table that a batch is written to, and the preparations that it needs.
 
     Args:
-        planned: The version of the table that the batch was planned for; None if there was
-            no table.
-        fit: How the batch's columns map to that version.
+        planned: The definition of the table that the batch was planned for; None if there
+            was no table.
+        fit: How the batch's columns map to that table's.
     """
 
     spark: SparkSession
     path: Location
-    planned: DeltaTable | None
+    planned: tuple[Any, ...] | None
     fit: Fit
     partition_by: Sequence[str]
     properties: Mapping[str, str]
@@ -345,29 +361,29 @@ class Destination:
     replacement: Replacement | None = None
     """The rows that the first commit of the run replaces."""
 
-    def ready(self) -> DeltaTable:
+    def ready(self, mark: Mark) -> DeltaTable | None:
         """Create the table or add its new columns, and return the table's newest version.
 
-        This is not part of the batch's transaction: new columns without values are harmless,
-        and a retry of the batch finds them.
+        Returns None if the table already has the batch. The change of the definition is not
+        part of the batch's transaction: new columns without values are harmless, and a retry
+        of the batch finds them.
 
         Raises RetriableError: another writer has made the table, or changed its definition,
         since the batch was planned, so the staged rows may not suit it.
         """
         table = open_table(self.path)
+        if table is not None and mark.wrote(find_receipt(table, mark)):
+            return None
         if self.planned is None:
             table = table or self._made()
             suits = self._is_as_made(table)
         else:
-            suits = same_definition(table, self.planned)
+            suits = definition_of(table) == self.planned
             if suits and table is not None and (self.fit.added or self.fit.widened):
                 table = self._changed(table)
                 suits = self._has_types(table)
         if table is None or not suits:
-            problem = f"Another writer changed the table {self.path} while a batch was written."
-            raise RetriableError(
-                problem, fix="No action is needed: the batch is written again."
-            )
+            raise _changed_by_another(self.path)
         return table
 
     def _has_types(self, table: DeltaTable) -> bool:
@@ -380,16 +396,21 @@ class Destination:
 
     def _is_as_made(self, table: DeltaTable) -> bool:
         """Return whether a table, perhaps of another task, is as this batch would make it."""
-        has_own = properties_of(table).items() <= self.properties.items()
+        is_plain = properties_of(table).items() <= self.properties.items() and all(
+            field["nullable"] and set(field["metadata"] or ()) <= {"comment"}
+            for field in fields_of(table)
+        )
         return (
             self._has_types(table)
             and table.metadata().partition_columns == list(self.partition_by)
-            and (has_own or turns_on_features(self.properties))
+            and (is_plain or turns_on_features(self.properties))
         )
 
     def _changed(self, table: DeltaTable) -> DeltaTable:
         version = int(table.version())
-        if self.fit.widened or append_obstacle(table) is not None:
+        # deltalake adds columns by way of Arrow, which has no VARIANT.
+        has_variant = '"variant"' in json.dumps(self.fit.schema)
+        if self.fit.widened or has_variant or append_obstacle(table) is not None:
             change_schema(self.spark, self.path, self.fit.schema)
         else:
             add_columns(table, self.fit)
@@ -427,14 +448,14 @@ class StagedAppend:
         return sum(file.rows for file in self.files)
 
     def commit(self, receipt: str) -> None:
-        table = self.to.ready()
-        if self.mark.wrote(find_receipt(table, self.mark)):
+        table = self.to.ready(self.mark)
+        if table is None:
             return
         # Guarantee 2: the mark and the files are one transaction.
         if self.to.replacement is None:
             add_files(table, self.files, self.mark, receipt, datetime.now(UTC))
         else:
-            self.to.replacement.commit(table, self.files, self.mark, receipt)
+            self.to.replacement.commit(definition_of(table), self.files, self.mark, receipt)
         discard_other_attempts(self.to.path, self.mark)
         self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
 
@@ -469,8 +490,8 @@ class StagedRows:
 
     def work(self, receipt: str) -> Callable[[], object] | None:
         """Return the merge; None if nothing is left to do; see ``WorkerCommit``."""
-        table = self.to.ready()
-        if self.mark.wrote(find_receipt(table, self.mark)):
+        table = self.to.ready(self.mark)
+        if table is None:
             return None
         if self.to.replacement is not None:
             self.to.replacement.settle()
@@ -487,6 +508,7 @@ class StagedRows:
             keys=self.keys,
             mark=self.mark,
             receipt=receipt,
+            planned=definition_of(table),
         )
         version = int(table.version())
         if isinstance(work, Merge):

@@ -26,10 +26,10 @@ from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.commit import SparkCommit, delete_rows
 from headrace_plugins.connectors.delta.files import TableFile, added_file, schemas_of
 from headrace_plugins.connectors.delta.table import (
+    definition_of,
     fields_of,
     merge_obstacle,
     properties_of,
-    same_definition,
 )
 
 if TYPE_CHECKING:
@@ -65,20 +65,24 @@ class Replacement:
         return Mark(self.window.run, self.window.generation, 0)
 
     def commit(
-        self, planned: DeltaTable, files: Sequence[AddedFile], mark: Mark, receipt: str
+        self,
+        planned: tuple[Any, ...] | None,
+        files: Sequence[AddedFile],
+        mark: Mark,
+        receipt: str,
     ) -> None:
         """Add files, and delete the window's rows if this is the first commit of the run.
 
         Raises StaleEpochError if another attempt has written the batch, or a newer one, or the
         run was restarted from the beginning meanwhile. Raises RetriableError if other writers
-        committed first in each of several tries, or the table no longer has the definition of
-        the ``planned`` version.
+        committed first in each of several tries, or the table no longer has the ``planned``
+        definition.
         """
         for _ in range(_TRIES):
             table = DeltaTable(str(self.path))
             if mark.wrote(find_receipt(table, mark)):
                 return
-            if files and not same_definition(table, planned):
+            if files and definition_of(table) != planned:
                 break
             removed: list[dict[str, Any]] = []
             rest: list[AddedFile] = []
@@ -117,7 +121,7 @@ class Replacement:
             self._delete()
             return
         try:
-            self.commit(table, [], self._mark, self._mark.receipt({}))
+            self.commit(None, [], self._mark, self._mark.receipt({}))
         except StaleEpochError:  # another task of the run was faster
             if not self._is_done(DeltaTable(str(self.path))):
                 raise
@@ -148,6 +152,7 @@ class Replacement:
             keys=(),
             mark=mark,
             receipt=mark.receipt({}),
+            planned=definition_of(table),
         )
         for _ in range(_TRIES):
             try:

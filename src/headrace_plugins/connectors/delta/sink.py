@@ -60,6 +60,7 @@ from headrace_plugins.connectors.delta.table import (
     Upkeep,
     append_obstacle,
     check_partition_columns,
+    definition_of,
     fields_of,
     merge_obstacle,
     open_table,
@@ -329,7 +330,7 @@ class DeltaTask(FrameSink):
         return Destination(
             spark=spark,
             path=path,
-            planned=planned,
+            planned=definition_of(planned),
             fit=fit,
             partition_by=self.settings.partition_by,
             properties=self.settings.properties,

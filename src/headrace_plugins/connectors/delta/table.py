@@ -306,6 +306,7 @@ _FEATURE_PROPERTIES = (
 )
 OWN_VALUES = ("delta.generationExpression", "delta.identity.", "CURRENT_DEFAULT")
 """Prefixes of the metadata of columns that get a value if none is written."""
+_HIGHEST_IDENTITY = "delta.identity.highWaterMark"
 _BINDING_METADATA = ("delta.invariants", *OWN_VALUES)
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PARTITION_TYPES = {"boolean", "byte", "short", "integer", "long", "string", "date"}
@@ -403,17 +404,15 @@ def fields_of(table: DeltaTable) -> list[dict[str, Any]]:
     return list(json.loads(table.schema().to_json())["fields"])
 
 
-def same_definition(table: DeltaTable | None, other: DeltaTable | None) -> bool:
-    """Return whether a batch that was planned for one suits the other; None is no table."""
-    if table is None or other is None:
-        return table is other
-    return _definition(table) == _definition(other)
-
-
-def _definition(table: DeltaTable) -> tuple[Any, ...]:
-    metadata = table.metadata()
-    columns = table.schema().to_json()
-    return metadata.id, columns, metadata.partition_columns, properties_of(table)
+def definition_of(table: DeltaTable | None) -> tuple[Any, ...] | None:
+    """Return all of a table that staged rows depend on, for comparisons; None for no table."""
+    if table is None:
+        return None
+    metadata, fields = table.metadata(), fields_of(table)
+    for field in fields:
+        # Each commit of rows with identities moves it.
+        field["metadata"] = {**(field["metadata"] or {}), _HIGHEST_IDENTITY: None}
+    return str(metadata.id), fields, metadata.partition_columns, dict(properties_of(table))
 
 
 def properties_of(table: DeltaTable) -> Mapping[str, str]:

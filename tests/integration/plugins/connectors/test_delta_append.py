@@ -83,12 +83,13 @@ class TestExactlyOnce:
     def test_committing_the_same_batch_again_changes_nothing(
         self, tmp_path: Path, records: Records
     ) -> None:
-        task, frame = sink(tmp_path / "t"), records([(1, "a")])
-        batch = batch_of(frame, 1)
+        write(sink(tmp_path / "t"), records([(1,)], "id BIGINT"), 1)
+        task, frame = sink(tmp_path / "t"), records([(2, "b")])  # which adds a column
+        batch = batch_of(frame, 2)
         staged = task.write(frame, batch)
         staged.commit(batch.mark.receipt({}))
         staged.commit(batch.mark.receipt({}))
-        assert rows_of(tmp_path / "t") == [(1, "a")]
+        assert rows_of(tmp_path / "t") == [(1, None), (2, "b")]
 
     def test_what_was_staged_before_a_crash_is_invisible_and_goes_with_the_next_attempt(
         self, tmp_path: Path, records: Records
@@ -203,6 +204,17 @@ class TestChangedDefinitions:
         with pytest.raises(RetriableError, match=f"changed the table {path}"):
             staged.commit(Mark(APP, 2, 1).receipt({}))
         assert task.committed(Mark(APP, 2, 1), "t") is None
+
+    def test_the_owner_makes_the_table_with_a_column_that_is_not_null(
+        self, tmp_path: Path, records: Records, more: dict[str, str]
+    ) -> None:
+        task, frame = sink(tmp_path / "t", **more), records([(1, None)])
+        staged = task.write(frame, batch_of(frame, 1))
+        fields = [pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)]
+        DeltaTable.create(tmp_path / "t", pa.schema(fields))
+        with pytest.raises(RetriableError, match="changed the table"):
+            staged.commit(Mark(APP, 1, 1).receipt({}))
+        assert rows_of(tmp_path / "t") == []
 
 
 class TestRefusals:

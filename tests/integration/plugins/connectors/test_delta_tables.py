@@ -1,7 +1,7 @@
 """What appending does to tables: their schema, their features, their files."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -172,6 +172,41 @@ class TestSparkTables:
         read = spark.read.format("delta").load(str(path)).collect()
         assert [tuple(row) for row in read] == [(1, "a")]
         assert held(task, Mark(APP, 1, 1)) == {"batch": 1}
+
+    @pytest.mark.parametrize("more", [{}, {"mode": "upsert", "key_fields": "id"}])
+    def test_each_batch_suits_a_table_whose_columns_have_metadata(
+        self, tmp_path: Path, records: Records, spark: SparkSession, more: dict[str, str]
+    ) -> None:
+        # With each load deltalake returns the metadata of columns in another order.
+        more |= {"table_properties": "delta.columnMapping.mode=name"}
+        columns = "id BIGINT, a STRING, b STRING, c STRING, d STRING"
+        for n in range(4):
+            write(sink(tmp_path / "t", **more), records([(n, *"abcd")], columns), n + 1)
+        nested = f"{columns}, e STRUCT<f: INT>"
+        write(sink(tmp_path / "t", **more), records([(4, *"abcd", (1,))], nested), 5)
+        read = spark.read.format("delta").load(str(tmp_path / "t")).orderBy("id").collect()
+        assert [row["id"] for row in read] == list(range(5))
+        assert [row["e"] and row["e"]["f"] for row in read] == [None] * 4 + [1]
+
+    @pytest.mark.parametrize("first", ["id BIGINT", "id BIGINT, v VARIANT"])
+    def test_columns_are_added_to_and_beside_those_of_variants(
+        self, tmp_path: Path, records: Records, spark: SparkSession, first: str
+    ) -> None:
+        def variants(number: int, columns: Sequence[str]) -> DataFrame:
+            parts = {"id": f"{number}L", "v": f"parse_json('[{number}]')", "x": f"{number}"}
+            struct = ", ".join(f"'{name}', {parts[name]}" for name in columns)
+            return records([(0,)], "id INT").selectExpr(
+                f"named_struct({struct}) AS value", "* EXCEPT (value)"
+            )
+
+        names = [column.split()[0] for column in first.split(", ")]
+        write(sink(tmp_path / "t"), variants(1, names), 1)
+        write(sink(tmp_path / "t"), variants(2, ["id", "v", "x"]), 2)
+        read = spark.read.format("delta").load(str(tmp_path / "t")).orderBy("id")
+        assert [tuple(row) for row in read.selectExpr("id", "to_json(v)", "x").collect()] == [
+            (1, "[1]" if "v" in names else None, None),
+            (2, "[2]", 2),
+        ]
 
     def test_files_are_added_to_a_table_with_deletion_vectors(
         self, tmp_path: Path, records: Records, spark: SparkSession

@@ -12,7 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.integration.plugins.connectors.delta_writing import held
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, FrameSink, Mark, RecordError, SinkBatch, SinkError
+from headrace.sdk import (
+    ConfigError,
+    FrameSink,
+    Mark,
+    RecordError,
+    RetriableError,
+    SinkBatch,
+    SinkError,
+)
 from headrace.sdk.delta import mark_properties
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
@@ -267,9 +275,40 @@ class TestFailures:
             keys=staged.keys,
             mark=staged.mark,
             receipt=staged.mark.receipt({}),
+            planned=staged.to.planned,
         ).run()
         assert Racing.raced
         assert rows_of(path) == [(1, "x"), (2, "y")]
+
+    def test_a_column_that_is_renamed_during_the_merge_stops_it(
+        self, tmp_path: Path, records: Records
+    ) -> None:
+        path = tmp_path / "t"
+        write(sink(path), records(pairs((1, "a"))), 1)
+        renamed = pa.table({"id": pa.array([1], pa.int64()), "title": ["a"]})
+
+        class Renamed(Merge):
+            """Lets the owner rename a column while the first try is under way."""
+
+            @override
+            def _merge(self, table: DeltaTable) -> dict[str, int]:
+                write_deltalake(path, renamed, mode="overwrite", schema_mode="overwrite")
+                return super()._merge(table)
+
+        frame = records(pairs((1, "x"), (2, "y")))
+        staged: Any = sink(path).write(frame, batch_of(frame, 2))
+        merge = Renamed(
+            table=Location.of(path),
+            files=[Location.of(path / file.path) for file in staged.files],
+            fields=staged._fields(),
+            keys=staged.keys,
+            mark=staged.mark,
+            receipt=staged.mark.receipt({}),
+            planned=staged.to.planned,
+        )
+        with pytest.raises(RetriableError, match="changed the table"):
+            merge.run()
+        assert rows_of(path) == [(1, "a")]
 
     def test_a_mark_that_appears_during_the_merge_stops_it(
         self, tmp_path: Path, records: Records

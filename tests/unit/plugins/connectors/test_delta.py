@@ -10,6 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType
+from deltalake.schema import Schema as DeltaSchema
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +30,7 @@ from headrace_plugins.connectors.delta.columns import (
     required,
     widens,
 )
+from headrace_plugins.connectors.delta.table import definition_of
 
 SCALARS = [
     "byte",
@@ -272,3 +276,27 @@ def test_a_folder_whose_name_deltalake_would_decode_is_refused(path: str) -> Non
     with pytest.raises(ConfigErrors, match="two hexadecimal digits"):
         DeltaSink.config_def().parse({"path": path})
     assert DeltaSink.config_def().parse({"path": "/data/50%/t"})
+
+
+def test_a_definition_does_not_depend_on_the_rows_or_the_order_of_metadata(
+    tmp_path: Path,
+) -> None:
+    metadata = {"delta.identity.highWaterMark": 7, "delta.identity.start": 1, "comment": "no"}
+    facts = {name: str(number) for number, name in enumerate("abcdef")} | metadata
+    DeltaTable.create(
+        tmp_path, DeltaSchema([Field("id", PrimitiveType("long"), metadata=facts)])
+    )
+    log = tmp_path / "_delta_log"
+    [change] = [
+        line
+        for line in (log / f"{0:020}.json").read_text().splitlines()
+        if '"metaData"' in line
+    ]
+    later = change.replace('highWaterMark\\":7', 'highWaterMark\\":9')
+    assert later != change
+    planned = definition_of(DeltaTable(tmp_path))
+    (log / f"{1:020}.json").write_text(later)
+    assert definition_of(DeltaTable(tmp_path)) == planned
+    (log / f"{2:020}.json").write_text(later.replace("comment", "remark"))
+    assert definition_of(DeltaTable(tmp_path)) != planned
+    assert definition_of(None) != planned
