@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.sdk import Schema
+from headrace.sdk import RetriableError, Schema
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace_plugins.databases.digits import wider_type
 from headrace_plugins.databases.errors import UnsupportedError
@@ -61,6 +61,30 @@ class Plan:
             return True
         return any(set(each) == set(self.rows.keys) for each in self.table.unique)
 
+    def require_same(self, database: Database, session: Session, staging: TableName) -> None:
+        """Raise RetriableError if the target is not the table that the rows were staged for.
+
+        A database converts the staged values to any type, and may round them silently.
+        """
+        now, planned = database.table(session, self.target), self.table
+        if planned is not None:
+            suits = now is not None and (now.columns, now.key, now.unique) == (
+                planned.columns,
+                planned.key,
+                planned.unique,
+            )
+        elif now is not None and self.publishes:  # another task has created it
+            made = database.table(session, staging)
+            suits = made is not None and _types(now) == _types(made)
+        else:
+            suits = now is not None
+        if not suits:
+            raise RetriableError(
+                problem=f"Another writer changed the table {self.target} while a batch was "
+                "written.",
+                fix="No action is needed: the batch is written again.",
+            )
+
     def creation(self, database: Database, settings: TableSinkSettings) -> str:
         """Return the statement that creates the target."""
         keys, quote = self.rows.keys, database.quote
@@ -83,6 +107,10 @@ class Plan:
             body.append(f"PRIMARY KEY ({', '.join(map(quote, keys))})")
         path = database.path(self.target)
         return f"CREATE TABLE {path} ({', '.join(body)}){database.table_options}"
+
+
+def _types(table: Table) -> dict[str, str]:
+    return {column.name: column.type for column in table.columns}
 
 
 def column_changes(

@@ -23,6 +23,7 @@ from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
 from headrace_plugins.databases.clearance import Clearance, windowed_records
 from headrace_plugins.databases.digits import lost_digits
+from headrace_plugins.databases.errors import DatabaseError
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
 from headrace_plugins.databases.plan import Plan, TablePart, change_columns, column_changes
@@ -599,8 +600,14 @@ class TableSinkTask(FrameSink):
                 clears=self._clearance(plan.target).rows(session, plan, batch),
                 at=at,
             )
-            refused[:] = application.run(session, staging, tolerant=tolerant)
+            try:
+                refused[:] = application.run(session, staging, tolerant=tolerant)
+            except (DatabaseError, ConfigError):
+                plan.require_same(self.database, self.session(), staging.name)
+                raise
             staging.require_rows(session)
+            # Only now: no one can change a table that an open transaction has written to.
+            plan.require_same(self.database, session, staging.name)
 
         judged: list[list[int]] = []
 

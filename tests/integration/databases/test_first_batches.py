@@ -1,10 +1,11 @@
-"""What sinks of databases do to a table before their first rows, and what tasks leave there."""
+"""What sinks of databases do to a table before their first rows, and what others do to it."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from headrace.sdk.sink import StagedWrite
 from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.connectors.postgres import PostgresSink
 from headrace_plugins.connectors.sqlite import SqliteSink
+from headrace_plugins.databases.sink_task import TableSinkTask
 
 pytestmark = pytest.mark.spark
 
@@ -176,3 +178,48 @@ def test_another_stream_or_task_does_not_replace_the_rows_of_a_table(
     target.run(error.value.fix.rpartition("no longer written: ")[2].removesuffix(";"))
     started(task).write(frame, other).commit(other.mark.receipt({}))
     assert target.rows() == [(2, "b")]
+
+
+CHANGES = {
+    "retyped": ["CREATE TABLE t (id BIGINT PRIMARY KEY, v INTEGER)"],
+    "renamed": ["CREATE TABLE t (id BIGINT PRIMARY KEY, w DECIMAL(10,2))"],
+    "without its key": ["CREATE TABLE t (id BIGINT, v DECIMAL(10,2))"],
+    "dropped": [],
+}
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["insert", "upsert"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_row_goes_into_a_table_that_was_changed_after_they_were_staged(
+    spark: SparkSession,
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    keyed: bool,
+) -> None:
+    target.run("CREATE TABLE t (id BIGINT PRIMARY KEY, v DECIMAL(10,2))")
+    task = target.task(**({"insert_mode": "upsert", "key_fields": "id"} if keyed else {}))
+    apply = TableSinkTask._applied
+
+    def applied_late(own: TableSinkTask, *args: Any, **options: Any) -> Any:
+        target.run("DROP TABLE t", *CHANGES[change])
+        return apply(own, *args, **options)
+
+    monkeypatch.setattr(TableSinkTask, "_applied", applied_late)
+    frame = records(spark, [(1, Decimal("1.55"))], "id BIGINT, v DECIMAL(10,2)")
+    with pytest.raises(RetriableError, match=r"changed the table .*\bt\b"):
+        write(task, frame, 1)
+    assert not CHANGES[change] or target.run("SELECT count(*) FROM t") == [(0,)]
+
+
+def test_a_table_that_another_task_has_made_with_other_types_gets_no_rows(
+    spark: SparkSession, target: Target
+) -> None:
+    target.run("SELECT 1")  # SQLite makes its file
+    exact = records(spark, [(1, Decimal("1.55"))], "id BIGINT, v DECIMAL(10,2)")
+    with suppress(RetriableError):
+        ours = staged(target.task(), exact)
+        other = staged(target.task(), records(spark, [(2, 2)], "id BIGINT, v INT"), "copy/1")
+        other.commit(Mark("copy/1", 1, 1).receipt({}))
+        ours.commit(Mark("copy/0", 1, 1).receipt({}))
+    assert (1, 2) not in target.run("SELECT id, v FROM t")
