@@ -84,7 +84,8 @@ class SparkTable:
         java: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no other way to Java
         self._scala = java.scala
         self._java = java.java
-        self._delta = java.org.apache.spark.sql.delta
+        self._spark_sql = java.org.apache.spark.sql
+        self._delta = self._spark_sql.delta
         self._session: Any = spark._jsparkSession  # noqa: SLF001 - the same
         logs = self._delta.DeltaLog
         self._log = logs.forTable(self._session, location.spark_path)
@@ -96,6 +97,7 @@ class SparkTable:
 
     def rows(self, definition: Definition, files: Sequence[PlacedFile]) -> DataFrame:
         """Return the rows of files, with the columns for each row's commit and file."""
+        self._activate()
         missing = {each.version: [f for f in files if f.file.action is None] for each in files}
         actions = self._actions(files) if any(missing.values()) else {}
         added = self._java.util.ArrayList()
@@ -120,6 +122,7 @@ class SparkTable:
 
         All of them must have the same columns.
         """
+        self._activate()
         none, some = self._scala.Option.empty(), self._scala.Option.apply
         with _told(self._location):
             frame = self._delta.commands.cdc.CDCReader.changesToBatchDF(
@@ -133,6 +136,10 @@ class SparkTable:
                 some(self._state(definition)),
             )
         return DataFrame(frame, self._spark)
+
+    def _activate(self) -> None:
+        """Let Delta find the session: it looks for the one of the thread, which has none."""
+        self._spark_sql.classic.SparkSession.setActiveSession(self._session)
 
     def forget_snapshot(self) -> None:
         """Free the cached snapshot after it was read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -93,9 +94,14 @@ class Reading:
         return self.rows(start, self.at)
 
     def rows(self, start: Position, end: Position) -> list[dict[str, Any]]:
-        frame = self.task.read(self.spark, start, end)
-        found = frame.orderBy("position").select("value").collect()
-        return [row.value.asDict(recursive=True) for row in found]
+        def read() -> list[dict[str, Any]]:
+            frame = self.task.read(self.spark, start, end)
+            found = frame.orderBy("position").select("value").collect()
+            return [row.value.asDict(recursive=True) for row in found]
+
+        # Tasks run in threads that have not made the session.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(read).result()
 
     def ids(self) -> list[int]:
         return [row["id"] for row in self.step()]
