@@ -138,6 +138,15 @@ def test_probes_need_no_token(url: str) -> None:
     assert asked(url, "GET", "/health").json()["status"] == "healthy"
 
 
+def test_only_who_has_a_token_is_told_what_the_checks_found(
+    url: str, shown: dict[Role, str]
+) -> None:
+    for token, is_told in (("", False), ("wrong", False), (shown[Role.VIEWER], True)):
+        checks = asked(url, "GET", "/health", token).json()["checks"]
+        assert checks
+        assert all(("message" in check) == is_told for check in checks.values())
+
+
 def test_probes_only_ask_and_their_bodies_are_not_read(url: str) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         refused = asked(url, method, "/health")

@@ -9,7 +9,7 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from headrace.rest.listener import ANYONE, Listener, Principal, Role, shown_token
+from headrace.rest.listener import Listener, Principal, Role, shown_token
 from headrace.rest.requests import BodyLimit, is_cross_site
 
 if TYPE_CHECKING:
@@ -91,10 +91,9 @@ def caller_name(request: Request) -> str:
     return "anonymous" if principal is None else principal.name
 
 
-def has_token(request: Request) -> bool:
-    """Return whether the client sent a valid token."""
-    principal: Principal | None = request.scope.get(_PRINCIPAL)
-    return principal is not None and principal != ANYONE
+def is_known(request: Request) -> bool:
+    """Return whether the client may read more than open paths show to everyone."""
+    return request.scope.get(_PRINCIPAL) is not None
 
 
 def client_of(scope: Scope) -> str:

@@ -30,7 +30,7 @@ from headrace.control import (
 )
 from headrace.model import Connector, PluginNotFoundError, TargetState, TaskConfig
 from headrace.plugins import PluginInfo, PluginKind, Registry
-from headrace.rest.auth import behind, caller, has_token, needs_admin_to_change
+from headrace.rest.auth import behind, caller, is_known, needs_admin_to_change
 from headrace.rest.errors import add_errors, statuses_of
 from headrace.rest.listener import Listener, Role
 from headrace.rest.loggers import Loggers, logger_routes
@@ -274,12 +274,12 @@ def _about(condition: Health) -> APIRouter:
 
     @router.get("/health")
     async def health(request: Request) -> JSONResponse:
-        # Not in a request thread: all of these may be blocked by something that hangs. Without
-        # a token the answer omits details such as locations.
+        # Not in a request thread: all of these may be blocked by something that hangs. Where
+        # tokens are needed, the answer without one omits details such as locations.
         condition.look()
         while condition.looking:  # noqa: ASYNC110 - in threads that may never signal
             await asyncio.sleep(_LOOK_SECONDS)
-        found = condition.to_json(full=has_token(request))
+        found = condition.to_json(full=is_known(request))
         unhealthy = found["status"] == HealthState.UNHEALTHY
         return JSONResponse(found, 503 if unhealthy else 200)
 

@@ -461,7 +461,9 @@ def _format(config: Config, listing: Listing) -> Format:
         return Format.TEXT
     if by_name is None:
         raise ConfigError(
-            problem=f"The file names at {listing.path} have no extension of a known format.",
+            problem=f"The file names at {listing.path} have no extension of a known format."
+            if any(True for _ in listing.paths())
+            else f"There are no files at {listing.path} yet that would show their format.",
             fix=f"Set format to one of: {', '.join(f.value for f in Format)}.",
             field="format",
         )

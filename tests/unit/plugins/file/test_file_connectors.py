@@ -78,7 +78,7 @@ def test_a_path_has_one_name_only(config: Parse) -> None:
     [
         ("none.csv", {}, ("path", "does not exist")),
         ("none/*.csv", {}, ("path", "none does not exist")),
-        ("empty", {}, ("format", "no extension of a known format")),
+        ("empty", {}, ("format", "There are no files at")),
         ("a.csv", {"schema": "id BIGINTT"}, ("schema", "a type and not 'BIGINTT'")),
         ("a.csv", {"date.format": "EEE dd"}, ("date.format", "'EEE dd' is not supported")),
         ("a.csv", {"date.format": "[" * 500}, ("date.format", "is not supported")),
