@@ -330,11 +330,6 @@ class CaptureThread(threading.Thread):
         self._gathering = Gathering(gathering.end)
         self._appended_at = time.monotonic()
         _TEMPO.appended(self._name)
-        if staged.rejected:
-            where = (
-                "went to the dead-letter topic" if self._spec.dead_letters else "were skipped"
-            )
-            log.warning("%d records %s", len(staged.rejected), where)
         for record in gathering.records:
             self._insist(lambda record=record: source.commit_record(record))  # type: ignore[misc]  # mypy cannot type a default in a lambda
         self._insist(lambda: source.commit(gathering.end))

@@ -42,12 +42,10 @@ class Staged:
     Args:
         additions: The files to add to each topic.
         counts: The record counts.
-        rejected: The rejected records, for the dead-letter topic.
     """
 
     additions: Sequence[Addition]
     counts: Counts
-    rejected: Sequence[Rejected]
 
 
 @dataclass
@@ -103,7 +101,7 @@ class Stager:
             size_bytes=size_bytes,
             causes={_CAUSE: len(rejected)} if rejected else {},
         )
-        return Staged(additions, counts, rejected)
+        return Staged(additions, counts)
 
     def discard(self, staged: Staged) -> None:
         """Delete the files of a batch that was never begun."""

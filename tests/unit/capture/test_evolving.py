@@ -36,7 +36,7 @@ class Host:
         self.number += 1
         if staged.additions:
             self.targets.commit(staged.additions, Mark("copy", self.number, 1), staged.counts)
-        return len(staged.rejected)
+        return staged.counts.rejected
 
     def values(self) -> list[dict[str, Any]]:
         table = DeltaTable(self.folder / "t").to_pyarrow_table().sort_by("timestamp")
