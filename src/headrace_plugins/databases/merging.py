@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.sdk import RecordError, RetriableError
+from headrace.sdk import RecordError, RetriableError, SinkError
 from headrace.sdk.sink import Refused, class_name
-from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.database import Merge, Session
 from headrace_plugins.databases.sink_settings import Deletes, Mode
 from headrace_plugins.databases.staging import (
@@ -346,6 +346,20 @@ class MergedRows:
             pass  # the next commit removes the staging table
 
 
+def _require_fit(staged: Table, made: Table) -> None:
+    """Raise SinkError if a table cannot store rows as they are; values would be rounded."""
+    wanted = {column.name: column.schema.replaced(optional=True) for column in staged.columns}
+    there = {column.name: column.schema.replaced(optional=True) for column in made.columns}
+    wrong = [each for each in staged.columns if there.get(each.name) != wanted[each.name]]
+    if wrong:
+        types = ", ".join(f"{column.name} {column.type}" for column in wrong)
+        raise SinkError(
+            problem=f"{made.name} was created by others without {types}, which the committed "
+            f"rows in {staged.name} have.",
+            fix="Give the table these columns; the batch is then finished.",
+        )
+
+
 def publish(books: Bookkeeping, session: Session, application: str) -> None:
     """Finish the pending renames of a committed batch, which another task may have committed.
 
@@ -359,10 +373,12 @@ def publish(books: Bookkeeping, session: Session, application: str) -> None:
         staged = database.table(session, before)
         if staged is None:
             continue
-        if database.table(session, after) is None:
+        made = database.table(session, after)
+        if made is None:
             database.rename(session, [(before, after)])
             continue
         # Another task has created the table meanwhile: add the rows to it.
+        _require_fit(staged, made)
         merge = Merge(
             target=database.path(after),
             staging=database.path(before),

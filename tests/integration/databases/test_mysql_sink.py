@@ -18,7 +18,7 @@ from tests.integration.databases.mysql_tables import run
 from tests.integration.databases.table_writing import batch_of, records, tasks_of, write
 from tests.mariadb_server import MariadbServer, connect
 
-from headrace.sdk import ConfigError, RecordError, RetriableError, Schema
+from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, SinkError
 from headrace.sdk.connector import Verdict
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.mysql import MysqlSink
@@ -147,6 +147,23 @@ def test_a_first_batch_that_was_not_renamed_is_there_once_whoever_finishes_it(
     old = [(2, "old")] if mode == "insert" else []
     rows = run(url, "SELECT id, name FROM t ORDER BY id, name")
     assert rows == [(1, "a"), (2, "b"), *old]
+
+
+def test_a_first_batch_that_was_not_renamed_is_not_rounded_into_another_table(
+    spark: SparkSession, tasks: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = records(spark, [(1, Decimal("1.55"))], "id BIGINT, v DECIMAL(10,2)")
+    batch = batch_of(frame, 1)
+    with monkeypatch.context() as dying, suppress(RetriableError):
+        dying.setattr(merging, "publish", Mock(side_effect=RetriableError("killed")))
+        tasks().write(frame, batch).commit(batch.mark.receipt({}))
+    run(url, "CREATE TABLE t (id bigint, v int)")
+    with pytest.raises(SinkError, match=r"without v decimal\(10,2\)"):
+        tasks().committed(batch.mark, "t")
+    assert run(url, "SELECT * FROM t") == []
+    run(url, "ALTER TABLE t MODIFY v decimal(10,2)")
+    assert tasks().committed(batch.mark, "t") is not None
+    assert run(url, "SELECT * FROM t") == [(1, Decimal("1.55"))]
 
 
 def test_a_decimal_and_a_time_grow_by_the_digits_that_come(
