@@ -378,7 +378,11 @@ def publish(books: Bookkeeping, session: Session, application: str) -> None:
             database.rename(session, [(before, after)])
             continue
         # Another task has created the table meanwhile: add the rows to it.
-        _require_fit(staged, made)
+        try:
+            _require_fit(staged, made)
+        except SinkError:
+            session.rollback()  # others wait for the mark
+            raise
         merge = Merge(
             target=database.path(after),
             staging=database.path(before),
