@@ -23,7 +23,6 @@ from headrace.sdk import (
 )
 from headrace.sdk.delta import mark_properties
 from headrace.sdk.errors import StaleEpochError
-from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta.commit import Merge
@@ -96,6 +95,19 @@ def write(task: FrameSink, frame: DataFrame, number: int, epoch: int = 1) -> int
 @pytest.fixture(params=list(ENGINES))
 def engine(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"merge__spark__threshold__bytes": ENGINES[request.param]}
+
+
+def merge_of(staged: Any, kind: type[Merge]) -> Merge:
+    """Return the merge of a staged batch, as it is sent to a worker."""
+    return kind(
+        table=staged.to.path,
+        files=[staged.to.path / file.path for file in staged.files],
+        fields=staged._fields(),
+        keys=staged.keys,
+        mark=staged.mark,
+        receipt=staged.mark.receipt({}),
+        planned=staged.to.planned,
+    )
 
 
 class TestMerge:
@@ -268,15 +280,7 @@ class TestFailures:
 
         frame = records(pairs((1, "x"), (2, "y")))
         staged: Any = sink(path).write(frame, batch_of(frame, 2))
-        Racing(
-            table=Location.of(path),
-            files=[Location.of(path / file.path) for file in staged.files],
-            fields=staged._fields(),
-            keys=staged.keys,
-            mark=staged.mark,
-            receipt=staged.mark.receipt({}),
-            planned=staged.to.planned,
-        ).run()
+        merge_of(staged, Racing).run()
         assert Racing.raced
         assert rows_of(path) == [(1, "x"), (2, "y")]
 
@@ -297,15 +301,7 @@ class TestFailures:
 
         frame = records(pairs((1, "x"), (2, "y")))
         staged: Any = sink(path).write(frame, batch_of(frame, 2))
-        merge = Renamed(
-            table=Location.of(path),
-            files=[Location.of(path / file.path) for file in staged.files],
-            fields=staged._fields(),
-            keys=staged.keys,
-            mark=staged.mark,
-            receipt=staged.mark.receipt({}),
-            planned=staged.to.planned,
-        )
+        merge = merge_of(staged, Renamed)
         with pytest.raises(RetriableError, match="changed the table"):
             merge.run()
         assert rows_of(path) == [(1, "a")]
