@@ -174,7 +174,7 @@ class Verifier:
             else:
                 skipped.append(f"{each.connector.__name__}: {_UNREADABLE}")
         if not sinks:
-            problem = f"No target can be compared. {'; '.join(skipped)}."
+            problem = f"No target can be compared. {' '.join(skipped)}"
             raise ConfigError(
                 problem,
                 field="sinks",

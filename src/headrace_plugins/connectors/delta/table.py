@@ -178,7 +178,8 @@ class Upkeep:
         try:
             run_in_workers(spark, [work.run])
         except (HeadraceError, PySparkException, Py4JError) as error:
-            log.warning("delta.upkeep_failed", table=str(table), error=str(error))
+            cause = str(error).partition("\n")[0]  # Spark appends Java's stack
+            log.warning("delta.upkeep_failed", table=str(table), error=cause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
