@@ -10,6 +10,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 _READY = "Worker has completed startup and is ready to handle requests."
 
 
@@ -46,6 +50,7 @@ class _Watched:
     at: float = 0.0
     began: float | None = None
     """Start time of the running check, if any."""
+    logged: HealthState = HealthState.HEALTHY
 
 
 class Health:
@@ -95,6 +100,7 @@ class Health:
         worst, words = HealthState.HEALTHY, _READY
         for name, each in self._watched.items():
             found, age = self._now(each)
+            self._log_change(name, each, found)
             checks[name] = {"status": found.state.value}
             if full:
                 checks[name] |= {"message": found.words, "age_seconds": round(age, 1)}
@@ -106,7 +112,9 @@ class Health:
     def _now(self, each: _Watched) -> tuple[Finding, float]:
         """Return the last result and its age, unless a running check takes too long."""
         now, began, found = self._clock(), each.began, each.found
-        if found is not None and began is None:
+        # Another request may have started the check just now.
+        late = began is not None and now - began >= self.limit.total_seconds()
+        if found is not None and not late:
             return found, now - each.at
         waited = now - (now if began is None else began)
         words = f"No response for {waited:.1f} s."
@@ -115,6 +123,13 @@ class Health:
         age = now - each.at
         words += f" {age:.0f} s ago: {found.words}"
         return Finding(HealthState.UNHEALTHY, words), age
+
+    def _log_change(self, name: str, each: _Watched, found: Finding) -> None:
+        with self._lock:
+            before, each.logged = each.logged, found.state
+        if found.state is not before:
+            say = log.info if found.state is HealthState.HEALTHY else log.warning
+            say("health.changed", check=name, status=found.state.value, message=found.words)
 
     def _find(self, each: _Watched) -> None:
         try:

@@ -4,6 +4,8 @@ import threading
 import time
 from datetime import timedelta
 
+from structlog.testing import capture_logs
+
 from headrace.runtime.health import Finding, Health, HealthState
 from headrace.store import StoreUnavailableError
 
@@ -37,11 +39,41 @@ def test_what_raises_is_unhealthy() -> None:
     assert StoreUnavailableError().problem in str(told["message"])
 
 
+def test_a_change_of_state_is_logged_once() -> None:
+    found = [WELL]
+    health = Health({"disk": lambda: found[0]})
+    with capture_logs() as logged:
+        for each in (WELL, Finding(HealthState.UNHEALTHY, "/data is full"), WELL):
+            found[0] = each
+            asked(health)
+            asked(health)
+    assert [(e["log_level"], e["check"], e["message"]) for e in logged] == [
+        ("warning", "disk", "/data is full"),
+        ("info", "disk", WELL.words),
+    ]
+
+
 def test_who_has_no_token_learns_the_states_and_nothing_else() -> None:
     health = Health({"a": lambda: WELL, "b": lambda: Finding(HealthState.DEGRADED, "/secret")})
     told = asked(health, full=False)
     assert told["checks"] == {"a": {"status": "healthy"}, "b": {"status": "degraded"}}
     assert "secret" not in str(told)
+
+
+def test_a_check_that_another_request_has_just_started_is_not_late() -> None:
+    let_go, waits = threading.Event(), threading.Event()
+
+    def look() -> Finding:
+        if waits.is_set():
+            let_go.wait()
+        return WELL
+
+    health = Health({"a": look})
+    asked(health)
+    waits.set()
+    health.look()
+    assert health.to_json(full=True)["status"] == "healthy"
+    let_go.set()
 
 
 def test_what_hangs_is_unhealthy_in_time_and_holds_up_nothing_else() -> None:
