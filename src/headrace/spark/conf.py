@@ -122,6 +122,9 @@ def _local(master: str) -> dict[str, str]:
         # Only this machine may reach the driver; the address of a laptop may change.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        # Its users may not: Spark's own ports stop the executor for whoever asks. No other
+        # process connects to them here, so Spark makes a secret that only the JVM knows.
+        "spark.authenticate": "true",
         # Most of the default 200 partitions would be empty; adaptive execution coalesces them.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.default.parallelism": str(cores),

@@ -32,6 +32,7 @@ _REAP_SECONDS = 2.0
 _CLOSE_SECONDS = 30.0
 """The timeout at the end for a start in progress."""
 _TERMINATED = {-signal.SIGTERM, 128 + signal.SIGTERM}
+_KILLED = {None, 0, -signal.SIGKILL, 128 + signal.SIGKILL, *_TERMINATED}
 _STOP_SECONDS = 2.0
 """The timeout for ``end`` after the JVM was terminated; systemd signals both at once."""
 _CONNECTION = (ConnectionError, EOFError, Py4JError)
@@ -46,7 +47,7 @@ def has_lost_jvm(error: BaseException) -> bool:
 class DeathLimit:
     """The limit of JVM failures: ``count`` failures ``within`` a period are too many."""
 
-    count: int = 3
+    count: int = 5
     within: timedelta = timedelta(minutes=5)
 
 
@@ -86,21 +87,20 @@ class SparkSupervisor:
     def session(self) -> SparkSession:
         """Return the session; the first call starts it.
 
-        Raises:
-            SparkUnavailableError: Its JVM has ended, and a new one is being started.
-            SparkLostError: Its JVM has ended too often.
+        Raises SparkUnavailableError: its JVM has ended. A new one is being started, or this
+        process ends with ``failure``, which is not a failure of the tasks that it runs.
         """
         session = self._session
         if session is None and not self._watched:
             with self._lock:
                 session = self._session or self._started()
         if session is None or self.is_lost(session):
-            raise self.failure or SparkUnavailableError()
+            raise SparkUnavailableError
         return session
 
     def jobs(self) -> SparkJobs:
         """Return the jobs of the current session. Raises the errors of ``session``."""
-        return SparkJobs(self.session(), self.is_lost)
+        return SparkJobs(self.session(), self.is_lost, has_crashed)
 
     def run(self, work: Callable[[SparkSession], T]) -> T:
         """Run work on the session; raise SparkUnavailableError if its JVM ended meanwhile."""
@@ -109,7 +109,7 @@ class SparkSupervisor:
             return work(session)
         except Exception as error:
             if self.is_lost(session, error):
-                raise (self.failure or SparkUnavailableError()) from error
+                raise SparkUnavailableError from error
             raise
 
     @property
@@ -257,6 +257,11 @@ class SparkSupervisor:
             return False
         log.info("Spark was restarted", seconds=round(self._clock() - began, 1))
         return True
+
+
+def has_crashed(session: SparkSession) -> bool:
+    """Return whether the session's JVM ended by itself, as it does when it is out of memory."""
+    return _exit_code(session) not in _KILLED
 
 
 def answers(session: SparkSession) -> bool:

@@ -50,6 +50,11 @@ def test_a_local_driver_listens_to_this_machine_only() -> None:
     assert "spark.driver.bindAddress" not in conf(master="spark://host:7077")
 
 
+def test_other_users_of_this_machine_cannot_use_a_local_drivers_ports() -> None:
+    assert conf()["spark.authenticate"] == "true"
+    assert "spark.authenticate" not in conf(master="spark://host:7077")  # it needs a secret
+
+
 def test_a_cluster_is_given_the_jars_and_a_local_spark_needs_no_copy() -> None:
     assert conf(master="yarn")["spark.jars"] == "/cache/storage.jar,/cache/avro.jar"
     assert "spark.jars" not in conf()
