@@ -29,8 +29,8 @@ def create(
     role: Annotated[
         str,
         typer.Option(
-            help="viewer: read only; operator: may also start, stop and change offsets; admin: "
-            "may do everything, as the server's own user."
+            help="viewer: read only; operator: may also start, stop, change offsets and replay "
+            "dead letters; admin: may do everything, as the server's own user."
         ),
     ] = "viewer",
     as_json: Json = False,

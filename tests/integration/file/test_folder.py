@@ -181,6 +181,32 @@ def test_fields_become_folders_that_spark_reads_back(
     assert back.where("half = 1 AND p = 'a/b'").count() == 5
 
 
+LONG = [
+    "repeat('x', 252)",
+    "repeat('é', 126)",
+    "repeat('中', 84)",
+    "concat(repeat('/', 83), 'ab')",
+]
+"""The longest values that fit the name of a folder with the prefix p= and Spark's escapes."""
+
+
+def test_a_value_that_cannot_name_a_folder_is_refused(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    values = [*LONG, *(f"concat({each}, 'xxx')" for each in LONG), "concat('a', char(0))"]
+    rows = ", ".join(f"({n}, {each})" for n, each in enumerate(values))
+    frame, schema = records(spark, f"SELECT * FROM VALUES {rows} AS t(id, p)")  # noqa: S608 - ours
+    task = sink(tmp_path, partition_by="p")
+    (refusal,) = task.refusals(frame, batch(schema))
+    assert refusal.field == "p"
+    refused = frame.where(refusal.condition).selectExpr("value.id").collect()
+    assert sorted(row.id for row in refused) == [4, 5, 6, 7, 8]
+    task.write(frame.where(f"NOT ({refusal.condition})"), batch(schema)).commit("r")
+    assert spark.read.parquet(str(tmp_path)).count() == len(LONG)
+    with pytest.raises(RecordError, match="cannot be the name of a folder"):
+        task.write(frame, batch(schema, 2))
+
+
 def test_a_topic_in_the_path_gives_each_topic_a_folder(
     spark: Any, sink: Sink, batch: Describe, tmp_path: Path
 ) -> None:

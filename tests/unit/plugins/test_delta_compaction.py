@@ -1,5 +1,6 @@
 """Joining small files changes no row, whoever else writes meanwhile."""
 
+import json
 import threading
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -7,11 +8,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.sdk import SinkError
 from headrace.sdk.location import Location
+from headrace_plugins.connectors.delta.files import TableFile
 from headrace_plugins.connectors.delta.table import Compaction, Maintenance, Vacuum
 
 ROWS = pa.table(
@@ -64,6 +67,25 @@ def test_rows_of_all_types_are_as_before_in_few_files(
     # Its statistics lead to its rows.
     wide = DeltaTable(tmp_path).to_pyarrow_table(filters=[("id", ">=", 2)])
     assert wide.num_rows == len(before) / 2
+
+
+@pytest.mark.parametrize("name", ["/{0}", "../{0}", "link.parquet"])
+def test_files_that_are_not_in_the_table_are_not_copied_into_it(
+    tmp_path: Path, name: str
+) -> None:
+    table, secret = tmp_path / "table", tmp_path / "secret.parquet"
+    append(table, times=1)
+    pq.write_table(ROWS, secret)
+    (table / "link.parquet").symlink_to(secret)
+    path = name.format(secret.name if name.startswith("..") else str(secret)[1:])
+    add = {"path": path, "partitionValues": {}, "size": 9, "modificationTime": 1}
+    log = table / "_delta_log" / f"{1:020}.json"
+    log.write_text(json.dumps({"add": {**add, "dataChange": True}}) + "\n")
+    append(table, times=1)
+    assert compaction(table).run(DeltaTable(table)) == (2, 1)
+    [file] = [TableFile({"path": path})]
+    with pytest.raises(SinkError, match="outside of it"), file.opened(Location.of(table)):
+        pass
 
 
 def test_of_two_that_saw_the_same_files_one_joins_them(tmp_path: Path) -> None:

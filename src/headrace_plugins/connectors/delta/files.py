@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
+from headrace.sdk import SinkError
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.filestats import file_stats
 from headrace.sdk.sparktypes import from_spark_json
@@ -43,9 +44,22 @@ class TableFile:
         found = ((k.partition("."), v) for k, v in self.action.items())
         return {name: _text(v) for (kind, _, name), v in found if kind == "partition"}
 
+    def is_inside(self, table: Location) -> bool:
+        """Return whether the file is in the table's folder, with links resolved."""
+        return (table / unquote(self.path)).resolved().is_below(table.resolved())
+
     @contextmanager
     def opened(self, table: Location) -> Iterator[pq.ParquetFile]:
-        """Open the file; INT96 timestamps are read as microseconds."""
+        """Open the file; INT96 timestamps are read as microseconds.
+
+        Raises SinkError for a file outside of the table, which may not be for its readers.
+        """
+        if not self.is_inside(table):
+            raise SinkError(
+                problem=f"The log of the table {table} names a file outside of it: {self.path}",
+                fix="Copy the table with its files, as a deep clone does.",
+                field="path",
+            )
         with (
             (table / unquote(self.path)).open_input() as file,
             pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet,

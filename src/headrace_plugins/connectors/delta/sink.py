@@ -70,6 +70,7 @@ from headrace_plugins.connectors.delta.table import (
     turns_on_features,
 )
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
+from headrace_plugins.partition_folders import unstorable_value
 from headrace_plugins.replaced_window import WindowedRecords, with_window
 from headrace_plugins.table_mapping import TableRules
 
@@ -262,8 +263,10 @@ class DeltaTask(FrameSink):
             and plan.type_of(kind["name"]) == kind["type"]
             for kind in kinds
         )
-        # NOT NULL columns need the check for nulls that the general path does.
+        # NOT NULL and partition columns need the checks of values of the general path.
         if not as_they_are or plan.added or plan.widened or _required(own, plan):
+            return None
+        if table.metadata().partition_columns:
             return None
         if batch.key_schema is None or list(keys) != [f.name for f in batch.key_schema.fields]:
             return None
@@ -411,9 +414,11 @@ class DeltaTask(FrameSink):
     def _appended(self, frame: DataFrame, plan: _Plan, to: Destination) -> StagedWrite:
         batch, refusals = plan.part.batch, self._refusals(plan)
         frame, seen = _observed(frame, refusals) if refusals else (frame, None)
-        rows = selected(frame, plan.columns.select(plan.fit))
         plain = self._is_plain(plan)
         partition_by = self._partition_by(plan) if plain else ()
+        if partition_by and refusals:  # a folder that cannot be made would hide the cause
+            frame = frame.where(f"NOT ({' OR '.join(each.condition for each in refusals)})")
+        rows = selected(frame, plan.columns.select(plan.fit))
         for name in partition_by:
             if name not in rows.columns:
                 kind = ddl(plan.fit.type_of(name))
@@ -474,7 +479,13 @@ class DeltaTask(FrameSink):
         )
         if plan.windowed is not None:
             found.append(plan.windowed.refusal)
-        return [*found, *nulls, *plan.checks]
+        to, divided = plan.fit.names, self._partition_by(plan)
+        folders = (
+            unstorable_value(to[name], sql, encoded=self.settings.upsert)
+            for name, sql in plan.columns.sources.items()
+            if to.get(name) in divided and plan.columns.kinds[name] == "string"
+        )
+        return [*found, *nulls, *folders, *plan.checks]
 
 
 def table_receipt(path: Location, mark: Mark) -> str | None:

@@ -115,7 +115,7 @@ class Compaction:
         open_: dict[tuple[tuple[str, str | None], ...], list[TableFile]] = {}
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         for file in (TableFile(action) for action in actions):
-            if file.size_bytes >= target:
+            if file.size_bytes >= target or not file.is_inside(self.table):
                 continue
             group = open_.setdefault(tuple(sorted(file.values.items())), [])
             if group and sum(each.size_bytes for each in group) + file.size_bytes > target:

@@ -19,6 +19,7 @@ from headrace_plugins.connectors.file.settings import (
     FileSinkSettings,
     location_of,
 )
+from headrace_plugins.partition_folders import unstorable_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,6 +174,12 @@ def refusals(settings: SinkSettings, schema: Schema) -> list[Refusal]:
                 fix="Set null.value, such as NULL.",
             )
         )
+    texts = [f.name for f in schema.fields if f.schema.type is Type.STRING]
+    found += (
+        unstorable_value(name, f"value.{quote(name)}")
+        for name in settings.partition_by
+        if name in texts
+    )
     return found
 
 

@@ -265,6 +265,23 @@ class TestPartitions:
         read = spark.read.format("delta").load(str(tmp_path / "t")).orderBy("id").collect()
         assert [tuple(row) for row in read] == given
 
+    @pytest.mark.parametrize("more", [{}, {"mode": "upsert", "key_fields": "id"}])
+    def test_a_value_that_cannot_name_a_folder_is_refused(
+        self, tmp_path: Path, records: Records, more: dict[str, str]
+    ) -> None:
+        frame = records([(1, "x" * 250), (2, None), (3, "é" * 125), (4, "x" * 251), (5, "a\0")])
+        if more:  # by deltalake, which encodes all signs beyond ASCII
+            frame = records([(1, "é" * 41), (2, "x" * 250), (4, "é" * 42), (5, "a\0")])
+        task = sink(tmp_path / "t", partition_by="name", **more)
+        (refusal,) = [e for e in task.refusals(frame, batch_of(frame, 1)) if e.field == "name"]
+        refused = frame.where(refusal.condition).selectExpr("value.id").collect()
+        assert sorted(row.id for row in refused) == [4, 5]
+        good = frame.where(f"NOT ({refusal.condition})")
+        write(task, good, 1)
+        assert len(rows_of(tmp_path / "t")) == good.count()
+        with pytest.raises(RecordError, match="cannot be the name of a folder"):
+            write(task, frame, 2)
+
     def test_a_record_without_the_partition_column_goes_to_null(
         self, tmp_path: Path, records: Records
     ) -> None:

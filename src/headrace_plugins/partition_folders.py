@@ -1,0 +1,34 @@
+"""Folders that are named by a column's value, as in Hive's partitions."""
+
+from __future__ import annotations
+
+from urllib.parse import quote as percent_encoded
+
+from headrace.sdk import Refusal
+from headrace.sdk.sqltext import literal
+
+_MOST_BYTES = 255
+"""The longest name of a folder on Linux's file systems."""
+_ESCAPED = "[\\x01-\\x1F\\x7F\"#%'*/:=?\\\\{\\[\\]^]"
+"""What Spark writes as three characters: a percent sign and two digits."""
+
+
+def unstorable_value(column: str, sql: str, *, encoded: bool = False) -> Refusal:
+    """Return the condition for values of a string that cannot name a partition's folder.
+
+    Args:
+        column: The partition column.
+        sql: Its value.
+        encoded: Whether the writer percent-encodes all but ASCII letters and digits, as
+            deltalake does, and not only what Spark does.
+    """
+    escaped = f"regexp_replace({sql}, {literal(_ESCAPED)}, '%00')"
+    name = f"url_encode({sql})" if encoded else escaped
+    most = _MOST_BYTES - len(f"{percent_encoded(column)}=")
+    return Refusal(
+        condition=f"coalesce(octet_length({name}) > {most} OR contains({sql}, char(0)), false)",
+        problem="The value of a partition column cannot be the name of a folder, as it is "
+        f"longer than {_MOST_BYTES} bytes or contains a NUL character.",
+        fix="Shorten the values with a transform, or set another partition.by.",
+        field=column,
+    )
