@@ -228,9 +228,9 @@ class DeltaReader(FrameSource):
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
         check_range(start, end, [self._partition])
-        self._history.newest()
+        newest = self._history.newest()
         pieces = list(self._range(start, end))
-        last = self._place(end) or Place(-1)
+        last = self._place(end) or Place(newest)
         for version in sorted({piece.version for piece in pieces if not piece.snapshot}):
             self._check(self._history.commit(version))
         self._require_files(pieces)
@@ -293,8 +293,8 @@ class DeltaReader(FrameSource):
         """Return the pieces of a range. Raises DataLostError and StateError, as ``read``."""
         for position in (start, end):
             self._require_same(position)
-        stop = self._place(end)
         first = self._place(start) or self._begun(end) or self._begin()
+        stop = self._place(end) or (first if start == end else None)
         if stop is None or first.order > stop.order:
             raise StateError(
                 problem=f"A range of the table {self._location} begins at {first} and ends at "

@@ -130,6 +130,16 @@ def test_a_window_of_versions_waits_for_those_that_are_not_there_yet(table: Tabl
     assert reading.task.ended(reading.at)
 
 
+@pytest.mark.parametrize("keys", [{}, {"read_change_feed": "true"}])
+def test_the_beginning_of_an_empty_table_has_columns_and_no_rows(
+    table: Table, keys: dict[str, str]
+) -> None:
+    table.create(feed=True)
+    frame = table.read(**keys).task.read(table.spark, Position(), Position())
+    assert "value" in frame.columns
+    assert frame.collect() == []
+
+
 def test_a_snapshot_comes_first_and_then_what_is_appended(table: Table) -> None:
     table.create()
     table.append(1, 2)
