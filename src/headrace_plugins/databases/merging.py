@@ -11,6 +11,8 @@ from headrace.sdk import RecordError, RetriableError, SinkError
 from headrace.sdk.sink import Refused, class_name
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.database import Merge, Session
+from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.plan import changed_meanwhile
 from headrace_plugins.databases.sink_settings import Deletes, Mode
 from headrace_plugins.databases.staging import (
     DELETE,
@@ -309,7 +311,13 @@ class MergedRows:
                 self.begin(session)
                 # Guarantee 2: the mark and the rows are committed in one transaction.
                 if database.transactional_ddl:
-                    database.rename(session, renames)
+                    try:
+                        database.rename(session, renames)
+                    except DatabaseError as error:
+                        # Another task may have created it since the check above.
+                        if renames and self._is_created():
+                            raise changed_meanwhile(self.target) from error
+                        raise
                     self.books.keep(session, self.mark, receipt)
                     session.commit()
                 else:
@@ -323,6 +331,11 @@ class MergedRows:
             self.books.discard(session, self.mark)
         finally:
             session.close()
+
+    def _is_created(self) -> bool:
+        database = self.staging.database
+        with database.session() as other:
+            return database.table(other, self.target) is not None
 
     def _wrote(self, session: Session) -> bool:
         """Return whether this attempt has committed the batch; see ``Mark.wrote``."""
@@ -375,7 +388,14 @@ def publish(books: Bookkeeping, session: Session, application: str) -> None:
             continue
         made = database.table(session, after)
         if made is None:
-            database.rename(session, [(before, after)])
+            try:
+                database.rename(session, [(before, after)])
+            except DatabaseError:
+                if database.table(session, after) is None:
+                    raise
+                # Another task has created it just now. The statement has ended the transaction.
+                publish(books, session, application)
+                return
             continue
         # Another task has created the table meanwhile: add the rows to it.
         try:

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
+def changed_meanwhile(table: TableName) -> RetriableError:
+    """Return the error for a table that another task, or its owner, has created or changed."""
+    return RetriableError(
+        problem=f"Another writer changed the table {table} while a batch was written.",
+        fix="No action is needed: the batch is written again.",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The plan of a batch for its table.
@@ -79,11 +87,7 @@ class Plan:
         else:
             suits = now is not None
         if not suits:
-            raise RetriableError(
-                problem=f"Another writer changed the table {self.target} while a batch was "
-                "written.",
-                fix="No action is needed: the batch is written again.",
-            )
+            raise changed_meanwhile(self.target)
 
     def creation(self, database: Database, settings: TableSinkSettings) -> str:
         """Return the statement that creates the target."""

@@ -1,6 +1,7 @@
 """What sinks of databases do to a table before their first rows, and what others do to it."""
 
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
@@ -24,6 +25,8 @@ from headrace.sdk.sink import StagedWrite
 from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.connectors.postgres import PostgresSink
 from headrace_plugins.connectors.sqlite import SqliteSink
+from headrace_plugins.databases.mysql import Mysql
+from headrace_plugins.databases.postgresql import Postgresql
 from headrace_plugins.databases.sink_task import TableSinkTask
 
 pytestmark = pytest.mark.spark
@@ -135,6 +138,33 @@ def test_the_old_table_stays_where_the_first_batch_cannot_be_staged(
     with pytest.raises(Exception, match="broken"):
         staged(target.task(**RECREATE), frame)
     assert target.run("SELECT * FROM t") == [(1, 1)]
+
+
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
+def test_two_tasks_may_create_a_table_at_the_same_time(
+    spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {n: staged(target.task(), records(spark, [(n, "a")]), f"copy/{n}") for n in (1, 2)}
+    kind = Postgresql if target.connector is PostgresSink else Mysql
+    rename = kind.rename
+
+    def slow(*args: Any) -> None:
+        time.sleep(1)  # both have found no table by then
+        rename(*args)
+
+    monkeypatch.setattr(kind, "rename", slow)
+
+    def commit(number: int) -> None:
+        receipt = Mark(f"copy/{number}", 1, 1).receipt({})
+        try:
+            parts[number].commit(receipt)
+        except RetriableError:
+            rows = records(spark, [(number, "a")])
+            staged(target.task(), rows, f"copy/{number}").commit(receipt)
+
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(commit, parts))
+    assert target.rows() == [(1, "a"), (2, "a")]
 
 
 @MODES
