@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -205,6 +206,25 @@ def test_a_value_that_cannot_name_a_folder_is_refused(
     assert spark.read.parquet(str(tmp_path)).count() == len(LONG)
     with pytest.raises(RecordError, match="cannot be the name of a folder"):
         task.write(frame, batch(schema, 2))
+
+
+@pytest.mark.parametrize("other", ["a file", "another file system"])
+def test_a_batch_is_finished_once_its_partition_is_a_folder(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path, other: str
+) -> None:
+    frame, schema = records(spark, "SELECT id, id % 2 AS half FROM range(10)")
+    task, place = sink(tmp_path, partition_by="half"), tmp_path / "half=1"
+    staged = task.write(frame, batch(schema))
+    with TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        if other == "a file":
+            place.touch()
+        else:
+            place.symlink_to(elsewhere)
+        with pytest.raises(SinkError, match="half=1 is not a folder in the file system"):
+            staged.commit("r")
+    place.unlink()
+    assert sink(tmp_path, partition_by="half").committed(batch(schema).mark, "t") == "r"
+    assert found_ids(tmp_path) == [*range(10)]
 
 
 def test_a_topic_in_the_path_gives_each_topic_a_folder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from contextlib import contextmanager, nullcontext
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql.types import BinaryType
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Schema, Type
+from headrace.sdk import ConfigError, Schema, SinkError, Type
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.folders import write_part, written_parts
 from headrace.sdk.location import Location, sync
@@ -408,11 +409,26 @@ class _Folder:
         folders = set()
         for old, new in moves:
             if old.exists():
-                old.move_to(new)
+                _place(old, new)
                 folders.add(new.parent)
         sync(folders, up_to=self.root)
         if batch.removed:  # others may write files with the same names later
             self._put(replace(batch, removed=()), mark)
+
+
+def _place(staged: Location, file: Location) -> None:
+    """Move a file of a committed batch, which is finished once the folder can have it."""
+    try:
+        staged.move_to(file)
+    except OSError as error:
+        if error.errno not in {errno.EXDEV, errno.ENOTDIR, errno.EEXIST}:
+            raise
+        raise SinkError(
+            problem=f"{file.parent} is not a folder in the file system of {staged.parent}, so "
+            "a file of a committed batch cannot be moved into it.",
+            fix="Replace it with a folder, then restart the task: the batch is then finished.",
+            field="path",
+        ) from error
 
 
 def _staged_parquet(folder: _Folder, mark: Mark, files: Sequence[Location]) -> _StagedFiles:
