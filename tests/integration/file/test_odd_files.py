@@ -46,6 +46,24 @@ def read(source: Source, path: Path, **keys: str) -> tuple[list[Any], list[str]]
     ], bad
 
 
+@pytest.mark.parametrize("name", ["2026-11-28T05:05:00.csv", "05:05.jsonl", ":5.parquet"])
+def test_a_name_with_a_colon_is_as_good_as_any(
+    source: Source, tmp_path: Path, name: str
+) -> None:
+    table = pa.table({"a": [1, 2]})
+    if name.endswith("parquet"):
+        pq.write_table(table, tmp_path / name)
+    else:
+        (tmp_path / name).write_text('{"a":1}\n{"a":2}' if "json" in name else "a\n1\n2\n")
+    assert read(source, tmp_path / name) == ([(1,), (2,)], [])
+
+
+def test_text_with_a_colon_in_its_name_is_a_clear_error(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "05:05.txt").write_text("a\n")
+    with pytest.raises(SourceError, match="contains a colon"):
+        read(source, tmp_path / "05:05.txt", format="text")
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

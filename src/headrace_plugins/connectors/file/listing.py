@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 from typing_extensions import override
 
+from headrace.sdk import SourceError
 from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
@@ -306,6 +307,18 @@ class Group:
     millis: frozenset[str] = frozenset()
 
 
+def has_colon(path: str) -> bool:
+    """Return whether a file's name has a colon, which Hadoop takes for the end of a scheme."""
+    return ":" in PurePosixPath(path).name
+
+
 def spark_path(path: str) -> str:
-    """Return the path with Spark's glob characters escaped."""
+    """Return the path with Spark's glob characters escaped.
+
+    Raises SourceError for a file that Spark cannot open.
+    """
+    if has_colon(path):
+        problem = f"Spark cannot read {path}, because its name contains a colon."
+        fix = "Rename the file, or exclude it by the pattern in path."
+        raise SourceError(problem, fix=fix, field="path")
     return _GLOB.sub(r"\\\1", Location.of(path).spark_path)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.location import Location
+from headrace_plugins.connectors.file.listing import has_colon
 from headrace_plugins.connectors.file.records import PLUGIN
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def parquet_parts(groups: Iterable[Group], schema: Schema, *, truncates: bool) -
 
 
 def needs_arrow(file: pq.ParquetFile, path: str) -> bool:
-    """Return whether Spark cannot read some column of a file without loss.
+    """Return whether Spark cannot read a file, or some column of it without loss.
 
     Raises SourceError for a file that Arrow cannot read either.
     """
@@ -67,7 +68,7 @@ def needs_arrow(file: pq.ParquetFile, path: str) -> bool:
     if "LZO" in codecs:
         problem = f"{path} is compressed with LZO, which neither Spark nor Arrow supports."
         raise SourceError(problem, fix="Write it with another compression, such as ZSTD.")
-    if codecs & _ARROWS_CODECS or any(map(_is_variable_decimal, columns)):
+    if has_colon(path) or codecs & _ARROWS_CODECS or any(map(_is_variable_decimal, columns)):
         return True
     # Spark truncates the nanoseconds of INT96. It reads INT96 that Spark wrote correctly: that
     # has no nanoseconds, and old versions wrote days of the Julian calendar.
