@@ -9,11 +9,20 @@ import time
 from pathlib import Path
 
 import fastavro
+import httpx2
 import pytest
 from tests.e2e.pairs import HEADRACE, SECONDS, SINK, Pairs, kill
 from tests.waiting import until
 
 SPARK_LOST = 4
+TRIAL = {
+    "config": {
+        "transforms": "k",
+        "transforms.k.type": "ValueToKey",
+        "transforms.k.fields": "id",
+    },
+    "records": [{"value": {"id": 1}}],
+}
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.usefixtures("quick_java")]
 
 
@@ -58,6 +67,8 @@ def test_a_server_whose_jvm_ends_too_often_ends_with_a_code_of_its_own(tmp_path:
         bench.feed()
         until(bench.arrived, bench.told)
         kill(process)
+        answer = httpx2.post(f"{bench.url}/v1/transforms/try", json=TRIAL, timeout=60)
+        assert answer.status_code in {200, 503}, answer.text  # if Spark is back already, or not
         bench.feed()
         until(lambda: bench.ask("/health")["checks"]["spark"]["status"] != "healthy")
         until(bench.arrived, bench.told)

@@ -526,7 +526,7 @@ class Runtime(Checks):
         return mappings_of(definition, self.registry, self.topics)
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return trial_of(request, self.registry, lambda: self.spark)
+        return trial_of(request, self.registry, self.engine.run)
 
     def close(self) -> None:
         opened = self.__dict__

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from headrace.sdk.location import Location
     from headrace.store import Store
 
+    Trial = list[dict[str, Any]]
+
 
 def preview_of(
     plan: TaskPlan, lease: Lease, assembler: Assembler, spark: SparkSession, rows: int
@@ -72,17 +74,19 @@ def preview_of(
 
 
 def trial_of(
-    request: Mapping[str, Any], registry: Registry, session: Callable[[], SparkSession]
+    request: Mapping[str, Any],
+    registry: Registry,
+    on_spark: Callable[[Callable[[SparkSession], Trial]], Trial],
 ) -> dict[str, Any]:
     """Run a chain over sample records, see `headrace.control.try_transforms`.
 
-    ``session`` is called after the request has been validated, as it may have to start Spark.
+    ``on_spark`` is called after the request has been validated, as it may have to start Spark.
     """
 
-    def engine(steps: Sequence[StepPlan], records: Sequence[object]) -> list[dict[str, Any]]:
+    def engine(steps: Sequence[StepPlan], records: Sequence[object]) -> Trial:
         with TemporaryDirectory(prefix="headrace-trial-") as state, ExitStack() as started:
             chain = started_steps(steps, TaskId("trial", 0), Path(state), started)
-            return try_chain(session(), chain, records)
+            return on_spark(lambda spark: try_chain(spark, chain, records))
         raise AssertionError  # an ExitStack lets nothing pass in silence
 
     return try_transforms(request, registry, engine)
