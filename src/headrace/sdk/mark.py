@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,9 +96,17 @@ def require_same_records(held: str, receipt: str, where: str) -> None:
 
     A sink with several targets calls it before its commit, with the receipt of an earlier
     attempt from one target and the current receipt: the other targets must not receive the
-    output of different transforms.
+    output of different transforms, or a record that the first one did not get, or the reverse.
     """
     before, now = receipt_figures(held), receipt_figures(receipt)
+    if "rejected" in before and before["rejected"] != now.get("rejected"):
+        raise StateError(
+            problem=f"The unfinished batch is already in {where}, with "
+            f"{before['rejected']} rejected records instead of {now.get('rejected')}: another "
+            "target accepts other records than at the first attempt.",
+            fix="Restore the constraints and types of the other targets until the batch is "
+            "finished.",
+        )
     if any(before.get(name) != now.get(name) for name in RECORDS if name in before):
         raise StateError(
             problem=f"The unfinished batch is already in {where}, with other transforms or "
@@ -109,6 +117,21 @@ def require_same_records(held: str, receipt: str, where: str) -> None:
 
 RECORDS = ("chain", "source", "read")
 """The receipt figures that identify the transforms and source settings of its batch."""
+
+
+def receipt_of_all(receipts: Sequence[str | None]) -> str | None:
+    """Return the receipt of a batch with several targets; None if one of them lacks it.
+
+    Each attempt stages its dead letters again, so only the receipt of the last commit names
+    those that are still there: of the newest attempt, and of that its last target.
+
+    Args:
+        receipts: The receipts of the targets, in the order of their commits.
+    """
+    found = [receipt for receipt in receipts if receipt is not None]
+    if not found or len(found) < len(receipts):
+        return None
+    return max(reversed(found), key=lambda receipt: int(_attempt(receipt).get("epoch", -1)))
 
 
 def _attempt(receipt: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, FrameSink, RecordError, Refusal, RetriableError, Schema
 from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.mark import receipt_of_all
 from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Counting, Refused, class_name
 from headrace.sdk.sqltext import quote
@@ -128,7 +129,7 @@ class TableSinkTask(FrameSink):
     def committed(self, mark: Mark, topic: str) -> str | None:
         # Guarantee 2: each table has its own mark; a batch is committed if all tables have it.
         receipts = [self._receipt(target, own) for target, own in self._marks(mark, topic)]
-        return next(iter(receipts), None) if None not in receipts else None
+        return receipt_of_all(receipts)
 
     def _receipt(self, target: TableName, mark: Mark) -> str | None:
         books, session = self._books(target), self.session()

@@ -33,6 +33,7 @@ from headrace.sdk.folders import (
     write_part,
 )
 from headrace.sdk.location import Location
+from headrace.sdk.mark import receipt_of_all
 from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import ArrowWrite, Counting
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
@@ -171,7 +172,7 @@ class DeltaTask(FrameSink):
     def committed(self, mark: Mark, topic: str) -> str | None:
         # Guarantee 2: each table stores the mark; a batch is committed once all tables have it.
         receipts = [table_receipt(path, mark) for _, path in self._tables(topic)]
-        return next(iter(receipts), None) if None not in receipts else None
+        return receipt_of_all(receipts)
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:

@@ -156,6 +156,25 @@ def test_a_table_does_not_get_what_other_transforms_made_than_another_has(
     assert not (tmp_path / "b" / "_delta_log").exists()
 
 
+def test_a_record_goes_to_all_tables_or_to_none_though_one_has_changed(
+    tmp_path: Path, records: Records
+) -> None:
+    frame = records(ROWS, ROW)
+    first = batch_of(frame, 1)
+    rules = [{"from": "t", "to": name} for name in "ab"]
+    counts = {"read": 4, "written": 3, "rejected": 1}
+    mapped(tmp_path, rules[0]).write(frame, first).commit(first.mark.receipt(counts))
+    again = batch_of(frame, 1, epoch=2)
+    staged = mapped(tmp_path, *rules).write(frame, again)
+    with pytest.raises(StateError, match="with 1 rejected records instead of 0"):
+        staged.commit(again.mark.receipt({"read": 4, "written": 4, "rejected": 0}))
+    staged = mapped(tmp_path, *rules).write(frame, again)
+    staged.commit(again.mark.receipt(counts | {"letters": "of the second attempt"}))
+    # Only the letters that were staged last are there.
+    held_now = held(mapped(tmp_path, *rules), Mark("copy/0", 1, 3))
+    assert held_now == counts | {"letters": "of the second attempt"}
+
+
 def test_what_is_staged_for_one_table_is_removed_when_another_cannot_be_written(
     tmp_path: Path, records: Records
 ) -> None:
