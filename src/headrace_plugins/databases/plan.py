@@ -34,6 +34,21 @@ def changed_meanwhile(table: TableName) -> RetriableError:
     )
 
 
+def require_same_rows(judged: Sequence[Sequence[int]], target: TableName) -> None:
+    """Raise RetriableError if a target refuses other rows than at the first application.
+
+    Guarantee 4: the dead letters and counts are from the first application of the rows.
+    """
+    if judged[0] != judged[-1]:
+        raise RetriableError(problem=f"{target} refuses other rows than before.")
+
+
+def require_new(receipt: str | None, target: TableName) -> None:
+    """Raise RetriableError if the batch is there: its rows would be refused as duplicates."""
+    if receipt is not None:
+        raise RetriableError(problem=f"Another attempt has just committed to {target}.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The plan of a batch for its table.

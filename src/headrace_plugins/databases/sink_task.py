@@ -15,7 +15,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, FrameSink, RecordError, Refusal, RetriableError, Schema
+from headrace.sdk import ConfigError, FrameSink, RecordError, Refusal, Schema
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.mark import receipt_of_all
 from headrace.sdk.schema import primary_key
@@ -27,7 +27,15 @@ from headrace_plugins.databases.digits import lost_digits
 from headrace_plugins.databases.errors import DatabaseError
 from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
-from headrace_plugins.databases.plan import Plan, TablePart, change_columns, column_changes
+from headrace_plugins.databases.plan import (
+    Plan,
+    TablePart,
+    change_columns,
+    changed_meanwhile,
+    column_changes,
+    require_new,
+    require_same_rows,
+)
 from headrace_plugins.databases.rows import RecordRows, record_rows
 from headrace_plugins.databases.sink_settings import (
     NO_KEY,
@@ -617,13 +625,13 @@ class TableSinkTask(FrameSink):
             try:
                 held = books.held(session, batch.mark)
                 if not judged:
-                    _require_new(held, plan.target)
+                    require_new(held, plan.target)
                 # Guarantee 2: after another attempt's commit the staging table may be gone.
                 if not batch.mark.wrote(held):
                     if not plan.publishes:
                         insert(session)
                     judged.append([each.record for each in refused])
-                    _require_same(judged, plan.target)
+                    require_same_rows(judged, plan.target)
             except BaseException:
                 session.close()
                 raise
@@ -675,22 +683,14 @@ class TableSinkTask(FrameSink):
             books.recreate(session, self._connector, plan.target)
         if plan.publishes:
             return
-        if self.database.table(session, plan.target) is not None:
-            raise RetriableError(problem=f"Another task has created the table {plan.target}.")
-        session.execute(plan.creation(self.database, self.settings))
+        try:
+            session.execute(plan.creation(self.database, self.settings))
+        except (DatabaseError, RecordError) as error:
+            session.rollback()
+            if self.database.table(session, plan.target) is None:
+                raise
+            raise changed_meanwhile(plan.target) from error
         session.commit()
 
     def _discard(self, part: TablePart) -> None:
         self._books(part.target).discard(self.session(), part.batch.mark)
-
-
-def _require_same(judged: Sequence[Sequence[int]], target: TableName) -> None:
-    # Guarantee 4: the dead letters and counts are from the first application of the rows.
-    if judged[0] != judged[-1]:
-        raise RetriableError(problem=f"{target} refuses other rows than before.")
-
-
-def _require_new(receipt: str | None, target: TableName) -> None:
-    # Guarantee 4: the batch's rows are already there, so all would be refused as duplicates.
-    if receipt is not None:
-        raise RetriableError(problem=f"Another attempt has just committed to {target}.")

@@ -26,6 +26,7 @@ from headrace_plugins.connectors.mysql import MysqlSink
 from headrace_plugins.connectors.postgres import PostgresSink
 from headrace_plugins.connectors.sqlite import SqliteSink
 from headrace_plugins.databases.mysql import Mysql
+from headrace_plugins.databases.plan import Plan
 from headrace_plugins.databases.postgresql import Postgresql
 from headrace_plugins.databases.sink_task import TableSinkTask
 
@@ -164,6 +165,33 @@ def test_two_tasks_may_create_a_table_at_the_same_time(
 
     with ThreadPoolExecutor(2) as both:
         list(both.map(commit, parts))
+    assert target.rows() == [(1, "a"), (2, "a")]
+
+
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
+def test_two_tasks_may_create_the_table_that_they_merge_into_at_the_same_time(
+    spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode = {"insert_mode": "upsert", "key_fields": "id", "delete_mode": "soft"}
+    creation = Plan.creation
+
+    def slow(*args: Any) -> str:
+        time.sleep(1)  # both have found no table by then
+        return creation(*args)
+
+    monkeypatch.setattr(Plan, "creation", slow)
+
+    def move(number: int) -> None:
+        rows, name = records(spark, [(number, "a")]), f"copy/{number}"
+        for _ in range(5):
+            with suppress(RetriableError):
+                part = staged(target.task(**mode), rows, name)
+                part.commit(Mark(name, 1, 1).receipt({}))
+                return
+        pytest.fail("it is never written")
+
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(move, (1, 2)))
     assert target.rows() == [(1, "a"), (2, "a")]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.sdk import Mark
 from headrace.sdk.errors import StaleEpochError
-from headrace.sdk.mark import receipt_figures
+from headrace.sdk.mark import receipt_figures, receipt_of_all
 
 MINE = Mark("app", 7, 2, "range")
 
@@ -44,3 +44,14 @@ def test_a_batch_that_runs_again_takes_receipts_of_its_range_from_any_attempt():
     MINE.require_range('{"read": 3}')  # of an older version
     with pytest.raises(StaleEpochError, match="batch 7 of app"):
         MINE.require_range(Mark("app", 7, 1, "other").receipt({}))
+
+
+def test_the_receipt_of_several_targets_is_that_of_the_last_commit():
+    older, newer = (
+        [Mark("app", 7, epoch).receipt({"target": name}) for name in "ab"] for epoch in (1, 2)
+    )
+    assert receipt_of_all([older[0], None]) is None
+    assert receipt_of_all([older[0], newer[1]]) == newer[1]
+    assert receipt_of_all([newer[0], older[1]]) == newer[0]
+    assert receipt_of_all(older) == older[1]
+    assert receipt_of_all(["", ""]) == ""
