@@ -141,7 +141,7 @@ class Settings(BaseSettings):
         default_factory=dict, description="Spark settings; they override Headrace's own."
     )
     spark_failures_max: int = Field(
-        default=5,
+        default=3,
         ge=1,
         description="If Spark's JVM ends this many times within `spark_failures_window`, the "
         "process ends with exit code 4; until then Spark is restarted.",

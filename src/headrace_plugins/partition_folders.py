@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote as percent_encoded
 
 from headrace.sdk import Refusal
@@ -19,12 +20,15 @@ def unstorable_value(column: str, sql: str, *, encoded: bool = False) -> Refusal
     Args:
         column: The partition column.
         sql: Its value.
-        encoded: Whether the writer percent-encodes all but ASCII letters and digits, as
-            deltalake does, and not only what Spark does.
+        encoded: Whether the writer percent-encodes names as in URLs, as deltalake does, and
+            not only what Spark does.
     """
-    escaped = f"regexp_replace({sql}, {literal(_ESCAPED)}, '%00')"
-    name = f"url_encode({sql})" if encoded else escaped
-    most = _MOST_BYTES - len(f"{percent_encoded(column)}=")
+    if encoded:
+        name = f"replace(replace(url_encode({sql}), '+', '%20'), '*', '%2A')"
+        most = _MOST_BYTES - len(f"{percent_encoded(column)}=")
+    else:
+        name = f"regexp_replace({sql}, {literal(_ESCAPED)}, '%00')"
+        most = _MOST_BYTES - len(re.sub(_ESCAPED, "%00", column).encode()) - 1
     return Refusal(
         condition=f"coalesce(octet_length({name}) > {most} OR contains({sql}, char(0)), false)",
         problem="The value of a partition column cannot be the name of a folder, as it is "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -21,12 +21,14 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.few_letters import IN_LINES, FewLetters
 from headrace.dataplane.json_sql import CORRUPT, parse_sql, value_sql
-from headrace.dataplane.records import NO_ERROR, declared
+from headrace.dataplane.python_frames import map_in_arrow
+from headrace.dataplane.records import ERROR, NO_ERROR
 from headrace.dataplane.repaired_letters import few_repairs, repairs_frame
 from headrace.dataplane.sources import SourceFrame, TopicSource
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import TopicNotFoundError
 from headrace.sdk import Lag, Mark, Position, ReadLimit, Schema, StateError, check_range
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, stage_parquet
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
@@ -42,6 +44,7 @@ from headrace.topics import (
     topic_row_schema,
 )
 from headrace.topics.log import Commit
+from headrace.topics.rows import HEADERS
 
 ID = "id"
 """Identifies a letter in its topic: the version that added it, and its offset in it."""
@@ -570,6 +573,19 @@ def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> Data
         "partition",
         f"IF({bad}, {error}, {NO_ERROR}) AS error",
     )
-    for part, schema in schemas.items():
-        frame = declared(frame, part, schema)  # expressions lose required fields and names
-    return frame
+    whole = Schema.struct(
+        {
+            name: s
+            for part in schemas
+            for name, s in ((part, schemas[part]), (f"raw_{part}", _RAW))
+        }
+        | {"headers": HEADERS, "timestamp": Schema.timestamp(optional=True)}
+        | {"partition": Schema.int32(optional=True), "error": ERROR}
+    )
+    arrow = to_arrow(whole)
+
+    def exact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Expressions lose the required flags and logical types.
+        return (conform(batch, arrow) for batch in batches)
+
+    return map_in_arrow(frame, exact, T.StructType.fromJson(to_spark_json(whole)))

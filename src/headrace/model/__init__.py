@@ -26,7 +26,6 @@ from headrace.model.connector import (
 from headrace.model.errors import (
     PluginNotFoundError,
     SchemaChangeError,
-    SparkCrashedError,
     SparkError,
     SparkLostError,
     SparkMemoryError,
@@ -127,7 +126,6 @@ __all__ = [
     "RunState",
     "Schedule",
     "SchemaChangeError",
-    "SparkCrashedError",
     "SparkError",
     "SparkLostError",
     "SparkMemoryError",

@@ -106,20 +106,6 @@ class SparkLostError(SetupError):
     code = "spark.lost"
 
 
-class SparkCrashedError(SparkError):
-    """Spark's JVM has ended again and again while it ran the same batch."""
-
-    code = "spark.crashed"
-
-    def __init__(self, times: int) -> None:
-        super().__init__(
-            f"Spark's JVM ran out of memory or crashed {times} times while it ran this batch, "
-            "in the end without any other batch that may be the cause.",
-            fix="If a single record or file is too large, remove it; otherwise raise "
-            "HEADRACE_DRIVER_MEMORY or lower batch.max.rows. Then restart the task.",
-        )
-
-
 class ToleranceExceededError(HeadraceError):
     """A record failed and the connector does not tolerate failed records.
 

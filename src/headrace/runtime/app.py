@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import gettempdir
-from threading import Lock, Thread
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
@@ -122,7 +122,6 @@ class Runtime(Checks):
     _job_service: JobService | None = field(default=None, init=False)
     _runs: RunWorker | None = field(default=None, init=False)
     _run_workers: WeakSet[Worker] = field(default_factory=WeakSet, init=False)
-    _alone: Lock = field(default_factory=Lock, init=False)
 
     def __post_init__(self) -> None:
         set_durability(self.settings.durability)
@@ -578,7 +577,6 @@ class Runtime(Checks):
             once=once,
             planned=self.measuring.planned,
             notify=worker.wake_task,
-            alone=self._alone,
         )
 
     def _new_worker(

@@ -525,7 +525,6 @@ class TaskMaker:
         grace: How long a capture may take to finish its poll when it is stopped.
         once: Whether the tasks are bounded.
         planned: Called with the plan of each created task.
-        alone: See BatchTask.
     """
 
     assembler: Assembler
@@ -536,7 +535,6 @@ class TaskMaker:
     grace: timedelta = timedelta(seconds=5)
     once: bool = False
     planned: Callable[[TaskPlan], None] = lambda _: None
-    alone: threading.Lock = field(default_factory=threading.Lock)
 
     def task(self, plan: TaskPlan) -> Task:
         """Return the task of a plan, not started."""
@@ -553,7 +551,6 @@ class TaskMaker:
             routes=plan.routes,
             poll_interval=plan.common.poll_interval,
             backoff=backoff,
-            alone=self.alone,
         )
 
     def _capture(self, plan: TaskPlan, backoff: Backoff) -> Task:

@@ -19,18 +19,12 @@ class SparkJobs:
 
     Args:
         is_lost: Returns whether a session's JVM has ended; an error may be the evidence.
-        has_crashed: Returns whether a session's JVM has ended by itself.
     """
 
     spark: SparkSession
     is_lost: Callable[[SparkSession, BaseException | None], bool] = lambda _session, _error: (
         False
     )
-    has_crashed: Callable[[SparkSession], bool] = lambda _session: False
-
-    def crashed(self) -> bool:
-        """Return whether the session's JVM ended by itself, and was not killed."""
-        return self.has_crashed(self.spark)
 
     def lost(self, error: BaseException | None = None) -> bool:
         """Return whether the session's JVM has ended; an error may be the evidence."""

@@ -32,7 +32,6 @@ _REAP_SECONDS = 2.0
 _CLOSE_SECONDS = 30.0
 """The timeout at the end for a start in progress."""
 _TERMINATED = {-signal.SIGTERM, 128 + signal.SIGTERM}
-_KILLED = {None, 0, -signal.SIGKILL, 128 + signal.SIGKILL, *_TERMINATED}
 _STOP_SECONDS = 2.0
 """The timeout for ``end`` after the JVM was terminated; systemd signals both at once."""
 _CONNECTION = (ConnectionError, EOFError, Py4JError)
@@ -47,7 +46,7 @@ def has_lost_jvm(error: BaseException) -> bool:
 class DeathLimit:
     """The limit of JVM failures: ``count`` failures ``within`` a period are too many."""
 
-    count: int = 5
+    count: int = 3
     within: timedelta = timedelta(minutes=5)
 
 
@@ -100,7 +99,7 @@ class SparkSupervisor:
 
     def jobs(self) -> SparkJobs:
         """Return the jobs of the current session. Raises the errors of ``session``."""
-        return SparkJobs(self.session(), self.is_lost, has_crashed)
+        return SparkJobs(self.session(), self.is_lost)
 
     def run(self, work: Callable[[SparkSession], T]) -> T:
         """Run work on the session; raise SparkUnavailableError if its JVM ended meanwhile."""
@@ -257,11 +256,6 @@ class SparkSupervisor:
             return False
         log.info("Spark was restarted", seconds=round(self._clock() - began, 1))
         return True
-
-
-def has_crashed(session: SparkSession) -> bool:
-    """Return whether the session's JVM ended by itself, as it does when it is out of memory."""
-    return _exit_code(session) not in _KILLED
 
 
 def answers(session: SparkSession) -> bool:

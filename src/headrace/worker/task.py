@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -16,7 +15,6 @@ from headrace.model import (
     Batch,
     Counts,
     Lease,
-    SparkCrashedError,
     SparkMemoryError,
     SparkUnavailableError,
     TaskId,
@@ -36,14 +34,12 @@ class Step:
         ended: Whether the task's source has an end and the task has reached it.
         took: How long the batch took, if it ran outside of the step.
         commit: How long storing the position and counts took, if known.
-        waits: Whether the task did nothing, as another task has to be done with a batch first.
     """
 
     batch: Batch | None = None
     ended: bool = False
     took: timedelta | None = None
     commit: timedelta | None = None
-    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +130,6 @@ class Jobs(Protocol):
     def lost(self, error: BaseException | None = None) -> bool:
         """Return whether the Spark session has ended, as ``error`` may indicate."""
 
-    def crashed(self) -> bool:
-        """Return whether the Spark session's JVM ended by itself, and was not killed."""
-
 
 @dataclass
 class _TaggedFlow:
@@ -149,8 +142,6 @@ class _TaggedFlow:
     flow: BatchRunner
     jobs: Jobs
     runs: bool = False
-    failed: bool = False
-    """Whether the last run has raised an error."""
 
     @property
     def untouched(self) -> bool:
@@ -166,18 +157,11 @@ class _TaggedFlow:
         return (self.flow.columns or 0) if self.runs and self.flow.untouched else None
 
     def run(self, batch: Batch) -> Counts:
-        self.runs = self.failed = True
+        self.runs = True
         try:
-            counts = self.jobs.run(batch.task, lambda: self.flow.run(batch))
-            self.failed = False
+            return self.jobs.run(batch.task, lambda: self.flow.run(batch))
         finally:
             self.runs = False
-        return counts
-
-
-_CRASHES = 3
-"""How often Spark's JVM may crash while a task runs the same rows: the first time other batches
-may be the cause, and later the batch is smaller, if it can be."""
 
 
 @contextmanager
@@ -201,9 +185,6 @@ class BatchTask:
         assemble: Creates the task's parts under its lease.
         open_jobs: Returns the task's jobs on the current Spark session.
         routes: Whether the task may write any other topic as well.
-        alone: Shared by the tasks of a process; held while one of those whose batch ran when
-            Spark's JVM crashed runs it again. So the one that is the cause is found, and it
-            alone fails.
     """
 
     id: TaskId
@@ -215,14 +196,10 @@ class BatchTask:
     routes: bool = False
     poll_interval: timedelta = timedelta(seconds=1)
     backoff: Backoff = field(default_factory=Backoff)
-    alone: threading.Lock = field(default_factory=threading.Lock)
     _jobs: Jobs | None = field(default=None, init=False)
     _parts: Assembled | None = field(default=None, init=False)
     _once: bool = field(default=False, init=False)
-    _flow: _TaggedFlow | None = field(default=None, init=False)
     _pieces: AdaptiveBatchSize = field(default_factory=AdaptiveBatchSize, init=False)
-    _crashes: int = field(default=0, init=False)
-    """How often Spark's JVM has crashed since this task last finished a batch, while it ran."""
 
     @property
     def lag(self) -> Lag | None:
@@ -237,28 +214,16 @@ class BatchTask:
         with _on(jobs):
             self._parts = self.assemble(lease)
             loop = self._parts.loop
-            loop.flow = self._flow = _TaggedFlow(loop.flow, jobs)
+            loop.flow = _TaggedFlow(loop.flow, jobs)
             self._pieces.begin(loop)
             if once and bounded:
                 end = loop.reader.latest(loop.position(), ReadLimit())
                 loop.limit = replace(loop.limit, until=end)
 
     def step(self) -> Step:
-        if not self._crashes:
-            return self._step()
-        if not self.alone.acquire(blocking=False):
-            return Step(waits=True)
-        try:
-            return self._step()
-        finally:
-            self.alone.release()
-
-    def _step(self) -> Step:
         assert self._parts is not None
         assert self._jobs is not None
-        assert self._flow is not None
         loop = self._parts.loop
-        self._flow.failed = False
         try:
             with _on(self._jobs):
                 batch = loop.step()
@@ -266,14 +231,9 @@ class BatchTask:
                 if ended:
                     loop.at_end()
         except (SparkMemoryError, SparkUnavailableError) as error:
-            if self._flow.failed and self._jobs.crashed():
-                self._crashes += 1
-                if self._crashes >= _CRASHES:
-                    raise SparkCrashedError(self._crashes) from error
             self._pieces.failed(loop, error)
             raise
         if batch is not None:
-            self._crashes = 0
             self._pieces.finished(loop)
         return Step(batch, ended=ended, commit=loop.commit)
 

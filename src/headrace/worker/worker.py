@@ -51,8 +51,6 @@ _HEART_SECONDS = 5.0  # how long to wait at the end for a running lease renewal
 
 _OURS = (SparkUnavailableError, StoreUnavailableError, HeldElsewhereError)
 """The runtime's own parts are unavailable: a task retries these errors without a timeout."""
-_WAIT_SECONDS = 0.5
-"""How soon a task that waits for another one tries again."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -268,9 +266,6 @@ class Worker:
             self._add_way_out(slot, error)
         if slot.abandoned:
             return  # the result of an abandoned step does not count
-        if step is not None and step.waits:
-            slot.due = time.monotonic() + _WAIT_SECONDS
-            return
         if step is not None:
             slot.failures = 0
             if slot.retrying is not None:

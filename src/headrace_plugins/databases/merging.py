@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.sdk import RecordError, RetriableError, SinkError
+from headrace.sdk import ConfigError, RecordError, RetriableError, SinkError
 from headrace.sdk.sink import Refused, class_name
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.database import Merge, Session
@@ -390,10 +390,11 @@ def publish(books: Bookkeeping, session: Session, application: str) -> None:
         if made is None:
             try:
                 database.rename(session, [(before, after)])
-            except DatabaseError:
+            except (DatabaseError, ConfigError):
                 if database.table(session, after) is None:
                     raise
-                # Another task has created it just now. The statement has ended the transaction.
+                # Another task has created it, or renamed this one, just now. The statement
+                # has ended the transaction.
                 publish(books, session, application)
                 return
             continue

@@ -1,22 +1,11 @@
 """A batch that is too large for the memory that there is comes in smaller pieces."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from threading import Lock
 
 import pytest
 
-from headrace.model import (
-    Batch,
-    Counts,
-    Lease,
-    SparkCrashedError,
-    SparkMemoryError,
-    SparkUnavailableError,
-    TaskId,
-)
+from headrace.model import Batch, Counts, Lease, SparkMemoryError, SparkUnavailableError, TaskId
 from headrace.sdk import Lag, Position, ReadLimit, RetriableError, SinkError
 from headrace.store import Store
 from headrace.worker import BatchLoop, BatchTask
@@ -48,7 +37,6 @@ class System:
     store: Store = field(default_factory=Store)
     tried: list[int] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
-    meanwhile: Callable[[], None] = lambda: None
     loop: BatchLoop = field(init=False)
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -67,7 +55,6 @@ class System:
     def run(self, batch: Batch) -> Counts:
         rows = range(at(batch.start), at(batch.end))
         self.tried.append(len(rows))
-        self.meanwhile()
         if len(rows) > self.memory:
             raise self.error
         self.arrived += rows
@@ -91,11 +78,8 @@ class System:
         return BatchTask(TASK, self.assemble, Jobs)
 
 
-@dataclass
 class Jobs:
     """Jobs that run here."""
-
-    is_crashed: bool = False
 
     def run(self, task, work):
         return work()
@@ -109,12 +93,9 @@ class Jobs:
     def lost(self, error=None) -> bool:
         return isinstance(error, SparkUnavailableError)
 
-    def crashed(self) -> bool:
-        return self.is_crashed
-
 
 def started(system: System, task: BatchTask) -> None:
-    lease = system.store.lease(task.id, "w", now(), timedelta(minutes=1))
+    lease = system.store.lease(TASK, "w", now(), timedelta(minutes=1))
     task.start(lease, once=False, bounded=False)
 
 
@@ -190,56 +171,6 @@ def test_a_batch_that_gets_no_smaller_fails_its_task_after_some_tries() -> None:
     with pytest.raises(SinkError, match="memory") as failed:
         task.step()
     assert "batch.max.rows" in failed.value.fix
-
-
-def crashing(alone: Lock, name: str = TASK.connector) -> tuple[System, BatchTask]:
-    system = System(memory=0, error=SparkUnavailableError)
-    jobs = partial(Jobs, is_crashed=True)
-    task = BatchTask(TaskId(name, 0), system.assemble, jobs, alone=alone)
-    started(system, task)
-    return system, task
-
-
-def test_a_batch_that_crashes_the_jvm_again_and_again_fails_its_task() -> None:
-    system, task = crashing(Lock())
-    for _ in range(2):
-        with pytest.raises(SparkUnavailableError):
-            task.step()
-        started(system, task)
-    with pytest.raises(SparkCrashedError, match="crashed 3 times") as failed:
-        task.step()
-    assert "batch.max.rows" in failed.value.fix
-    assert system.tried == [1000, 250, 62]
-
-
-def test_batches_that_ran_when_the_jvm_crashed_run_again_one_at_a_time() -> None:
-    alone = Lock()
-    cause, task = crashing(alone)
-    other, beside = crashing(alone, "other")
-    for each in (task, beside):  # both run when the JVM ends
-        with pytest.raises(SparkUnavailableError):
-            each.step()
-    started(cause, task)
-    started(other, beside)
-    other.memory = MANY
-
-    def meanwhile() -> None:
-        assert beside.step().waits
-
-    cause.meanwhile = meanwhile
-    with pytest.raises(SparkUnavailableError):
-        task.step()
-    moved(other, beside)
-    assert other.arrived == [*range(MANY)]
-
-
-def test_a_jvm_that_is_killed_fails_no_task() -> None:
-    system = System(memory=0, error=SparkUnavailableError)
-    task = system.task()
-    for _ in range(20):
-        started(system, task)
-        with pytest.raises(SparkUnavailableError):
-            task.step()
 
 
 def test_what_a_source_measures_by_itself_is_shown_first() -> None:
