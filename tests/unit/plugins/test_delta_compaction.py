@@ -69,7 +69,7 @@ def test_rows_of_all_types_are_as_before_in_few_files(
     assert wide.num_rows == len(before) / 2
 
 
-@pytest.mark.parametrize("name", ["/{0}", "../{0}", "link.parquet"])
+@pytest.mark.parametrize("name", ["/{0}", "../{0}", "file:///{0}", "link.parquet"])
 def test_files_that_are_not_in_the_table_are_not_copied_into_it(
     tmp_path: Path, name: str
 ) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
@@ -15,6 +14,7 @@ from headrace.sdk import SinkError
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.filestats import file_stats
 from headrace.sdk.sparktypes import from_spark_json
+from headrace_plugins.connectors.delta.history import file_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -46,7 +46,7 @@ class TableFile:
 
     def is_inside(self, table: Location) -> bool:
         """Return whether the file is in the table's folder, with links resolved."""
-        return (table / unquote(self.path)).resolved().is_below(table.resolved())
+        return file_at(table, self.path).resolved().is_below(table.resolved())
 
     @contextmanager
     def opened(self, table: Location) -> Iterator[pq.ParquetFile]:
@@ -61,7 +61,7 @@ class TableFile:
                 field="path",
             )
         with (
-            (table / unquote(self.path)).open_input() as file,
+            file_at(table, self.path).open_input() as file,
             pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet,
         ):
             yield parquet
