@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import fastavro
 import httpx2
 import pytest
 from tests.e2e.pairs import HEADRACE, SECONDS, SINK, Pairs, kill
@@ -75,6 +76,29 @@ def test_a_server_whose_jvm_ends_too_often_ends_with_a_code_of_its_own(tmp_path:
         kill(process)
         assert process.wait(60) == SPARK_LOST
     assert "spark.lost" in bench.log.read_text()
+
+
+@pytest.mark.long
+def test_a_file_that_is_too_large_for_the_jvm_fails_its_own_task_alone(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    with (tmp_path / "large" / "large.avro").open("wb") as file:  # 1 MB, and 1 GiB in memory
+        schema = {"type": "record", "name": "R", "fields": [{"name": "b", "type": "bytes"}]}
+        fastavro.writer(file, schema, [{"b": bytes(1 << 30)}], codec="deflate")
+    bench = Pairs(tmp_path, 2)
+    with bench.serving() as process:
+        bench.make()
+        source = {"connector.class": "file", "path": str(tmp_path / "large"), "topic": "large"}
+        bench.create("large", {**source, "format": "avro"})
+
+        def state() -> str:
+            bench.feed()
+            return str(bench.ask("/connectors/large/status")["tasks"][0]["state"])
+
+        until(lambda: state() == "FAILED", bench.told)
+        assert "spark.crashed" in bench.ask("/connectors/large/status")["tasks"][0]["trace"]
+        until(bench.arrived, bench.told)
+        assert process.poll() is None
+    assert 3 <= bench.log.read_text().count("error: Spark's JVM has ended") <= 5
 
 
 def test_a_run_goes_on_after_its_jvm_was_killed(tmp_path: Path) -> None:

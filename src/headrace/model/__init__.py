@@ -26,6 +26,7 @@ from headrace.model.connector import (
 from headrace.model.errors import (
     PluginNotFoundError,
     SchemaChangeError,
+    SparkCrashedError,
     SparkError,
     SparkLostError,
     SparkMemoryError,
@@ -126,6 +127,7 @@ __all__ = [
     "RunState",
     "Schedule",
     "SchemaChangeError",
+    "SparkCrashedError",
     "SparkError",
     "SparkLostError",
     "SparkMemoryError",

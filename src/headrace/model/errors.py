@@ -106,6 +106,20 @@ class SparkLostError(SetupError):
     code = "spark.lost"
 
 
+class SparkCrashedError(SparkError):
+    """Spark's JVM has crashed repeatedly while it ran one batch, and no other."""
+
+    code = "spark.crashed"
+
+    def __init__(self, times: int) -> None:
+        super().__init__(
+            f"Spark's JVM ran out of memory or crashed {times} times while only this task ran.",
+            fix="If a record or file is too large for the memory, remove it; otherwise raise "
+            "HEADRACE_DRIVER_MEMORY or lower batch.max.rows. Then restart the task. See "
+            "jvm.log.",
+        )
+
+
 class ToleranceExceededError(HeadraceError):
     """A record failed and the connector does not tolerate failed records.
 

@@ -69,6 +69,7 @@ from headrace.store import (
 from headrace.topics import TopicPlaces, Topics, maintained
 from headrace.worker import (
     BatchTask,
+    CrashIsolation,
     Events,
     Everyone,
     Outcome,
@@ -567,6 +568,10 @@ class Runtime(Checks):
     def _planner(self) -> Planner:
         return Planner(store=self.state, registry=self.registry, topics=self.topics)
 
+    @cached_property
+    def _isolation(self) -> CrashIsolation:
+        return CrashIsolation(attributed=self.engine.attribute)
+
     def _maker(self, hosts: HostSupervisor, worker: Worker, *, once: bool = False) -> TaskMaker:
         return TaskMaker(
             assembler=self._assembler,
@@ -577,6 +582,7 @@ class Runtime(Checks):
             once=once,
             planned=self.measuring.planned,
             notify=worker.wake_task,
+            isolation=self._isolation,
         )
 
     def _new_worker(

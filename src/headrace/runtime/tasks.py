@@ -77,6 +77,7 @@ from headrace.worker import (
     BatchTask,
     CaptureKeeping,
     CaptureTask,
+    CrashIsolation,
     StoredConnectorContext,
     StoredSchemas,
     StoredTaskContext,
@@ -525,6 +526,7 @@ class TaskMaker:
         grace: How long a capture may take to finish its poll when it is stopped.
         once: Whether the tasks are bounded.
         planned: Called with the plan of each created task.
+        isolation: See BatchTask.
     """
 
     assembler: Assembler
@@ -535,6 +537,7 @@ class TaskMaker:
     grace: timedelta = timedelta(seconds=5)
     once: bool = False
     planned: Callable[[TaskPlan], None] = lambda _: None
+    isolation: CrashIsolation = field(default_factory=CrashIsolation)
 
     def task(self, plan: TaskPlan) -> Task:
         """Return the task of a plan, not started."""
@@ -551,6 +554,7 @@ class TaskMaker:
             routes=plan.routes,
             poll_interval=plan.common.poll_interval,
             backoff=backoff,
+            isolation=self.isolation,
         )
 
     def _capture(self, plan: TaskPlan, backoff: Backoff) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +13,11 @@ from headrace.model import TaskId
 
 T = TypeVar("T")
 
+_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_KILLED = {None, 0, 1, *(code for each in _SIGNALS for code in (-each, 128 + each))}
+"""The exit codes of a JVM that still runs, that another process has ended, or whose own exit
+code is unknown (1)."""
+
 
 @dataclass(frozen=True)
 class SparkJobs:
@@ -19,16 +25,22 @@ class SparkJobs:
 
     Args:
         is_lost: Returns whether a session's JVM has ended; an error may be the evidence.
+        exit_code: Returns the exit code of the session's JVM; None while it runs, or unknown.
     """
 
     spark: SparkSession
     is_lost: Callable[[SparkSession, BaseException | None], bool] = lambda _session, _error: (
         False
     )
+    exit_code: Callable[[], int | None] = lambda: None
 
     def lost(self, error: BaseException | None = None) -> bool:
         """Return whether the session's JVM has ended; an error may be the evidence."""
         return self.is_lost(self.spark, error)
+
+    def crashed(self) -> bool:
+        """Return whether the session's JVM ended by itself, as it does without memory."""
+        return self.exit_code() not in _KILLED
 
     def run(self, task: TaskId, work: Callable[[], T]) -> T:
         """Run ``work``; Spark jobs that this thread starts meanwhile belong to the task."""

@@ -76,6 +76,7 @@ class SparkSupervisor:
         self._ours = False
         self._watched = False
         self._deaths: deque[float] = deque(maxlen=100)
+        self._attributed: deque[float] = deque(maxlen=100)
         self._suspected = threading.Event()
         self._closing = threading.Event()
         self.failure: SparkLostError | None = None
@@ -99,7 +100,10 @@ class SparkSupervisor:
 
     def jobs(self) -> SparkJobs:
         """Return the jobs of the current session. Raises the errors of ``session``."""
-        return SparkJobs(self.session(), self.is_lost)
+        session = self.session()
+        # PySpark has one gateway, that of the newest JVM.
+        process = getattr(gateway_of(session), "proc", None)
+        return SparkJobs(session, self.is_lost, process.poll if process else lambda: None)
 
     def run(self, work: Callable[[SparkSession], T]) -> T:
         """Run work on the session; raise SparkUnavailableError if its JVM ended meanwhile."""
@@ -199,6 +203,10 @@ class SparkSupervisor:
         if self.failure is not None:
             raise self.failure
 
+    def attribute(self) -> None:
+        """Do not count one failure of the JVM, as it counts against a task."""
+        self._attributed.append(self._clock())
+
     def end(self) -> None:
         """Restart Spark no more, as this process is stopping."""
         self._closing.set()
@@ -238,7 +246,11 @@ class SparkSupervisor:
         now = self._clock()
         self._deaths.append(now)
         within = self._limit.within.total_seconds()
-        recent = sum(now - death <= within for death in self._deaths)
+
+        def count(times: deque[float]) -> int:
+            return sum(now - each <= within for each in list(times))
+
+        recent = max(1, count(self._deaths) - count(self._attributed))
         why = SparkUnavailableError()
         log.error("Spark's JVM has ended", exit_code=code, times=recent, fix=why.fix)
         if recent >= self._limit.count:

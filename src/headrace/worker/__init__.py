@@ -14,6 +14,7 @@ from headrace.worker.context import (
     StoredTaskContext,
     application_of,
 )
+from headrace.worker.crash_isolation import CrashIsolation
 from headrace.worker.events import Events, Everyone, Measures, Outcome
 from headrace.worker.leases import Owner, fence_dead_workers, living
 from headrace.worker.readings import TopicReadings
@@ -31,6 +32,7 @@ __all__ = [
     "BatchTask",
     "CaptureKeeping",
     "CaptureTask",
+    "CrashIsolation",
     "Events",
     "Everyone",
     "Execution",

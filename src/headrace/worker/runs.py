@@ -18,6 +18,7 @@ from headrace.model import (
     Run,
     RunPolicy,
     RunState,
+    SparkCrashedError,
     SparkUnavailableError,
     TooManyRejectedError,
     cause_of,
@@ -42,7 +43,7 @@ _DEATHS = 3
 _BEAT_SECONDS = 1.0
 _STORE_WAIT = 1.0
 """Seconds between two attempts to store how a run has ended."""
-_FINAL = (ConfigError, ConfigErrors, TooManyRejectedError)
+_FINAL = (ConfigError, ConfigErrors, SparkCrashedError, TooManyRejectedError)
 """Errors that are not retried, since a retry would fail again."""
 
 

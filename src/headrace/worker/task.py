@@ -15,12 +15,14 @@ from headrace.model import (
     Batch,
     Counts,
     Lease,
+    SparkCrashedError,
     SparkMemoryError,
     SparkUnavailableError,
     TaskId,
 )
 from headrace.sdk import Lag, ReadLimit
 from headrace.worker.batch_loop import AdaptiveBatchSize, BatchLoop, BatchRunner
+from headrace.worker.crash_isolation import CrashIsolation
 
 log = structlog.get_logger(__name__)
 
@@ -34,12 +36,14 @@ class Step:
         ended: Whether the task's source has an end and the task has reached it.
         took: How long the batch took, if it ran outside of the step.
         commit: How long storing the position and counts took, if known.
+        waits: Whether the task did nothing, as it may not run beside other tasks now.
     """
 
     batch: Batch | None = None
     ended: bool = False
     took: timedelta | None = None
     commit: timedelta | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,9 @@ class Jobs(Protocol):
     def lost(self, error: BaseException | None = None) -> bool:
         """Return whether the Spark session has ended, as ``error`` may indicate."""
 
+    def crashed(self) -> bool:
+        """Return whether the session's JVM ended by itself, and was not killed."""
+
 
 @dataclass
 class _TaggedFlow:
@@ -164,6 +171,10 @@ class _TaggedFlow:
             self.runs = False
 
 
+_CRASHES = 3
+"""How often a batch may crash Spark's JVM without others beside it; it shrinks if it can."""
+
+
 @contextmanager
 def _on(jobs: Jobs) -> Iterator[None]:
     """Raise SparkUnavailableError in place of any error that the end of the session caused."""
@@ -185,6 +196,7 @@ class BatchTask:
         assemble: Creates the task's parts under its lease.
         open_jobs: Returns the task's jobs on the current Spark session.
         routes: Whether the task may write any other topic as well.
+        isolation: Shared by the tasks of a process.
     """
 
     id: TaskId
@@ -196,10 +208,15 @@ class BatchTask:
     routes: bool = False
     poll_interval: timedelta = timedelta(seconds=1)
     backoff: Backoff = field(default_factory=Backoff)
+    isolation: CrashIsolation = field(default_factory=CrashIsolation)
     _jobs: Jobs | None = field(default=None, init=False)
     _parts: Assembled | None = field(default=None, init=False)
     _once: bool = field(default=False, init=False)
     _pieces: AdaptiveBatchSize = field(default_factory=AdaptiveBatchSize, init=False)
+    _suspect: bool = field(default=False, init=False)
+    """Whether Spark's JVM crashed during the last step."""
+    _crashes: int = field(default=0, init=False)
+    """How often it crashed since this task last succeeded, while no other ran."""
 
     @property
     def lag(self) -> Lag | None:
@@ -221,6 +238,34 @@ class BatchTask:
                 loop.limit = replace(loop.limit, until=end)
 
     def step(self) -> Step:
+        assert self._jobs is not None
+        if self._jobs.lost():
+            raise SparkUnavailableError
+        if not self.isolation.enter(self, is_suspect=self._suspect):
+            return Step(waits=True)
+        try:
+            step = self._step()
+        except SparkUnavailableError as error:
+            self._count_crash(error)
+            raise
+        except Exception:
+            self._suspect = False
+            raise
+        finally:
+            self.isolation.leave(self)
+        self._suspect, self._crashes = False, 0
+        return step
+
+    def _count_crash(self, error: SparkUnavailableError) -> None:
+        assert self._jobs is not None
+        self._suspect = self._jobs.crashed()
+        if self._suspect and self.isolation.is_alone(self):
+            self.isolation.attributed()
+            self._crashes += 1
+            if self._crashes >= _CRASHES:
+                raise SparkCrashedError(self._crashes) from error
+
+    def _step(self) -> Step:
         assert self._parts is not None
         assert self._jobs is not None
         loop = self._parts.loop
@@ -250,6 +295,7 @@ class BatchTask:
         return None if parts is None else parts.loop.flow.columns
 
     def stop(self) -> None:
+        self.isolation.leave(self)
         parts, self._parts = self._parts, None
         if parts is None:
             return

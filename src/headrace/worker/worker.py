@@ -13,7 +13,13 @@ from pathlib import Path
 
 import structlog
 
-from headrace.model import SparkUnavailableError, TaskId, TaskState, TaskStatus
+from headrace.model import (
+    SparkCrashedError,
+    SparkUnavailableError,
+    TaskId,
+    TaskState,
+    TaskStatus,
+)
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import (
     DataLostError,
@@ -51,6 +57,7 @@ _HEART_SECONDS = 5.0  # how long to wait at the end for a running lease renewal
 
 _OURS = (SparkUnavailableError, StoreUnavailableError, HeldElsewhereError)
 """The runtime's own parts are unavailable: a task retries these errors without a timeout."""
+_WAIT_SECONDS = 0.5  # how soon a task that may not run beside others tries again
 
 
 @dataclass(kw_only=True, eq=False)
@@ -266,6 +273,9 @@ class Worker:
             self._add_way_out(slot, error)
         if slot.abandoned:
             return  # the result of an abandoned step does not count
+        if step is not None and step.waits:
+            slot.due = time.monotonic() + _WAIT_SECONDS
+            return
         if step is not None:
             slot.failures = 0
             if slot.retrying is not None:
@@ -360,11 +370,13 @@ class Worker:
         return found
 
     def _add_way_out(self, slot: TaskSlot, error: Exception) -> None:
-        """Add the way out of the unfinished batch to the error of a failed start.
+        """Add the way out of the unfinished batch to the error of a failed start, or a crash.
 
-        A step does this itself.
+        A step does this itself for other errors.
         """
-        if slot.started or not isinstance(error, DataLostError | SourceError | StateError):
+        if not isinstance(error, DataLostError | SourceError | StateError | SparkCrashedError):
+            return
+        if slot.started and not isinstance(error, SparkCrashedError):
             return
         with suppress(HeadraceError):  # the store may be unavailable
             batch = self.store.unfinished_batch(slot.task.id)

@@ -42,6 +42,9 @@ class Jobs:
     def lost(self, error: BaseException | None = None) -> bool:
         return False
 
+    def crashed(self) -> bool:
+        return False
+
 
 @dataclass
 class Parts:

@@ -1,14 +1,24 @@
 """A batch that is too large for the memory that there is comes in smaller pieces."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
-from headrace.model import Batch, Counts, Lease, SparkMemoryError, SparkUnavailableError, TaskId
+from headrace.model import (
+    Batch,
+    Counts,
+    Lease,
+    SparkCrashedError,
+    SparkMemoryError,
+    SparkUnavailableError,
+    TaskId,
+)
 from headrace.sdk import Lag, Position, ReadLimit, RetriableError, SinkError
 from headrace.store import Store
-from headrace.worker import BatchLoop, BatchTask
+from headrace.worker import BatchLoop, BatchTask, CrashIsolation
 
 TASK = TaskId("large", 0)
 PARTITION = {"log": "a"}
@@ -37,6 +47,7 @@ class System:
     store: Store = field(default_factory=Store)
     tried: list[int] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None
     loop: BatchLoop = field(init=False)
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -55,6 +66,7 @@ class System:
     def run(self, batch: Batch) -> Counts:
         rows = range(at(batch.start), at(batch.end))
         self.tried.append(len(rows))
+        self.meanwhile()
         if len(rows) > self.memory:
             raise self.error
         self.arrived += rows
@@ -78,8 +90,11 @@ class System:
         return BatchTask(TASK, self.assemble, Jobs)
 
 
+@dataclass
 class Jobs:
     """Jobs that run here."""
+
+    is_crashed: bool = False
 
     def run(self, task, work):
         return work()
@@ -93,9 +108,12 @@ class Jobs:
     def lost(self, error=None) -> bool:
         return isinstance(error, SparkUnavailableError)
 
+    def crashed(self) -> bool:
+        return self.is_crashed
+
 
 def started(system: System, task: BatchTask) -> None:
-    lease = system.store.lease(TASK, "w", now(), timedelta(minutes=1))
+    lease = system.store.lease(task.id, "w", now(), timedelta(minutes=1))
     task.start(lease, once=False, bounded=False)
 
 
@@ -171,6 +189,106 @@ def test_a_batch_that_gets_no_smaller_fails_its_task_after_some_tries() -> None:
     with pytest.raises(SinkError, match="memory") as failed:
         task.step()
     assert "batch.max.rows" in failed.value.fix
+
+
+def of(isolation: CrashIsolation, name: str, *, memory: int = 0) -> tuple[System, BatchTask]:
+    """Return a task whose batches crash the JVM if they do not fit in the memory."""
+    system = System(memory, error=SparkUnavailableError)
+    jobs = partial(Jobs, is_crashed=True)
+    task = BatchTask(TaskId(name, 0), system.assemble, jobs, isolation=isolation)
+    started(system, task)
+    return system, task
+
+
+def crash(system: System, task: BatchTask) -> None:
+    with pytest.raises(SparkUnavailableError):
+        task.step()
+    started(system, task)
+
+
+def test_a_batch_that_crashes_the_jvm_repeatedly_fails_its_task() -> None:
+    attributed: list[None] = []
+    system, task = of(CrashIsolation(attributed=lambda: attributed.append(None)), "cause")
+    crash(system, task)
+    crash(system, task)
+    with pytest.raises(SparkCrashedError, match="crashed 3 times") as failed:
+        task.step()
+    assert "batch.max.rows" in failed.value.fix
+    assert system.tried == [1000, 250, 62]
+    assert len(attributed) == 3
+
+
+def test_tasks_that_ran_when_the_jvm_crashed_take_turns_and_only_the_cause_fails() -> None:
+    isolation = CrashIsolation()
+    cause, guilty = of(isolation, "cause")
+    other, beside = of(isolation, "other")
+    third, idle = of(isolation, "third", memory=MANY)
+    cause.meanwhile = partial(crash, other, beside)  # both run when the JVM crashes
+    crash(cause, guilty)
+
+    def none_runs_beside() -> None:
+        assert beside.step().waits
+        assert idle.step().waits
+
+    cause.meanwhile = none_runs_beside
+    crash(cause, guilty)
+    other.memory = MANY
+    moved(other, beside)
+    crash(cause, guilty)
+    with pytest.raises(SparkCrashedError):
+        guilty.step()
+    moved(third, idle)
+    assert other.arrived == third.arrived == [*range(MANY)]
+
+
+def test_a_crash_while_another_task_runs_counts_against_neither() -> None:
+    isolation = CrashIsolation(patience=timedelta())
+    system, task = of(isolation, "suspect")
+    other = object()
+
+    def run_beside() -> None:
+        assert isolation.enter(other, is_suspect=False)
+
+    system.meanwhile = run_beside
+    for _ in range(10):
+        crash(system, task)
+
+
+def test_a_task_that_hangs_delays_others_no_longer_than_the_patience() -> None:
+    time = 0.0
+    isolation = CrashIsolation(patience=timedelta(minutes=1), clock=lambda: time)
+    suspect, hanging, other = object(), object(), object()
+    assert isolation.enter(hanging, is_suspect=False)
+    assert not isolation.enter(suspect, is_suspect=True)
+    assert not isolation.enter(other, is_suspect=False)
+    time = 61.0
+    assert isolation.enter(suspect, is_suspect=True)
+    assert not isolation.is_alone(suspect)
+    assert not isolation.enter(other, is_suspect=False)
+    time = 122.0
+    assert isolation.enter(other, is_suspect=False)
+
+
+def test_a_task_that_is_stopped_while_it_waits_keeps_no_other_waiting() -> None:
+    isolation = CrashIsolation()
+    system, task = of(isolation, "suspect")
+    crash(system, task)
+    running = object()
+    assert isolation.enter(running, is_suspect=False)
+    assert task.step().waits
+    assert not isolation.enter(object(), is_suspect=False)
+    task.stop()
+    isolation.leave(running)
+    assert isolation.enter(object(), is_suspect=False)
+
+
+def test_a_jvm_that_is_killed_fails_no_task() -> None:
+    system = System(memory=0, error=SparkUnavailableError)
+    task = system.task()
+    for _ in range(20):
+        started(system, task)
+        with pytest.raises(SparkUnavailableError):
+            task.step()
 
 
 def test_what_a_source_measures_by_itself_is_shown_first() -> None:
