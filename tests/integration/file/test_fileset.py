@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.dataplane import FrameReader
 from headrace.sdk import DataLostError, Position, ReadLimit, SourceError
 
 pytestmark = pytest.mark.spark
@@ -90,9 +91,11 @@ def test_the_column_position_orders_records_of_many_files_as_the_ledger_does(
 ) -> None:
     names = ["z", "b c", "ü%20", "a[1]", "x#y", "m"]
     for age, name in enumerate(names):
-        put(tmp_path / f"{name}.txt", "".join(f"{name}{n}\n" for n in range(3)), age=-age)
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table({"name": [f"{name}{n}" for n in range(3)]}), path)
+        os.utime(path, (1_700_000_000 + age,) * 2)
     frame = source(tmp_path).step()
-    found = [row.value for row in frame.orderBy("position").collect()]
+    found = [row.value.name for row in frame.orderBy("position").collect()]
     assert found == [f"{name}{n}" for name in names for n in range(3)]
     assert frame.where("position[0] IS NULL").count() == 0
 
@@ -101,7 +104,7 @@ def test_who_does_not_select_the_position_does_not_read_for_it(
     source: Source, tmp_path: Path
 ) -> None:
     for name in ("a", "b"):
-        put(tmp_path / f"{name}.txt", "x\n")
+        pq.write_table(pa.table({"a": [1]}), tmp_path / f"{name}.parquet")
     frame = source(tmp_path).step().select("value")
     assert "file_" not in frame._jdf.queryExecution().executedPlan().toString()
 
@@ -129,7 +132,8 @@ def test_the_same_range_is_the_same_rows_after_a_restart(
     reading.rows()
     put(tmp_path / "b.txt", "b\n", age=100)
     again = source(tmp_path)
-    frame = again.task.read(again.spark, Position(), reading.at)
+    frame = FrameReader(again.task).read(again.spark, Position(), reading.at).frame
+    assert frame is not None
     assert [row.value for row in frame.collect()] == ["a"]
 
 

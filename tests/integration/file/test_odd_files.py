@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import random
 import zlib
@@ -58,10 +59,29 @@ def test_a_name_with_a_colon_is_as_good_as_any(
     assert read(source, tmp_path / name) == ([(1,), (2,)], [])
 
 
-def test_text_with_a_colon_in_its_name_is_a_clear_error(source: Source, tmp_path: Path) -> None:
-    (tmp_path / "05:05.txt").write_text("a\n")
+def test_avro_with_a_colon_in_its_name_is_a_clear_error(source: Source, tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    with (tmp_path / "05:05.avro").open("wb") as file:
+        fastavro.writer(file, schema, [{"a": 1}])
     with pytest.raises(SourceError, match="contains a colon"):
-        read(source, tmp_path / "05:05.txt", format="text")
+        read(source, tmp_path)
+
+
+def test_lines_of_text_end_with_a_line_feed_and_keep_a_lone_carriage_return(
+    source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / "05:05.txt").write_bytes(b"a\r\n\n10 %\r20 %\nz")
+    assert source(tmp_path).rows() == ["a", "", "10 %\r20 %", "z"]
+
+
+def test_a_line_of_text_longer_than_the_limit_is_an_error_with_its_place(
+    source: Source, tmp_path: Path
+) -> None:
+    with gzip.open(tmp_path / "a.txt.gz", "wb") as file:  # as large in memory as is written
+        file.write(b"one\n")
+        file.writelines(bytes(1 << 20) for _ in range(100))
+    with pytest.raises(Exception, match=r"line 2 of .*a\.txt\.gz is longer than 64 MiB"):
+        source(tmp_path).rows()
 
 
 @pytest.mark.parametrize(
@@ -404,7 +424,8 @@ def test_lines_of_text_are_decoded(source: Source, tmp_path: Path, encoding: str
         ("a.csv", {"delimiter": "§"}, "Arrow"),
         ("a.json", {"multiline": "true"}, "Arrow"),
         ("a.json", {"schema": "id VARIANT"}, "Arrow"),
-        ("a.txt", {}, "Spark, as format is text, in UTF-8"),
+        ("a.txt", {}, "Arrow"),
+        ("a.avro", {}, "Spark, as format is avro"),
     ],
 )
 def test_who_reads_a_file_is_known(
@@ -412,6 +433,10 @@ def test_who_reads_a_file_is_known(
 ) -> None:
     text = '{"id": 1}\n' if "json" in name else "id\n1\n"
     (tmp_path / name).write_text(text, encoding="utf-8")
+    if name.endswith("avro"):
+        schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
+        with (tmp_path / name).open("wb") as file:
+            fastavro.writer(file, schema, [{"id": 1}])
     reading = source(tmp_path, **keys)
     end = reading.task.latest(reading.at, ReadLimit())
     found = FrameReader(reading.task).read(reading.spark, reading.at, end).reader

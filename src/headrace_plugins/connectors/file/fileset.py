@@ -38,7 +38,6 @@ from headrace_plugins.connectors.file.parquet_parts import parquet_parts
 from headrace_plugins.connectors.file.records import (
     group_records,
     no_records,
-    text_records,
 )
 from headrace_plugins.connectors.file.text_parts import text_parts
 from headrace_plugins.json_inference import TEXT
@@ -227,8 +226,6 @@ class FileSet(FrameSource):
         files = self._range(start, end)
         if settings.schema is not None and is_variant(settings.schema):
             return no_records(spark, settings.schema)
-        if settings.format is Format.TEXT:
-            return text_records(spark, files) if files else no_records(spark, Schema.string())
         columns = self._columns()
         if not files:
             return no_records(spark, columns.known())
@@ -260,8 +257,6 @@ class FileSet(FrameSource):
         settings = self._settings
         if settings.format is Format.AVRO:
             return "format is avro"
-        if settings.format is Format.TEXT and settings.dialect.is_utf8:
-            return "format is text, in UTF-8"
         files = self._range(start, end)
         is_parquet = settings.format is Format.PARQUET
         if not files:

@@ -7,7 +7,6 @@ import zlib
 from typing import TYPE_CHECKING
 
 from headrace.sdk import Schema, Type
-from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.location import Location
 from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.connectors.file.listing import spark_path
@@ -22,26 +21,8 @@ if TYPE_CHECKING:
 
 
 PLUGIN = "file"
-_RAW = "_headrace_raw"
 _QUOTED_IN_URI = re.compile(r"[^A-Za-z0-9_\-!.~'()*;/:@&=+$,\u0080-\U0010ffff]")
 _FILES_A_BUCKET = 4
-
-
-def text_records(spark: SparkSession, files: Sequence[NumberedFile]) -> DataFrame:
-    """Return one record for each line of files in UTF-8, whose value is a STRING."""
-    frame = spark.read.text([spark_path(file.path) for file in files])
-    # Spark does not change bytes that are not UTF-8 in a string.
-    raw = f"IF(is_valid_utf8(value), NULL, make_valid_utf8(value)) AS {_RAW}"
-    frame = frame.selectExpr("*", raw)
-    # Not with _metadata, which would be read for each row.
-    message = "concat('Invalid UTF-8. File: ', input_file_name())"
-    error = (
-        f"IF({_RAW} IS NOT NULL, named_struct('stage', 'TASK_POLL', "
-        f"'plugin', {literal(PLUGIN)}, 'exception', 'RecordError', 'message', {message}, "
-        f"'raw', {_RAW}), CAST(NULL AS {ERROR_TYPE}))"
-    )
-    value = f"IF({_RAW} IS NULL, value, NULL) AS value"
-    return frame.selectExpr(value, f"{error} AS error", f"{position_sql(files)} AS position")
 
 
 def group_records(

@@ -26,6 +26,7 @@ FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
 _FEW = 64
 """Up to this many records are parsed one by one, if a parser can do that."""
 _SLICE_BYTES = 1024 * 1024
+_UNDECODABLE = "Invalid UTF8 payload"
 """The approximate size of the slices of a block in which invalid records are looked for.
 
 A record that is rejected takes some 500 bytes of memory beside its own.
@@ -146,6 +147,8 @@ def _isolated(
 
 def _reason(error: Exception) -> str:
     text = error.problem if isinstance(error, RecordError) else str(error).splitlines()[0]
+    if text == _UNDECODABLE:
+        return "Invalid UTF-8"
     return text.removeprefix("In chunk 0: Invalid: ")
 
 
