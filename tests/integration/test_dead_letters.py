@@ -437,6 +437,33 @@ def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
         pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
 
 
+def test_letters_with_variants_and_required_fields_are_replayed_as_records(
+    runtime, tmp_path: Path
+) -> None:
+    pipe = Pipe(runtime, tmp_path, 0)
+    (tmp_path / "in" / "a.csv").unlink()
+    json_lines = pipe.file.read_text().replace("csv", "json")
+    columns = "id bigint not null, amount string, v variant"
+    pipe.file.write_text(json_lines.replace("id bigint, amount string, at timestamp", columns))
+    (pipe.definition,) = runtime.definitions([pipe.file])
+    variants: list[Any] = [{"a": [1.5, None]}, "5", 5, 'x "y"', [True], "lacks an id"]
+    lines = [{"id": n, "amount": "much", "v": variant} for n, variant in enumerate(variants)]
+    (tmp_path / "in" / "a.json").write_text("\n".join(map(json.dumps, lines)))
+    pipe.run()
+    letters = pipe.dead_letter_queue().lines(DeadLetterFilter(), 10)
+    for letter in letters:
+        letter["value"]["amount"] = "1.5"
+    letters[-1]["value"]["id"] = None
+    mended = tmp_path / "mended.jsonl"
+    mended.write_text("\n".join(map(json.dumps, letters)))
+    assert pipe.replay(mended) == (6, 0, Counts(read=6, written=5, rejected=1))
+    out = runtime.spark.read.format("delta").load(str(tmp_path / "out")).orderBy("id")
+    found = out.selectExpr("to_json(struct(v))").collect()
+    assert [json.loads(text)["v"] for (text,) in found] == variants[:5]
+    [again] = pipe.dead_letter_queue().lines(DeadLetterFilter(), 10)
+    assert again["message"] == "A value that the record's schema requires is null or missing."
+
+
 def test_a_topic_without_letters_is_refused(runtime) -> None:
     with pytest.raises(ConfigError, match="not a dead-letter topic"):
         runtime.dead_letter_queue("nothing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -20,15 +20,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.few_letters import IN_LINES, FewLetters
-from headrace.dataplane.json_sql import CORRUPT, parse_sql, value_sql
-from headrace.dataplane.python_frames import map_in_arrow
-from headrace.dataplane.records import ERROR, NO_ERROR
+from headrace.dataplane.json_sql import CORRUPT, null_sql, parse_sql, value_sql
+from headrace.dataplane.records import NO_ERROR, declared
 from headrace.dataplane.repaired_letters import few_repairs, repairs_frame
 from headrace.dataplane.sources import SourceFrame, TopicSource
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import TopicNotFoundError
 from headrace.sdk import Lag, Mark, Position, ReadLimit, Schema, StateError, check_range
-from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, stage_parquet
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
@@ -44,7 +42,6 @@ from headrace.topics import (
     topic_row_schema,
 )
 from headrace.topics.log import Commit
-from headrace.topics.rows import HEADERS
 
 ID = "id"
 """Identifies a letter in its topic: the version that added it, and its offset in it."""
@@ -79,7 +76,6 @@ def _as_json(part: str) -> str:
 _FOLDER = "~letters"
 """Beside the topics; "~" is not allowed in the name of a topic."""
 _TEXT = Schema.string(optional=True)
-_RAW = Schema.bytes(optional=True)
 _SHOWN_CHARS = 500
 _CLAIMED = Schema.struct(
     {f.name: f.schema for f in topic_row_schema(_TEXT, _TEXT).fields}
@@ -552,12 +548,18 @@ def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> Data
         schemas["key"] = schema_from_json(key_schema).replaced(optional=True)
     parsed = [f"{parse_sql(part, schema)} AS {part}_" for part, schema in schemas.items()]
     rows = rows.selectExpr("*", *parsed)
-    misfits = {part: f"{part}_.{CORRUPT} IS NOT NULL" for part in schemas}
+    corrupt = {part: f"{part}_.{CORRUPT} IS NOT NULL" for part in schemas}
+    misfits = {
+        part: f"({corrupt[part]} OR coalesce({null_sql(f'{part}_', schema)}, false))"
+        for part, schema in schemas.items()
+    }
     kinds = ", ".join(f"{part} {sql_type(schema)}" for part, schema in schemas.items())
-    message = f"The JSON does not fit the record: {kinds[:_SHOWN_CHARS]}."
+    unfit = f"The JSON does not fit the record: {kinds[:_SHOWN_CHARS]}."
+    lacks = "A value that the record's schema requires is null or missing."
+    message = f"IF({' OR '.join(corrupt.values())}, {literal(unfit)}, {literal(lacks)})"
     error = (
         "named_struct('stage', 'VALUE_CONVERTER', 'plugin', 'replay', 'exception', "
-        f"{literal(DATA_EXCEPTION)}, 'message', {literal(message)}, 'raw', value)"
+        f"{literal(DATA_EXCEPTION)}, 'message', {message}, 'raw', value)"
     )
     bad = " OR ".join(misfits.values())
     columns = []
@@ -573,19 +575,6 @@ def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> Data
         "partition",
         f"IF({bad}, {error}, {NO_ERROR}) AS error",
     )
-    whole = Schema.struct(
-        {
-            name: s
-            for part in schemas
-            for name, s in ((part, schemas[part]), (f"raw_{part}", _RAW))
-        }
-        | {"headers": HEADERS, "timestamp": Schema.timestamp(optional=True)}
-        | {"partition": Schema.int32(optional=True), "error": ERROR}
-    )
-    arrow = to_arrow(whole)
-
-    def exact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Expressions lose the required flags and logical types.
-        return (conform(batch, arrow) for batch in batches)
-
-    return map_in_arrow(frame, exact, T.StructType.fromJson(to_spark_json(whole)))
+    for part, schema in schemas.items():
+        frame = declared(frame, part, schema)  # expressions lose required fields and names
+    return frame

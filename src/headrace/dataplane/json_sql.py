@@ -37,7 +37,7 @@ def parse_sql(text: str, schema: Schema) -> str:
         "v": _written(schema).replaced(optional=True),
         CORRUPT: Schema.string(optional=True),
     }
-    ddl = sql_type(Schema.struct(parts), variant="STRING")
+    ddl = sql_type(Schema.struct(parts))
     wrapped = f"concat({literal(_BEFORE)}, {text}, {literal(_AFTER)})"
     options = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
     return f"from_json({wrapped}, {literal(ddl)}, map({options}))"
@@ -46,6 +46,32 @@ def parse_sql(text: str, schema: Schema) -> str:
 def value_sql(parsed: str, schema: Schema) -> str:
     """Return SQL for the value, from a column that ``parse_sql`` computed."""
     return _converted(f"{parsed}.v", schema, 0, _map)
+
+
+def null_sql(parsed: str, schema: Schema) -> str:
+    """Return SQL for whether a required value is null in a column that ``parse_sql`` computed.
+
+    It is not true if the value as a whole is null, and may be null instead of false.
+    """
+    return _null(f"{parsed}.v", _written(schema).replaced(optional=True), 0) or "false"
+
+
+def _null(sql: str, schema: Schema, depth: int) -> str | None:
+    inside = _null_inside(sql, schema, depth)
+    if schema.optional:
+        return None if inside is None else f"({sql} IS NOT NULL AND ({inside}))"
+    return f"{sql} IS NULL" if inside is None else f"{sql} IS NULL OR {inside}"
+
+
+def _null_inside(sql: str, schema: Schema, depth: int) -> str | None:
+    if schema.type is Type.STRUCT:
+        parts = (_null(f"{sql}.{quote(f.name)}", f.schema, depth) for f in schema.fields)
+        return " OR ".join(part for part in parts if part is not None) or None
+    if schema.value_schema is None:
+        return None
+    each = _null(item := f"x{depth}", schema.value_schema, depth + 1)
+    values = f"map_values({sql})" if schema.type is Type.MAP else sql
+    return None if each is None else f"exists({values}, {item} -> {each})"
 
 
 def _is_odd(schema: Schema) -> bool:

@@ -18,7 +18,7 @@ from tests.integration.dataplane.flow_doubles import (
 from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader
-from headrace.dataplane.json_sql import CORRUPT, json_sql, parse_sql, value_sql
+from headrace.dataplane.json_sql import CORRUPT, json_sql, null_sql, parse_sql, value_sql
 from headrace.dataplane.records import frame_schema, record_frame
 from headrace.model import Counts, ErrorLog, TooManyRejectedError
 from headrace.sdk import FrameSource, Schema
@@ -253,6 +253,55 @@ def test_people_may_write_times_in_any_form_of_iso_8601(spark, text: str, found:
     rows = texts.selectExpr(f"{parse_sql('t', schema)} AS p")
     row = rows.selectExpr("CAST(p.v.at AS STRING) AS at", f"p.{CORRUPT}").collect()[0]
     assert tuple(row) == (found, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        ('{"i":1,"s":{"x":"a","l":[{"e":1}]},"m":[{"key":1,"value":"b"}]}', False),
+        ('{"i":1,"s":null,"m":null}', False),
+        ("null", False),
+        ('{"i":null}', True),
+        ("{}", True),
+        ('{"i":1,"s":{"l":[]}}', True),
+        ('{"i":1,"s":{"x":"a","l":[{"e":1},null]}}', True),
+        ('{"i":1,"s":{"x":"a","l":[{"e":1},{}]}}', True),
+        ('{"i":1,"m":[{"key":1}]}', True),
+        ('{"i":1,"m":[{"key":null,"value":"b"}]}', True),
+        ('{"i":1,"n":{"k":null}}', True),
+        ('{"i":1,"n":{"k":[1,2]}}', False),
+    ],
+)
+def test_a_text_lacks_a_required_value(spark, text: str, lacks: bool) -> None:
+    inner = Schema.struct({"e": Schema.int32()})
+    schema = Schema.struct(
+        {
+            "i": Schema.int32(),
+            "s": Schema.struct(
+                {"x": Schema.string(), "l": Schema.array(inner, optional=True)}, optional=True
+            ),
+            "m": Schema.map(Schema.int32(), Schema.string(), optional=True),
+            "n": Schema.map(Schema.string(), Schema.array(Schema.int32()), optional=True),
+        }
+    )
+    texts = spark.range(1).selectExpr(f"'{text}' AS t", f"{parse_sql('t', schema)} AS p")
+    # Not folded into a constant, as it is not with the rows of a file.
+    found = texts.selectExpr(f"coalesce({null_sql('p', schema)}, false)", f"p.{CORRUPT}")
+    assert tuple(found.collect()[0]) == (lacks, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":[1.5,null,{}]}', '"5"', "5", '"a \\\\"b"', "[true]", "12345678901234567890.5"],
+)
+def test_a_variant_comes_back_from_its_text(spark, text: str) -> None:
+    schema = Schema.struct({"v": Schema.variant(optional=True)})
+    texts = spark.range(1).selectExpr(f"""'{{"v":{text}}}' AS t""")
+    back = texts.selectExpr("t", f"{parse_sql('t', schema)} AS p").selectExpr(
+        "t", f"{json_sql('p.v', schema)} AS back", f"p.{CORRUPT}"
+    )
+    row = back.collect()[0]
+    assert (row.back, row.corrupt) == (row.t, None)
 
 
 def test_a_text_that_does_not_fit_is_told_apart_from_null(spark) -> None:
