@@ -53,6 +53,7 @@ class HostProcess:
             self._process = _started(python, theirs, variables)
             undo.pop_all()
         self._channel = Channel(ours)
+        self._answered = threading.Event()
         self._output = cast("IO[bytes]", self._process.stdout)
         self._output_thread = threading.Thread(
             target=self._log_output, name=f"host-out-{self.pid}", daemon=True
@@ -71,6 +72,12 @@ class HostProcess:
         with contextlib.suppress(OSError):
             self._channel.send(message)
 
+    def answers(self, within: timedelta) -> bool:
+        """Return whether the process responds. Blocks."""
+        self._answered.clear()
+        self.send({"type": "ping"})
+        return self._answered.wait(within.total_seconds())
+
     def kill(self) -> None:
         self._process.kill()
 
@@ -88,7 +95,9 @@ class HostProcess:
     def _listen(self) -> None:
         for message in self._channel.messages():
             self.ready = True
-            if message["type"] != "ready":
+            if message["type"] == "pong":
+                self._answered.set()
+            elif message["type"] != "ready":
                 self._receive(self, message)
         self._channel.hang_up()
         try:

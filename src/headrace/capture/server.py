@@ -39,6 +39,8 @@ class Host:
 
     def _take(self, message: Message) -> None:
         match message["type"]:
+            case "ping":
+                self._send({"type": "pong"})
             case "answer":
                 self._calls.answer(message)
             case "start":

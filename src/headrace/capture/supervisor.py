@@ -20,6 +20,7 @@ from headrace.sdk.errors import SetupError, StaleEpochError
 log = structlog.get_logger(__name__)
 
 _GRACE = timedelta(seconds=2)
+_ANSWER = timedelta(seconds=2)
 _TRIES = 3
 """The maximum restarts of a host that dies before it can serve."""
 _STEADY = 60.0
@@ -140,6 +141,12 @@ class HostSupervisor:
         with self._lock:
             environments = self._environments.values()
             return [e.python for e in environments if e.captures and e.process is None]
+
+    def silent(self) -> list[int]:
+        """Return the process ids of the hosts that serve and do not respond. Blocks."""
+        with self._lock:
+            processes = [e.process for e in self._environments.values() if e.process]
+        return [each.pid for each in processes if each.ready and not each.answers(_ANSWER)]
 
     def _run(self, environment: _Environment) -> None:
         """Start the environment's process and its captures. The caller holds the lock."""

@@ -129,7 +129,7 @@ def _spark(engine: SparkSupervisor) -> Finding:
     except SparkUnavailableError as error:
         return Finding(HealthState.DEGRADED, error.problem)
     again = engine.starts - 1
-    more = f" It was restarted {again} times." if again > 0 else ""
+    more = f" Restarts: {again}." if again > 0 else ""
     return Finding(words=f"Spark's JVM responds.{more}")
 
 
@@ -138,7 +138,12 @@ def _hosts(hosts: HostSupervisor | None) -> Finding:
         return Finding(words="No plugin host is needed.")
     if down := hosts.down:
         return Finding(HealthState.DEGRADED, f"No plugin host runs with {', '.join(down)}.")
-    return Finding(words=f"{len(hosts.pids)} plugin hosts are running.")
+    if silent := hosts.silent():
+        words = (
+            f"Plugin hosts that do not respond, by process id: {', '.join(map(str, silent))}."
+        )
+        return Finding(HealthState.DEGRADED, words)
+    return Finding(words=f"Running plugin hosts: {len(hosts.pids)}.")
 
 
 def _disk(folders: Sequence[Location], free_bytes: int) -> Finding:

@@ -21,10 +21,10 @@ from headrace.dataplane import (
     preview,
     try_chain,
 )
-from headrace.model import Lease, TaskId, TaskState
+from headrace.model import Lease, SparkUnavailableError, TaskId, TaskState
 from headrace.runtime.tasks import Assembler, backoff_of, names_of, reader_of, started_steps
 from headrace.sdk import CaptureSource, ConfigError, StateError
-from headrace.spark import SparkJobs
+from headrace.spark import SparkJobs, has_lost_jvm
 from headrace.worker import (
     BatchTask,
     Events,
@@ -162,7 +162,14 @@ def resend(
         once=True,
     )
     worker.add([task])
-    return worker.run()
+    outcome = worker.run()
+    if not any(map(has_lost_jvm, outcome.errors.values())):
+        return outcome
+    lost = SparkUnavailableError(
+        "Spark's JVM ended while records were resent.",
+        fix="Run this command again: it first finishes what this one has begun.",
+    )
+    return replace(outcome, errors=dict.fromkeys(outcome.errors, lost))
 
 
 _FINISHING = {

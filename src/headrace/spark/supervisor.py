@@ -32,6 +32,7 @@ _REAP_SECONDS = 2.0
 _CLOSE_SECONDS = 30.0
 """The timeout at the end for a start in progress."""
 _TERMINATED = {-signal.SIGTERM, 128 + signal.SIGTERM}
+_KILLED = {-signal.SIGKILL, 128 + signal.SIGKILL}
 _STOP_SECONDS = 2.0
 """The timeout for ``end`` after the JVM was terminated; systemd signals both at once."""
 _CONNECTION = (ConnectionError, EOFError, Py4JError)
@@ -251,11 +252,13 @@ class SparkSupervisor:
             return sum(now - each <= within for each in list(times))
 
         recent = max(1, count(self._deaths) - count(self._attributed))
-        why = SparkUnavailableError()
-        log.error("Spark's JVM has ended", exit_code=code, times=recent, fix=why.fix)
+        fix = SparkUnavailableError().fix
+        if code in _KILLED:
+            fix = "It was killed, by a person or by the kernel for lack of memory: see dmesg."
+        log.error("Spark's JVM has ended", exit_code=code, times=recent, fix=fix)
         if recent >= self._limit.count:
             problem = f"Spark's JVM has ended {recent} times within {within:.0f} s."
-            self.failure = SparkLostError(problem, fix=why.fix)
+            self.failure = SparkLostError(problem, fix=fix)
             log.error("Spark is not restarted", why=str(self.failure))
 
     def _started_again(self) -> bool:

@@ -26,9 +26,14 @@ _FIX = (
 
 
 _PLAN_FIX = (
-    "Check that the source and target systems respond. If they do, select fewer columns at the "
-    "source, split the columns over several connectors, use fewer transforms, or use larger "
-    "batches, because Spark plans each batch separately."
+    "Check that the source and target systems respond, that Spark does (`/health`), and that "
+    "the machine is not overloaded."
+)
+_MANY_COLUMNS = 100
+_WIDE_FIX = (
+    " If they do, select fewer columns at the source, split the columns over several "
+    "connectors, use fewer transforms, or use larger batches, because Spark plans each batch "
+    "separately."
 )
 
 
@@ -116,6 +121,7 @@ class Stalls:
     def _plans(self, slot: TaskSlot) -> None:
         seconds, columns = self.planned.total_seconds(), slot.task.columns()
         of = f" of {columns} columns" if columns else ""
+        fix = _PLAN_FIX + (_WIDE_FIX if columns and columns >= _MANY_COLUMNS else "")
         problem = (
             f"A batch{of} has run no Spark job for {seconds:g} seconds: Spark is still "
             "planning it, or it waits for a system that does not respond."
@@ -124,7 +130,7 @@ class Stalls:
             "batch runs no Spark job",
             seconds=seconds,
             columns=columns,
-            fix=_PLAN_FIX,
+            fix=fix,
             **labels(slot.task.id),
         )
-        self.report(slot, SlowPlanningError(problem, fix=_PLAN_FIX))
+        self.report(slot, SlowPlanningError(problem, fix=fix))

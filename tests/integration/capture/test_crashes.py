@@ -185,6 +185,19 @@ def test_a_late_question_of_a_host_that_was_given_up_is_not_answered_to_its_succ
     assert environments[task.python].failures == 0  # its host was not started again
 
 
+def test_a_host_that_is_stopped_is_known_to_be_silent(bench: Bench) -> None:
+    bench.start(bench.spec(config={"limit": 10}))
+    until(lambda: bench.numbers() == list(range(10)))
+    assert bench.hosts.silent() == []
+    (host,) = bench.hosts.pids
+    os.kill(host, signal.SIGSTOP)
+    try:
+        assert bench.hosts.silent() == [host]
+    finally:
+        os.kill(host, signal.SIGCONT)
+    until(lambda: bench.hosts.silent() == [])
+
+
 def test_the_host_dies_with_its_worker(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", WORKER], stdout=subprocess.PIPE, env=VARIABLES, text=True

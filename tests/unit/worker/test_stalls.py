@@ -104,6 +104,15 @@ def test_a_batch_that_is_planned_for_long_is_told_of_until_its_job_runs() -> Non
     assert "select fewer columns" in told["fix"]
 
 
+def test_a_batch_of_few_columns_that_runs_no_job_is_not_told_to_have_fewer() -> None:
+    task = Hanging()
+    task.doing, task.width = None, 3
+    with capture_logs() as logs, running(task, Stalls(planned=SHORT)) as here:
+        until(lambda: "batch of 3 columns has run no" in str(status(here, task).trace))
+        task.may.set()
+    assert not any("select fewer columns" in str(each) for each in logs)
+
+
 def test_what_is_tried_again_is_still_shown_after_a_batch_was_planned_for_long() -> None:
     task = Hanging()
     task.doing, task.width = None, 5
