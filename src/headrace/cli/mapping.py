@@ -29,11 +29,9 @@ def mapping(
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime() as runtime:
-        from headrace.cli.validate import check_files
+        from headrace.cli.validate import accepted_files
 
-        checked = check_files(runtime, [file])
-        if code := checked.report(terminal):
-            return code
+        checked = accepted_files(runtime, [file], terminal)
         found = [m for _, each in checked.definitions for m in runtime.mappings(each)]
     for each in found if not as_json else ():
         several = each.connector if len(found) > 1 else ""

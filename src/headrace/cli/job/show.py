@@ -7,34 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.formats import moment
+from headrace.cli.formats import moment, state_text
 from headrace.cli.invocation import invocation_of
-from headrace.cli.job.arguments import JobName
-from headrace.cli.options import Json
+from headrace.cli.options import JobName, Json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from rich.text import Text
-
-
-_STYLES = {
-    "running": "green",
-    "succeeded": "green",
-    "finished": "cyan",
-    "failed": "bold red",
-    "rejected": "bold red",
-    "submitted": "yellow",
-    "suspended": "yellow",
-    "stopped": "yellow",
-}
-
-
-def state_text(state: str) -> Text:
-    """Return the state of a job or of a run in its colour."""
-    from rich.text import Text
-
-    return Text(state, style=_STYLES.get(state, ""))
 
 
 def states_text(runs: Mapping[str, int]) -> str:
