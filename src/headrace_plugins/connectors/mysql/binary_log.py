@@ -7,19 +7,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, DataLostError, RetriableError, Schema
+from headrace.sdk import ConfigError, DataLostError, HeadraceError, RetriableError, Schema
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
+from headrace_plugins.connectors.mysql import binlog_events as events
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
-from headrace_plugins.connectors.mysql.binlog_commits import await_commits, committed_place
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_failover import (
     is_of,
@@ -27,14 +27,15 @@ from headrace_plugins.connectors.mysql.binlog_failover import (
     require_read,
     taken_over,
 )
-from headrace_plugins.connectors.mysql.binlog_gtids import is_gtid_set
+from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet, is_gtid_set
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
     examine_binlog,
     in_log,
+    is_mariadb,
     oldest_place,
+    snapshot_place,
 )
-from headrace_plugins.connectors.mysql.binlog_times import place_since
 from headrace_plugins.databases.mysql import Mysql
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from headrace_plugins.changes.parts import Keeps, Typed
     from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Rejected, Session
+
 
 _LACKING_SECONDS = 300.0
 """A server that lacks transactions is taken for a lagging replica for this long."""
@@ -334,3 +336,140 @@ def _typed(
     rows: pa.RecordBatch,
 ) -> tuple[pa.RecordBatch, Rejected]:
     return BinlogColumns(columns, nulls).parse_changes(rows)
+
+
+_LOOK_SECONDS = 1.0
+
+
+def place_since(dump: Dump, files: Sequence[str], since: datetime) -> Offset | None:
+    """Return the start of the first transaction with this time or a later one.
+
+    Everything after it in the log is included, regardless of its times: those of replicas are
+    not in order. Returns None if there is no such transaction. Raises ConfigError if the log
+    starts after the time.
+
+    Args:
+        dump: The connection; the caller closes it.
+        files: The server's log files, the oldest first.
+        since: A time, truncated to whole seconds.
+    """
+    seconds, number = int(since.timestamp()), len(files)
+    began, headers = seconds, iter(list[tuple[int, int, int, int]]())
+    while number and began >= seconds:  # the previous file may have events of the same second
+        number -= 1
+        headers = _headers(dump, files[number])
+        began = next(ts for ts, kind, *_ in headers if kind == events.FORMAT_DESCRIPTION)
+    if began > seconds:
+        raise ConfigError(
+            problem=f"The binary log begins at {datetime.fromtimestamp(began, UTC)}, with "
+            f"{files[0]}.",
+            fix="Set a later time, or read the current rows of the tables: for a connector by "
+            "headrace connector tables resync NAME TABLE, for a job with the source jdbc.",
+            field="offsets",
+        )
+    for ts, kind, size, pos in headers:
+        if kind == events.FORMAT_DESCRIPTION:
+            if number + 1 == len(files):
+                raise RetriableError(problem="A file was added to the binary log meanwhile.")
+            return {"file": files[number + 1], "pos": 4}
+        if kind in events.GTIDS and ts >= seconds:
+            return {"file": files[number], "pos": pos - size}
+        if kind in {events.HEARTBEAT, events.HEARTBEAT_V2}:
+            break  # heartbeats are sent only at the end of the log
+    return None
+
+
+def _headers(dump: Dump, file: str) -> Iterator[tuple[int, int, int, int]]:
+    """Yield time, type, length and end of the events of a file and of later files."""
+    dump.open()
+    dump.request(file, 4, None)
+    place = 0
+    while True:
+        found = dump.packet(place)
+        if found is None:
+            del dump.data[:place]
+            place = 0
+            dump.receive(_LOOK_SECONDS)
+            continue
+        ts, kind, _, size, pos, _ = events.HEADER.unpack_from(dump.data, found[0])
+        place = found[1]
+        yield ts, kind, size, pos
+
+
+_SHOWN_SECONDS, _LOOK_SECONDS = 10.0, 0.01
+
+
+def committed_place(session: Session) -> Offset:
+    """Return a place in the log; on MariaDB all transactions before it are visible in tables.
+
+    MySQL only reports the end of the log; there `await_commits` waits for the transactions
+    before it.
+    """
+    if not is_mariadb(session):
+        return current_place(session)
+    try:
+        return snapshot_place(session)
+    finally:
+        session.rollback()
+
+
+def await_commits(session: Session, place: Offset, title: str) -> None:
+    """Wait until all transactions in the log before a place are visible in tables.
+
+    Without GTIDs MySQL does not report the transactions that it is committing, so there is
+    nothing to wait for. Prepared XA transactions are waited for too: their rows may be before
+    the place, while their commit is not yet in the log. Raises RetriableError if it takes too
+    long.
+    """
+    by, mariadb = time.monotonic() + _SHOWN_SECONDS, is_mariadb(session)
+    late = _unshown(session, mariadb=mariadb)
+    while late or (mariadb and not _has_reached(committed_place(session), place)):
+        if time.monotonic() > by:
+            raise RetriableError(
+                problem=f"{title} has transactions in its binary log that are not yet visible "
+                "in its tables.",
+                fix="Check whether the server waits for a replica's acknowledgement, or "
+                "whether XA RECOVER shows an unfinished transaction.",
+            )
+        time.sleep(_LOOK_SECONDS)
+        if late:
+            late &= _unshown(session, mariadb=mariadb)
+
+
+def _has_reached(committed: Offset, place: Offset) -> bool:
+    if place["file"]:
+        return in_log(committed) >= in_log(place)
+    return GtidSet(committed.get("gtid", "")).covers(GtidSet(place["gtid"]))
+
+
+def _unshown(session: Session, *, mariadb: bool) -> set[tuple[str, str]]:
+    return _prepared(session) if mariadb else _owned(session) | _prepared(session)
+
+
+def _prepared(session: Session) -> set[tuple[str, str]]:
+    """Return the prepared XA transactions; empty if the user may not list them.
+
+    MySQL requires XA_RECOVER_ADMIN.
+    """
+    try:
+        return {("XA", str(xid)) for *_, xid in session.rows("XA RECOVER")}
+    except HeadraceError:
+        return set()
+
+
+def _owned(session: Session) -> set[tuple[str, str]]:
+    """Return the GTIDs of transactions that are being committed.
+
+    MySQL lists them as a GTID set, with the thread after each: `uuid:5#31:6#32`. A transaction
+    owns its GTID from before it is in the log until it is visible in tables.
+    """
+    found, text = set[tuple[str, str]](), str(session.value("SELECT @@global.gtid_owned") or "")
+    for part in re.sub(r"\s", "", text).split(","):
+        source, *owned = part.split(":")
+        name = source
+        for each in owned:
+            if each[:1].isdigit():
+                found.add((name, each))
+            else:
+                name = f"{source}:{each}"  # a tag
+    return found
