@@ -31,8 +31,12 @@ from headrace_plugins.databases.database import Database, Merge, Rejected, Selec
 from headrace_plugins.databases.drivers import protocol
 from headrace_plugins.databases.errors import DatabaseError
 from headrace_plugins.databases.jdbc_catalog import described, schemas_of, tables_there
-from headrace_plugins.databases.jdbc_connection import JdbcConnection, JdbcError, spark_writes
-from headrace_plugins.databases.jdbc_errors import translated
+from headrace_plugins.databases.jdbc_connection import (
+    JdbcConnection,
+    JdbcError,
+    spark_writes,
+    translated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

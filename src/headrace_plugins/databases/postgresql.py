@@ -28,7 +28,6 @@ from headrace.sdk.schema import (
     scale_of,
 )
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
-from headrace_plugins.databases.csv_rows import CsvRows, to_csv
 from headrace_plugins.databases.database import (
     Database,
     Merge,
@@ -45,6 +44,7 @@ from headrace_plugins.databases.postgresql_catalog import (
     describe_tables,
     writers_of,
 )
+from headrace_plugins.databases.text_rows import CsvRows, to_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
