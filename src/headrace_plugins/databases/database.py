@@ -479,11 +479,11 @@ class Database(ABC):
             f"ALTER TABLE {self.path(staging)} ADD PRIMARY KEY ({', '.join(columns)})"
         )
 
-    @abstractmethod
     def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
         """Rename tables atomically, in this order."""
+        for old, new in names:
+            session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")
 
-    @abstractmethod
     def load(
         self,
         session: Session,
@@ -491,7 +491,7 @@ class Database(ABC):
         columns: Mapping[str, Schema],
         rows: Iterator[pa.RecordBatch],
     ) -> int:
-        """Bulk load rows into a table in the open transaction. On executors.
+        """Bulk load rows into a table in the open transaction. On executors, not ``by_spark``.
 
         Args:
             session: The session of the transaction.
@@ -502,6 +502,7 @@ class Database(ABC):
         Returns the row count. Raises RecordError with the database's message for a value that
         the column type does not accept; the caller must then roll back.
         """
+        raise NotImplementedError
 
     def load_frame(
         self,

@@ -443,20 +443,6 @@ class AnyJdbc(Database):
                 session.commit()
 
     @override
-    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
-        assert not names, "no staging table is published"
-
-    @override
-    def load(
-        self,
-        session: Session,
-        table: TableName,
-        columns: Mapping[str, Schema],
-        rows: Iterator[pa.RecordBatch],
-    ) -> int:
-        raise NotImplementedError  # Spark writes
-
-    @override
     def load_frame(
         self,
         rows: DataFrame,

@@ -487,11 +487,6 @@ class Postgresql(Database):
         )
 
     @override
-    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
-        for old, new in names:
-            session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")
-
-    @override
     def take_over(self, session: Session, name: str) -> None:
         key = int.from_bytes(
             hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True
@@ -517,7 +512,8 @@ class Postgresql(Database):
             "SELECT current_setting('server_version'), current_setting('server_encoding'), "
             "current_setting('transaction_read_only')"
         )[0]
-        yield Finding.of("PostgreSQL 12 or newer", version, "", met=_major(version) >= _OLDEST)
+        major = int(version.partition(".")[0])
+        yield Finding.of("PostgreSQL 12 or newer", version, "", met=major >= _OLDEST)
         yield Finding.of(
             "encoding UTF8",
             encoding,
@@ -564,10 +560,6 @@ _SECOND_DIGITS = 6
 """The digits of time types without a precision."""
 _OLDEST = 12
 _SPARE = 5
-
-
-def _major(version: str) -> int:
-    return int(version.partition(".")[0])
 
 
 def _psycopg() -> Any:

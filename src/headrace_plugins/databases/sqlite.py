@@ -445,7 +445,8 @@ class Sqlite(Database):
 
     @override
     def upsert(self, merge: Merge) -> list[str]:
-        names, changed = ", ".join(merge.columns), _changed(merge)
+        names = ", ".join(merge.columns)
+        changed = [name for name in merge.columns if name not in merge.keys]
         insert = f"INSERT INTO {merge.target} ({names}) SELECT {names} FROM {merge.staging} s"
         if merge.unique:
             settings = ", ".join(f"{name} = excluded.{name}" for name in changed)
@@ -478,11 +479,6 @@ class Sqlite(Database):
     @override
     def differs(self, one: str, other: str) -> str:
         return f"{one} IS NOT {other}"
-
-    @override
-    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
-        for old, new in names:
-            session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")
 
     @override
     def kept_scale(self, column: Column) -> int | None:
@@ -641,10 +637,6 @@ def _open(uri: str, wait_seconds: int) -> sqlite3.Connection:
 
 def _attach(connection: sqlite3.Connection, file: Path, mode: str) -> None:
     connection.execute(f"ATTACH ? AS {STAGING}", (f"{file.as_uri()}?mode={mode}",))
-
-
-def _changed(merge: Merge) -> list[str]:
-    return [name for name in merge.columns if name not in merge.keys]
 
 
 def _tuple(merge: Merge, alias: str) -> str:
