@@ -52,15 +52,13 @@ def _rows(mapping: SinkMapping) -> Iterator[Sequence[object]]:
     found = [
         (stream.name, table) for stream in mapping.streams for table in stream.tables or ()
     ]
-    for stream, table in sorted(found, key=lambda each: _order(each[1].rule)):
+    for stream, table in sorted(
+        found, key=lambda each: (each[1].rule is None, each[1].rule or 0)
+    ):
         title = "" if table.rule is None else mapping.rules[table.rule]
         columns = "" if table.columns is None else ", ".join(map(_column, table.columns))
         key = ", ".join(table.key)
         yield mapping.connector, title, stream, table.table, table.priority, key, columns
-
-
-def _order(rule: int | None) -> tuple[bool, int]:
-    return rule is None, rule or 0
 
 
 def _column(column: MappedColumn) -> str:
