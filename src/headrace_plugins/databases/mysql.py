@@ -44,14 +44,14 @@ from headrace_plugins.databases.mysql_catalog import (
     result_column,
     tables_of,
 )
-from headrace_plugins.databases.mysql_errors import (
+from headrace_plugins.databases.mysql_connection import (
     NOT_REACHED,
     TOO_LARGE,
     refused_row,
+    tls_of,
     translated,
 )
 from headrace_plugins.databases.mysql_rows import column_blocks
-from headrace_plugins.databases.mysql_tls import tls_of
 from headrace_plugins.databases.text_columns import TextColumns
 from headrace_plugins.databases.text_rows import TextRows
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
 from headrace_plugins.connectors.mysql.binlog_settings import grant_of, server_of, version_of
-from headrace_plugins.databases.mysql_errors import translated
+from headrace_plugins.databases.mysql_connection import translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
