@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, HeadraceError
+from headrace.sdk import ConfigError, HeadraceError, RetriableError
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_scale
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace_plugins.databases.address import Address
 
+_TAKE_OVER_SECONDS = 30
 _DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime|time|interval|second)\((\d)\)")
 
 Rejected: TypeAlias = Sequence[tuple[str, str]]
@@ -456,7 +458,6 @@ class Database(ABC):
         """
         return self.session()
 
-    @abstractmethod
     def take_over(self, session: Session, name: str) -> None:
         """Make a session the only one with a name, and terminate the current one.
 
@@ -464,6 +465,19 @@ class Database(ABC):
         owner, whose locks nobody else would release. Raises RetriableError if the other session
         cannot be terminated.
         """
+        by = time.monotonic() + _TAKE_OVER_SECONDS
+        while not self.try_take_over(session, name):
+            if time.monotonic() > by:
+                raise RetriableError(
+                    problem=f"Another connection to {self.address.title} runs the same task "
+                    "and cannot be terminated.",
+                    fix="Stop the other worker, or terminate its connection.",
+                )
+            time.sleep(0.05)
+
+    @abstractmethod
+    def try_take_over(self, session: Session, name: str) -> bool:
+        """Return whether a session has the name now; if not, terminate the one that has it."""
 
     def drop_staging(self, staging: TableName) -> None:
         """Drop a staging table, if it exists."""
@@ -557,6 +571,15 @@ class Database(ABC):
         return f"{one} IS DISTINCT FROM {other}"
 
     # --- health ---------------------------------------------------------------------
+
+    def no_key(self, table: Table) -> Finding:
+        """Return the finding for a table without a primary key."""
+        return Finding(
+            f"a primary key of {table.name}",
+            Verdict.WARNING,
+            "The table has none: a target cannot update its rows.",
+            f"ALTER TABLE {self.path(table.name)} ADD PRIMARY KEY (…);",
+        )
 
     @abstractmethod
     def examine(self, session: Session) -> Iterator[Finding]:

@@ -431,8 +431,8 @@ class AnyJdbc(Database):
         return f"{self.row_id} {self.column_type(Schema.int64())}"
 
     @override
-    def take_over(self, session: Session, name: str) -> None:
-        """Do nothing: there is only the lock on the mark, see the class."""
+    def try_take_over(self, session: Session, name: str) -> bool:
+        return True  # there is only the lock on the mark, see the class
 
     @override
     def drop_staging(self, staging: TableName) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from contextlib import closing, contextmanager
 from functools import partial
 from select import POLLIN, poll
@@ -487,22 +486,15 @@ class Postgresql(Database):
         )
 
     @override
-    def take_over(self, session: Session, name: str) -> None:
+    def try_take_over(self, session: Session, name: str) -> bool:
         key = int.from_bytes(
             hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True
         )
-        by = time.monotonic() + _TAKE_OVER_SECONDS
-        while not session.value("SELECT pg_catalog.pg_try_advisory_lock(%s)", (key,)):
+        taken = bool(session.value("SELECT pg_catalog.pg_try_advisory_lock(%s)", (key,)))
+        if not taken:
             session.rows(_END_HOLDERS, (key, key))
-            session.commit()
-            if time.monotonic() > by:
-                raise RetriableError(
-                    problem=f"Another connection to {self.address.title} runs the same task "
-                    "and cannot be terminated.",
-                    fix="Stop the other worker, or terminate its connection.",
-                )
-            time.sleep(0.05)
         session.commit()
+        return taken
 
     # --- health ---------------------------------------------------------------------
 
@@ -541,7 +533,6 @@ class Postgresql(Database):
             )
 
 
-_TAKE_OVER_SECONDS = 30
 _END_HOLDERS = """
 SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1

@@ -489,9 +489,10 @@ class Sqlite(Database):
         return []  # a column accepts any value
 
     @override
-    def take_over(self, session: Session, name: str) -> None:
+    def try_take_over(self, session: Session, name: str) -> bool:
         # Only one transaction at a time writes the file, and another cannot be terminated.
         session.execute("SELECT 1")
+        return True
 
     # --- staging --------------------------------------------------------------------
 
