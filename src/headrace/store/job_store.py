@@ -51,6 +51,7 @@ from headrace.store.errors import (
     JobExistsError,
 )
 from headrace.store.job_rows import (
+    check_apart,
     count_runs,
     existing_job,
     existing_run,
@@ -59,9 +60,10 @@ from headrace.store.job_rows import (
     job_row,
     run_of_row,
     update_held,
+    windows_end,
+    windows_of,
 )
 from headrace.store.rows import add_event, batch_left, forget_runs
-from headrace.store.run_windows import check_apart, windows_end, windows_of
 from headrace.store.tables import jobs, micros, runs, schemas
 
 _J, _R = jobs.c, runs.c

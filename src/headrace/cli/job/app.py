@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli.job import alerts, backfills, lifecycle, runs, show
+from headrace.cli.job import backfills, lifecycle, runs, show
 
 app = typer.Typer(
     help="Manage the offline jobs of a server: copies that run over windows, by a schedule or "
@@ -30,8 +30,8 @@ app.command("stop-run")(runs.stop_run)
 app.command("retry")(runs.retry)
 app.command("rerun")(runs.rerun)
 app.command("give-up")(runs.give_up)
-app.command("alerts")(alerts.list_alerts)
-app.command("test-alerts")(alerts.try_channels)
+app.command("alerts")(show.list_alerts)
+app.command("test-alerts")(show.try_channels)
 app.command("backfill")(backfills.backfill)
 app.command("show-backfill")(backfills.show_backfill)
 app.command("stop-backfill")(backfills.stop_backfill)
