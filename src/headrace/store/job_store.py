@@ -46,10 +46,7 @@ from headrace.store.alert_store import NewAlert, add_alerts
 from headrace.store.backfills import Backfills
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, open_database
-from headrace.store.errors import (
-    JobChangedError,
-    JobExistsError,
-)
+from headrace.store.errors import JobChangedError, JobExistsError
 from headrace.store.job_rows import (
     check_apart,
     count_runs,
