@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json
 
 if TYPE_CHECKING:
     from headrace.cli.invocation import Invocation
-    from headrace.sdk import ConfigError
     from headrace_plugins.confluent.schema_registry import (
         SchemaReference,
         SchemaRegistryAdmin,
@@ -35,7 +35,6 @@ Url = Annotated[
         "user and password uses the setting registry_token, if it is set.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SubjectName = Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject.")]
 SchemaFile = Annotated[
     Path,
@@ -106,12 +105,7 @@ def subjects(
     invocation = invocation_of(context)
     with _opened(invocation, url) as registry:
         found = registry.all_subjects() if deleted else registry.subjects()
-    if as_json:
-        invocation.terminal.print_json(found)
-    elif found:
-        invocation.terminal.print(*found)
-    else:
-        invocation.terminal.note("no subjects")
+    invocation.terminal.show(found, *found, empty="no subjects")
 
 
 @app.command()
@@ -188,10 +182,7 @@ def register(  # noqa: PLR0917 - Typer passes them by name
     with _opened(invocation, url) as registry:
         schema = _read(file, references or [])
         made = registry.register(subject, schema, normalize=normalize)
-    if as_json:
-        invocation.terminal.print_json({"subject": subject, "id": made})
-    else:
-        invocation.terminal.print(str(made))
+    invocation.terminal.show({"subject": subject, "id": made}, str(made))
 
 
 @app.command()
@@ -209,15 +200,11 @@ def check(  # noqa: PLR0917 - Typer passes them by name
         schema = _read(file, references or [])
         level = registry.compatibility(subject)
         found = registry.incompatibilities(subject, schema)
-    if as_json:
-        invocation.terminal.print_json(
-            {"compatible": not found, "level": level, "messages": found}
-        )
-    elif found:
-        invocation.terminal.print(f"{file} does not fit {subject} ({level}):")
-        invocation.terminal.print(*(f"- {each}" for each in found))
-    else:
-        invocation.terminal.print(f"{file} fits {subject} ({level}).")
+    lines = [f"{file} fits {subject} ({level})."]
+    if found:
+        lines = [f"{file} does not fit {subject} ({level}):", *(f"- {each}" for each in found)]
+    shown = {"compatible": not found, "level": level, "messages": found}
+    invocation.terminal.show(shown, *lines)
     if found:
         raise typer.Exit(1)
 
@@ -243,11 +230,8 @@ def delete(  # noqa: PLR0917 - Typer passes them by name
             gone = registry.delete_subject(subject, permanent=permanent)
         else:
             gone = [registry.delete_version(subject, version, permanent=permanent)]
-    if as_json:
-        invocation.terminal.print_json({"subject": subject, "deleted": gone})
-    else:
-        numbers = ", ".join(str(number) for number in gone)
-        invocation.terminal.print(f"{subject}: deleted {numbers}")
+    line = f"{subject}: deleted {', '.join(map(str, gone))}"
+    invocation.terminal.show({"subject": subject, "deleted": gone}, line)
 
 
 @app.command()
@@ -271,10 +255,7 @@ def compatibility(  # noqa: PLR0917 - Typer passes them by name
         if level is not None or unset:
             registry.set_compatibility(subject, None if unset else level)
         found = registry.compatibility(subject)
-    if as_json:
-        invocation.terminal.print_json({"subject": subject, "compatibility": found})
-    else:
-        invocation.terminal.print(found)
+    invocation.terminal.show({"subject": subject, "compatibility": found}, found)
 
 
 def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
@@ -308,6 +289,7 @@ def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
 
 
 def _read(file: Path, references: list[str]) -> SchemaText:
+    from headrace.sdk import ConfigError
     from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
 
     types = {".avsc": SchemaType.AVRO, ".proto": SchemaType.PROTOBUF, ".json": SchemaType.JSON}
@@ -315,24 +297,20 @@ def _read(file: Path, references: list[str]) -> SchemaText:
     if kind is None:
         fix = f"Use one of the extensions: {', '.join(types)}."
         problem = f"Unknown schema language of file {file.name!r}."
-        raise _config_error(problem, "FILE", fix)
+        raise ConfigError(problem, field="FILE", fix=fix)
     return SchemaText(
         file.read_text(encoding="utf-8"), kind, tuple(map(_reference, references))
     )
 
 
 def _reference(text: str) -> SchemaReference:
+    from headrace.sdk import ConfigError
     from headrace_plugins.confluent.schema_registry import SchemaReference
 
     name, equals, rest = text.partition("=")
     subject, colon, version = rest.rpartition(":")
     if not (equals and colon and version.isdigit()):
         problem = f"Invalid reference {text!r}."
-        raise _config_error(problem, "--reference", "Use NAME=SUBJECT:VERSION.")
+        fix = "Use NAME=SUBJECT:VERSION."
+        raise ConfigError(problem, field="--reference", fix=fix)
     return SchemaReference(name, subject, int(version))
-
-
-def _config_error(problem: str, field: str, fix: str) -> ConfigError:
-    from headrace.sdk import ConfigError
-
-    return ConfigError(problem, field=field, fix=fix)

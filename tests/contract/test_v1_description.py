@@ -9,7 +9,7 @@ from tests.contract.v1_client import SINKING, V1, v1_client
 from tests.unit.control.offline_jobs import bound_files, document, execute
 
 from headrace.rest import Listener, SharedToken
-from headrace.rest.v1.logs import LogLineShown
+from headrace.rest.v1.events import LogLineShown
 from headrace.runtime.server_log import LogLine
 
 ON_SPARK = "/(preview|transforms/try|dead-letters)"

@@ -137,7 +137,8 @@ class Sorter:
         if not rows.num_rows:
             return []
         if polled.scalar:
-            schema, value = _column_schema(rows.schema), rows.column(0)
+            schema = _row_schema(rows.schema).fields[0].schema.replaced(optional=True)
+            value = rows.column(0)
         else:
             schema = _row_schema(rows.schema)
             value = pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema))
@@ -303,10 +304,6 @@ def rejected_row(topic: str, row: pa.RecordBatch, error: RecordError) -> Rejecte
 
 def _row_schema(arrow: pa.Schema) -> Schema:
     return _read_schema(arrow.serialize().to_pybytes())
-
-
-def _column_schema(arrow: pa.Schema) -> Schema:
-    return _row_schema(arrow).fields[0].schema.replaced(optional=True)
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,6 @@ from headrace.cli import (
     backup,
     connector,
     dlq,
-    doctor,
     following,
     installation,
     job,
@@ -53,7 +52,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("validate")(validate.validate)
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(installation.doctor)
 app.command("preview")(preview.preview)
 app.command("verify")(verify.verify)
 app.command("mapping")(mapping.mapping)

@@ -272,15 +272,13 @@ def replay_at_home(
     from headrace.cli.failures import show as show_errors
     from headrace.cli.progress import Scoreboard
     from headrace.cli.summary import Summary
-    from headrace.cli.validate import check_files
+    from headrace.cli.validate import accepted_files
 
     invocation = invocation_of(context)
     terminal = invocation.terminal
     board = Scoreboard(time.monotonic)
     with invocation.runtime(short_lived=True) as runtime:
-        checked = check_files(runtime, [file])
-        if code := checked.report(terminal):
-            return code
+        checked = accepted_files(runtime, [file], terminal)
         definition = checked.only(file)
         claimed, outcome = runtime.replay(definition, _filter(chosen), records, board)
     summary = Summary(board.scores(), board.seconds(), stopped=False)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
+FIGURES = ("read", "written", "filtered", "rejected")
+"""The counts of records, in the order of the columns of tables."""
 _NONE = {"-1", "none", "unlimited", "forever"}
 _NO_LIMIT = -1
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -55,6 +61,21 @@ def time_of(text: str, field: str, zone: tzinfo | None = None) -> datetime:
         problem = f"Invalid time {text!r}."
         fix = "Use ISO 8601, such as 2026-11-21T10:00, or with a time zone 2026-11-21T10:00Z."
         raise ConfigError(problem, field=field, fix=fix) from error
+
+
+_STYLES = {
+    **dict.fromkeys(("running", "succeeded"), "green"),
+    **dict.fromkeys(("completed", "finished"), "cyan"),
+    **dict.fromkeys(("failed", "rejected"), "bold red"),
+    **dict.fromkeys(("paused", "stopped", "submitted", "suspended"), "yellow"),
+}
+
+
+def state_text(state: str) -> Text:
+    """Return the state of a connector, a task, a job or a run in its colour."""
+    from rich.text import Text
+
+    return Text(state, style=_STYLES.get(state.lower(), ""))
 
 
 _KILO = 1000

@@ -29,11 +29,9 @@ def mapping(
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime() as runtime:
-        from headrace.cli.validate import check_files
+        from headrace.cli.validate import accepted_files
 
-        checked = check_files(runtime, [file])
-        if code := checked.report(terminal):
-            return code
+        checked = accepted_files(runtime, [file], terminal)
         found = [m for _, each in checked.definitions for m in runtime.mappings(each)]
     for each in found if not as_json else ():
         several = each.connector if len(found) > 1 else ""
@@ -54,15 +52,13 @@ def _rows(mapping: SinkMapping) -> Iterator[Sequence[object]]:
     found = [
         (stream.name, table) for stream in mapping.streams for table in stream.tables or ()
     ]
-    for stream, table in sorted(found, key=lambda each: _order(each[1].rule)):
+    for stream, table in sorted(
+        found, key=lambda each: (each[1].rule is None, each[1].rule or 0)
+    ):
         title = "" if table.rule is None else mapping.rules[table.rule]
         columns = "" if table.columns is None else ", ".join(map(_column, table.columns))
         key = ", ".join(table.key)
         yield mapping.connector, title, stream, table.table, table.priority, key, columns
-
-
-def _order(rule: int | None) -> tuple[bool, int]:
-    return rule is None, rule or 0
 
 
 def _column(column: MappedColumn) -> str:

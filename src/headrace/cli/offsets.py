@@ -34,14 +34,12 @@ def give_up(
     as_json: Json = False,
 ) -> int:
     """Give up an unfinished batch of headrace run that can no longer complete."""
-    from headrace.cli.validate import check_files
+    from headrace.cli.validate import accepted_files
 
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
-        checked = check_files(runtime, [file])
-        if code := checked.report(terminal):
-            return code
+        checked = accepted_files(runtime, [file], terminal)
         definition = checked.only(file)
         batches, name = runtime.giving_up(definition), definition.name
         found = batches.give_up(task, skip=skip, force=force, dry_run=True)
@@ -67,14 +65,12 @@ def reset(
     as_json: Json = False,
 ) -> int:
     """Restart a connector of headrace run from the beginning: all records are copied again."""
-    from headrace.cli.validate import check_files
+    from headrace.cli.validate import accepted_files
 
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
-        checked = check_files(runtime, [file])
-        if code := checked.report(terminal):
-            return code
+        checked = accepted_files(runtime, [file], terminal)
         definition = checked.only(file)
         if not yes:
             problem = f"{definition.name} was not reset."

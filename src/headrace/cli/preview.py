@@ -37,11 +37,9 @@ def preview(
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
-        from headrace.cli.validate import check_files
+        from headrace.cli.validate import accepted_files
 
-        checked = check_files(runtime, [file])
-        if code := checked.report(terminal):
-            return code
+        checked = accepted_files(runtime, [file], terminal)
         name, definition = _chosen({d.name: d for _, d in checked.definitions}, connector)
         with terminal.status(f"reading {rows} records of {name}"):
             found = runtime.preview(definition, rows)

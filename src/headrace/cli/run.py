@@ -60,11 +60,9 @@ def run(  # noqa: PLR0917 - its options
     terminal = invocation.terminal
     with invocation.runtime(short_lived=once) as runtime:
         from headrace.cli.failures import exit_code
-        from headrace.cli.validate import check_files
+        from headrace.cli.validate import accepted_files
 
-        checked = check_files(runtime, files)
-        if code := checked.report(terminal):
-            return code
+        checked = accepted_files(runtime, files, terminal)
         definitions = [definition for _, definition in checked.definitions]
         with _scraped(runtime, metrics_port, terminal):
             summary = _watched(runtime, definitions, invocation, once=once, timeout=timeout)

@@ -145,7 +145,7 @@ def _by_name(figures: Iterable[TaskFigures], patterns: Sequence[str]) -> dict[st
 
 def picture(look: Sequence[Moving], *, height: int | None = None) -> RenderableType:
     """Return the table, with as many tasks as fit on the screen."""
-    from headrace.cli.connector.show import state_text
+    from headrace.cli.formats import state_text
     from headrace.cli.terminal import table
 
     figures = ("rows", "rows/s", "bytes/s", "lag", "batch", "rows/batch", "errors")

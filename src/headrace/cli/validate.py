@@ -54,15 +54,6 @@ class CheckedFiles:
             where = ": ".join(part for part in (file, connector) if part)
             show([finding.error], terminal, kind=kind, where=where)
 
-    def report(self, terminal: Terminal) -> int:
-        """Print the findings before a command starts; return its exit code, 0 to go ahead."""
-        if self.errors and terminal.as_json:
-            errors = [finding.to_json() for finding in self.errors]
-            terminal.print_json({"event": "error", "errors": errors})
-        elif not terminal.as_json:
-            self.show(terminal, warnings=not terminal.quiet)
-        return self.exit_code()
-
     def only(self, file: Path) -> Definition:
         """Return the only definition of a file. Raises UsageError if there are several."""
         from headrace.cli.failures import UsageError
@@ -105,6 +96,19 @@ def check_files(checks: Checks, files: Sequence[Path]) -> CheckedFiles:
             continue
         for definition in found:
             _check(checks, file, definition, checked)
+    return checked
+
+
+def accepted_files(checks: Checks, files: Sequence[Path], terminal: Terminal) -> CheckedFiles:
+    """Check files before a command starts, and print the findings; exit if one has an error."""
+    checked = check_files(checks, files)
+    if checked.errors and terminal.as_json:
+        errors = [finding.to_json() for finding in checked.errors]
+        terminal.print_json({"event": "error", "errors": errors})
+    elif not terminal.as_json:
+        checked.show(terminal, warnings=not terminal.quiet)
+    if code := checked.exit_code():
+        raise typer.Exit(code)
     return checked
 
 

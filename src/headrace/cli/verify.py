@@ -73,7 +73,7 @@ def verify(  # noqa: PLR0917 - its options
     anything differs; with --repair, if anything still differs afterwards.
     """
     from headrace.cli.failures import DIFFERENT, UsageError
-    from headrace.cli.validate import check_files
+    from headrace.cli.validate import accepted_files
 
     if delete_extra and not repair:
         problem = "--delete-extra needs --repair."
@@ -81,9 +81,7 @@ def verify(  # noqa: PLR0917 - its options
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
-        checked = check_files(runtime, [file])
-        if code := checked.report(terminal):
-            return code
+        checked = accepted_files(runtime, [file], terminal)
         from headrace.control import copies_of
         from headrace.dataplane import VerifyOptions
         from headrace.runtime.verification import RepairOptions

@@ -106,7 +106,11 @@ class _Pair:
         if VARIANT in (_logical(one), _logical(other)) or len(nested) == 1:
             return Comparable(_json(one), _json(other))
         if nested:
-            return self._nested() if one.type is other.type else _both_json(one, other)
+            return (
+                self._nested()
+                if one.type is other.type
+                else Comparable(_json(one), _json(other))
+            )
         if _unit(one) and _unit(other) and (_logical(one) == TIME) is (_logical(other) == TIME):
             return self._times()
         if _exact(one) and _exact(other):
@@ -382,10 +386,6 @@ def _micros(schema: Schema) -> Sql:
 
 def _json_of(sql: str) -> str:
     return f"to_json({sql}, {JSON_OPTIONS})"
-
-
-def _both_json(one: Schema, other: Schema) -> Comparable:
-    return Comparable(_json(one), _json(other))
 
 
 def _json(schema: Schema) -> Sql:

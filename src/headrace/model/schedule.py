@@ -238,10 +238,8 @@ class Schedule:
 
     def local(self, time: datetime) -> datetime:
         """Return a time in the schedule's zone; a naive time is interpreted in that zone."""
-        return time.astimezone(ZoneInfo(self.zone)) if time.tzinfo else self._placed(time)
-
-    def _placed(self, time: datetime) -> datetime:
-        return time.replace(tzinfo=ZoneInfo(self.zone))
+        zone = ZoneInfo(self.zone)
+        return time.astimezone(zone) if time.tzinfo else time.replace(tzinfo=zone)
 
     def _utc(self, time: datetime) -> datetime:
         return self.local(time).astimezone(UTC)

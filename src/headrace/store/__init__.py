@@ -15,6 +15,7 @@ from headrace.store.alert_store import (
 )
 from headrace.store.backups import (
     BackupNotSupportedError,
+    Backups,
     back_up,
     check_not_lost,
     go_on_from_earlier,
@@ -48,6 +49,7 @@ from headrace.store.task_store import Store
 __all__ = [
     "AlertStore",
     "BackupNotSupportedError",
+    "Backups",
     "ConnectorChangedError",
     "ConnectorExistsError",
     "ConnectorNotFoundError",

@@ -46,11 +46,9 @@ from headrace.store.alert_store import NewAlert, add_alerts
 from headrace.store.backfills import Backfills
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, open_database
-from headrace.store.errors import (
-    JobChangedError,
-    JobExistsError,
-)
+from headrace.store.errors import JobChangedError, JobExistsError
 from headrace.store.job_rows import (
+    check_apart,
     count_runs,
     existing_job,
     existing_run,
@@ -59,9 +57,10 @@ from headrace.store.job_rows import (
     job_row,
     run_of_row,
     update_held,
+    windows_end,
+    windows_of,
 )
 from headrace.store.rows import add_event, batch_left, forget_runs
-from headrace.store.run_windows import check_apart, windows_end, windows_of
 from headrace.store.tables import jobs, micros, runs, schemas
 
 _J, _R = jobs.c, runs.c

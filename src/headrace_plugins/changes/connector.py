@@ -16,12 +16,11 @@ from headrace.sdk import (
     SourceConnector,
 )
 from headrace.sdk.connector import Finding, Verdict
-from headrace_plugins.changes.database_log import followed_tables
+from headrace_plugins.changes.database_log import LogWindow, followed_tables
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
 from headrace_plugins.changes.position import WHERE, check_table_offset, try_condition
 from headrace_plugins.changes.replay import SINCE, check_replay
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
-from headrace_plugins.changes.window import LogWindow
 from headrace_plugins.databases.cursors import Rows, dividing_key
 from headrace_plugins.databases.parts import table_rows
 from headrace_plugins.databases.selection import Selection

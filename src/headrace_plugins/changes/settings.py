@@ -15,8 +15,7 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace_plugins.databases.selection import Selection
-from headrace_plugins.databases.source_settings import TableSourceSettings
+from headrace_plugins.databases.selection import Selection, TableSourceSettings
 from headrace_plugins.window import BoundSettings
 
 if TYPE_CHECKING:

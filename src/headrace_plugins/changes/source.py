@@ -23,7 +23,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.sources import StreamFrameSource, StreamRows
 from headrace_plugins.changes.batch_streams import BatchStreams, cursor_of
-from headrace_plugins.changes.database_log import TableWriters, followed_tables
+from headrace_plugins.changes.database_log import LogWindow, TableWriters, followed_tables
 from headrace_plugins.changes.position import (
     INITIAL,
     SEEN,
@@ -46,7 +46,6 @@ from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.replay import AT, SINCE, TABLES, ReplayReader, asked
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables
 from headrace_plugins.changes.spool import by_table, taken
-from headrace_plugins.changes.window import LogWindow
 from headrace_plugins.databases.catalog import Table, TableName
 from headrace_plugins.databases.cursors import Rows
 from headrace_plugins.databases.selection import Selection

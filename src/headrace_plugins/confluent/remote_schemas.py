@@ -176,15 +176,6 @@ class KnownSchemas:
     found: Mapping[bytes, WriterSchema]
     unknown: Mapping[bytes, str]
 
-    def faults(self, raw: str) -> tuple[Fault, ...]:
-        """Return the faults of values without a known schema."""
-        head = head_sql(raw)
-        strange = [
-            Fault(f"{head} = X'{one.hex()}'", literal(problem))
-            for one, problem in self.unknown.items()
-        ]
-        return (Fault(unframed_sql(raw), literal(NO_HEAD)), *strange)
-
 
 class RemoteSchemas:
     """The schemas in a registry for the key or the value of a topic's records."""

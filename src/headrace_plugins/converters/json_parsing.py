@@ -15,8 +15,7 @@ from pyarrow import json as pa_json
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.arrow import from_arrow
-from headrace_plugins.arrow_json import is_finite, objects
-from headrace_plugins.json_inference import merged_type, type_of, without_times
+from headrace_plugins.arrow_json import is_finite, merged_type, objects, type_of, without_times
 
 # Values other than objects are wrapped in a list in an object: the parser needs objects, and a
 # malformed text cannot close both brackets.

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, HeadraceError
+from headrace.sdk import ConfigError, HeadraceError, RetriableError
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_scale
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace_plugins.databases.address import Address
 
+_TAKE_OVER_SECONDS = 30
 _DIGITS = re.compile(r"(?i)\b(?:timestamp|datetime|time|interval|second)\((\d)\)")
 
 Rejected: TypeAlias = Sequence[tuple[str, str]]
@@ -456,7 +458,6 @@ class Database(ABC):
         """
         return self.session()
 
-    @abstractmethod
     def take_over(self, session: Session, name: str) -> None:
         """Make a session the only one with a name, and terminate the current one.
 
@@ -464,6 +465,19 @@ class Database(ABC):
         owner, whose locks nobody else would release. Raises RetriableError if the other session
         cannot be terminated.
         """
+        by = time.monotonic() + _TAKE_OVER_SECONDS
+        while not self.try_take_over(session, name):
+            if time.monotonic() > by:
+                raise RetriableError(
+                    problem=f"Another connection to {self.address.title} runs the same task "
+                    "and cannot be terminated.",
+                    fix="Stop the other worker, or terminate its connection.",
+                )
+            time.sleep(0.05)
+
+    @abstractmethod
+    def try_take_over(self, session: Session, name: str) -> bool:
+        """Return whether a session has the name now; if not, terminate the one that has it."""
 
     def drop_staging(self, staging: TableName) -> None:
         """Drop a staging table, if it exists."""
@@ -479,11 +493,11 @@ class Database(ABC):
             f"ALTER TABLE {self.path(staging)} ADD PRIMARY KEY ({', '.join(columns)})"
         )
 
-    @abstractmethod
     def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
         """Rename tables atomically, in this order."""
+        for old, new in names:
+            session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")
 
-    @abstractmethod
     def load(
         self,
         session: Session,
@@ -491,7 +505,7 @@ class Database(ABC):
         columns: Mapping[str, Schema],
         rows: Iterator[pa.RecordBatch],
     ) -> int:
-        """Bulk load rows into a table in the open transaction. On executors.
+        """Bulk load rows into a table in the open transaction. On executors, not ``by_spark``.
 
         Args:
             session: The session of the transaction.
@@ -502,6 +516,7 @@ class Database(ABC):
         Returns the row count. Raises RecordError with the database's message for a value that
         the column type does not accept; the caller must then roll back.
         """
+        raise NotImplementedError
 
     def load_frame(
         self,
@@ -556,6 +571,15 @@ class Database(ABC):
         return f"{one} IS DISTINCT FROM {other}"
 
     # --- health ---------------------------------------------------------------------
+
+    def no_key(self, table: Table) -> Finding:
+        """Return the finding for a table without a primary key."""
+        return Finding(
+            f"a primary key of {table.name}",
+            Verdict.WARNING,
+            "The table has none: a target cannot update its rows.",
+            f"ALTER TABLE {self.path(table.name)} ADD PRIMARY KEY (…);",
+        )
 
     @abstractmethod
     def examine(self, session: Session) -> Iterator[Finding]:

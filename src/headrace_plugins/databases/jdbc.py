@@ -26,13 +26,17 @@ from headrace.sdk.jdbc import JdbcDriver, LoadedDriver, load_driver
 from headrace.sdk.schema import DATE, TIME, TIMESTAMP
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import quote
+from headrace_plugins.databases.address import protocol
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
 from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
-from headrace_plugins.databases.drivers import protocol
 from headrace_plugins.databases.errors import DatabaseError
 from headrace_plugins.databases.jdbc_catalog import described, schemas_of, tables_there
-from headrace_plugins.databases.jdbc_connection import JdbcConnection, JdbcError, spark_writes
-from headrace_plugins.databases.jdbc_errors import translated
+from headrace_plugins.databases.jdbc_connection import (
+    JdbcConnection,
+    JdbcError,
+    spark_writes,
+    translated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -427,8 +431,8 @@ class AnyJdbc(Database):
         return f"{self.row_id} {self.column_type(Schema.int64())}"
 
     @override
-    def take_over(self, session: Session, name: str) -> None:
-        """Do nothing: there is only the lock on the mark, see the class."""
+    def try_take_over(self, session: Session, name: str) -> bool:
+        return True  # there is only the lock on the mark, see the class
 
     @override
     def drop_staging(self, staging: TableName) -> None:
@@ -437,20 +441,6 @@ class AnyJdbc(Database):
             if _runs(session, f"SELECT 1 FROM {path} WHERE 1 = 0"):
                 session.execute(str(self._dialect.dropTable(path)))
                 session.commit()
-
-    @override
-    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
-        assert not names, "no staging table is published"
-
-    @override
-    def load(
-        self,
-        session: Session,
-        table: TableName,
-        columns: Mapping[str, Schema],
-        rows: Iterator[pa.RecordBatch],
-    ) -> int:
-        raise NotImplementedError  # Spark writes
 
     @override
     def load_frame(

@@ -103,7 +103,7 @@ class Application:
         """Return the steps, deletions first: row conditions and their statements."""
         mode = self.settings.insert_mode
         if not mode.is_keyed:
-            return [("1 = 1", lambda where: [self._insert(staging, where)])]
+            return [("1 = 1", lambda where: [self._merge(staging, where).insertion])]
         database, steps = staging.database, list[tuple[str, Callable[[str], list[str]]]]()
         if self.has_ops:
             gone = f"{staging.own(OP)} = '{DELETE}'"
@@ -127,9 +127,6 @@ class Application:
             column = database.quote(self.settings.soft_delete_column)
             statements.append(database.update(merge, [(column, database.literal(value=False))]))
         return statements
-
-    def _insert(self, staging: Staging, where: str) -> str:
-        return self._merge(staging, where).insertion
 
     def _deleted(self, staging: Staging, where: str) -> list[str]:
         database, merge = staging.database, self._merge(staging, where)

@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -44,14 +43,14 @@ from headrace_plugins.databases.mysql_catalog import (
     result_column,
     tables_of,
 )
-from headrace_plugins.databases.mysql_errors import (
+from headrace_plugins.databases.mysql_connection import (
     NOT_REACHED,
     TOO_LARGE,
     refused_row,
+    tls_of,
     translated,
 )
 from headrace_plugins.databases.mysql_rows import column_blocks
-from headrace_plugins.databases.mysql_tls import tls_of
 from headrace_plugins.databases.text_columns import TextColumns
 from headrace_plugins.databases.text_rows import TextRows
 
@@ -322,21 +321,15 @@ class Mysql(Database):
         return session
 
     @override
-    def take_over(self, session: Session, name: str) -> None:
+    def try_take_over(self, session: Session, name: str) -> bool:
         lock = hashlib.blake2b(name.encode(), digest_size=24).hexdigest()
-        by = time.monotonic() + _TAKE_OVER_SECONDS
-        while session.value("SELECT GET_LOCK(%s, 0)", [lock]) != 1:
-            holder = session.value("SELECT IS_USED_LOCK(%s)", [lock])
-            if holder is not None:
-                with suppress(DatabaseError):  # the connection has ended meanwhile
-                    session.execute(f"KILL {holder}")
-            if time.monotonic() > by:
-                raise RetriableError(
-                    problem=f"Another connection to {self.address.title} runs the same task "
-                    "and cannot be terminated.",
-                    fix="Stop the other worker, or terminate its connection.",
-                )
-            time.sleep(0.05)
+        if session.value("SELECT GET_LOCK(%s, 0)", [lock]) == 1:
+            return True
+        holder = session.value("SELECT IS_USED_LOCK(%s)", [lock])
+        if holder is not None:
+            with suppress(DatabaseError):  # the connection has ended meanwhile
+                session.execute(f"KILL {holder}")
+        return False
 
     @override
     def retype(self, table: TableName, column: str, type_: str) -> list[str]:
@@ -591,7 +584,7 @@ _CONNECTED = "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
 _LOADED = {Type.BOOLEAN: "CAST({} AS UNSIGNED)", Type.BYTES: "UNHEX({})"}
 """The conversion in LOAD DATA of text that the column would misinterpret."""
 _PACKET_BYTES = 16 << 20
-_SPARE, _TAKE_OVER_SECONDS = 5, 30
+_SPARE = 5
 
 
 def _pymysql() -> Any:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 4 << 20
 """The size of a block to decode; a larger row is a block by itself."""
 _READ_BYTES = 1 << 20
-_HEAD_BYTES = 4
-_FULL = 0xFFFFFF
+HEAD_BYTES = 4
+FULL = 0xFFFFFF
 """The length of a packet that is continued by the next one."""
 _ERROR, _END = 0xFF, 0xFE
 """The first byte of a packet that is not a row."""
@@ -66,10 +66,10 @@ def _fill(data: bytearray, connection: Any) -> tuple[npt.NDArray[np.int64], int,
         end = _walk(data, starts, end)
         if starts and end == len(data):  # the end packet is the last one that is sent
             last = starts[-1]
-            size, kind = _size(data, last), data[last + _HEAD_BYTES]
+            size, kind = _size(data, last), data[last + HEAD_BYTES]
             if kind == _ERROR:
-                raise_mysql_exception(bytes(data[last + _HEAD_BYTES :]))
-            if kind == _END and size < _FULL:
+                raise_mysql_exception(bytes(data[last + HEAD_BYTES :]))
+            if kind == _END and size < FULL:
                 return np.array(starts[:-1], np.int64), last, False
     return np.array(starts, np.int64), end, True
 
@@ -81,11 +81,11 @@ def _size(data: bytearray, place: int) -> int:
 def _walk(data: bytearray, starts: list[int], place: int) -> int:
     """Append the start offsets of complete rows; return the end of the last one."""
     length = len(data)
-    while place + _HEAD_BYTES <= length:
+    while place + HEAD_BYTES <= length:
         size = int.from_bytes(data[place : place + 3], "little")
-        end = place + _HEAD_BYTES + size
-        if size == _FULL:
-            end = _join(data, end)
+        end = place + HEAD_BYTES + size
+        if size == FULL:
+            end = join_packets(data, end)
             length = len(data)
         if end > length:
             break
@@ -94,27 +94,30 @@ def _walk(data: bytearray, starts: list[int], place: int) -> int:
     return place
 
 
-def _join(data: bytearray, end: int) -> int:
-    """Join a packet with its continuations, if all have arrived; return the end."""
-    heads, size = [], _FULL
-    while size == _FULL:
-        if end + _HEAD_BYTES > len(data):
+def join_packets(data: bytearray, end: int) -> int:
+    """Join a packet that ends there with its continuations, if all have arrived.
+
+    Returns the end of the last continuation, which is after the data if one is missing.
+    """
+    heads, size = [], FULL
+    while size == FULL:
+        if end + HEAD_BYTES > len(data):
             return len(data) + 1
         heads.append(end)
         size = _size(data, end)
-        end += _HEAD_BYTES + size
+        end += HEAD_BYTES + size
     if end > len(data):
         return end
     for head in reversed(heads):
-        del data[head : head + _HEAD_BYTES]
-    return end - _HEAD_BYTES * len(heads)
+        del data[head : head + HEAD_BYTES]
+    return end - HEAD_BYTES * len(heads)
 
 
 def _columns(block: bytes, starts: npt.NDArray[np.int64], count: int) -> list[pa.Array]:
     """Decode rows column by column, with all values of a column at once."""
     data = np.frombuffer(block, np.uint8)
     rows = len(starts)
-    place = starts + _HEAD_BYTES
+    place = starts + HEAD_BYTES
     bounds = np.empty((rows, count, 2), np.int32)
     nulls: list[npt.NDArray[np.bool_] | None] = []
     for column in range(count):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from contextlib import closing, contextmanager
 from functools import partial
 from select import POLLIN, poll
@@ -28,7 +27,6 @@ from headrace.sdk.schema import (
     scale_of,
 )
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
-from headrace_plugins.databases.csv_rows import CsvRows, to_csv
 from headrace_plugins.databases.database import (
     Database,
     Merge,
@@ -45,6 +43,7 @@ from headrace_plugins.databases.postgresql_catalog import (
     describe_tables,
     writers_of,
 )
+from headrace_plugins.databases.text_rows import CsvRows, to_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -487,27 +486,15 @@ class Postgresql(Database):
         )
 
     @override
-    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
-        for old, new in names:
-            session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")
-
-    @override
-    def take_over(self, session: Session, name: str) -> None:
+    def try_take_over(self, session: Session, name: str) -> bool:
         key = int.from_bytes(
             hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True
         )
-        by = time.monotonic() + _TAKE_OVER_SECONDS
-        while not session.value("SELECT pg_catalog.pg_try_advisory_lock(%s)", (key,)):
+        taken = bool(session.value("SELECT pg_catalog.pg_try_advisory_lock(%s)", (key,)))
+        if not taken:
             session.rows(_END_HOLDERS, (key, key))
-            session.commit()
-            if time.monotonic() > by:
-                raise RetriableError(
-                    problem=f"Another connection to {self.address.title} runs the same task "
-                    "and cannot be terminated.",
-                    fix="Stop the other worker, or terminate its connection.",
-                )
-            time.sleep(0.05)
         session.commit()
+        return taken
 
     # --- health ---------------------------------------------------------------------
 
@@ -517,7 +504,8 @@ class Postgresql(Database):
             "SELECT current_setting('server_version'), current_setting('server_encoding'), "
             "current_setting('transaction_read_only')"
         )[0]
-        yield Finding.of("PostgreSQL 12 or newer", version, "", met=_major(version) >= _OLDEST)
+        major = int(version.partition(".")[0])
+        yield Finding.of("PostgreSQL 12 or newer", version, "", met=major >= _OLDEST)
         yield Finding.of(
             "encoding UTF8",
             encoding,
@@ -545,7 +533,6 @@ class Postgresql(Database):
             )
 
 
-_TAKE_OVER_SECONDS = 30
 _END_HOLDERS = """
 SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1
@@ -564,10 +551,6 @@ _SECOND_DIGITS = 6
 """The digits of time types without a precision."""
 _OLDEST = 12
 _SPARE = 5
-
-
-def _major(version: str) -> int:
-    return int(version.partition(".")[0])
 
 
 def _psycopg() -> Any:

@@ -445,7 +445,8 @@ class Sqlite(Database):
 
     @override
     def upsert(self, merge: Merge) -> list[str]:
-        names, changed = ", ".join(merge.columns), _changed(merge)
+        names = ", ".join(merge.columns)
+        changed = [name for name in merge.columns if name not in merge.keys]
         insert = f"INSERT INTO {merge.target} ({names}) SELECT {names} FROM {merge.staging} s"
         if merge.unique:
             settings = ", ".join(f"{name} = excluded.{name}" for name in changed)
@@ -480,11 +481,6 @@ class Sqlite(Database):
         return f"{one} IS NOT {other}"
 
     @override
-    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
-        for old, new in names:
-            session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")
-
-    @override
     def kept_scale(self, column: Column) -> int | None:
         return None  # loading detects lost digits
 
@@ -493,9 +489,10 @@ class Sqlite(Database):
         return []  # a column accepts any value
 
     @override
-    def take_over(self, session: Session, name: str) -> None:
+    def try_take_over(self, session: Session, name: str) -> bool:
         # Only one transaction at a time writes the file, and another cannot be terminated.
         session.execute("SELECT 1")
+        return True
 
     # --- staging --------------------------------------------------------------------
 
@@ -641,10 +638,6 @@ def _open(uri: str, wait_seconds: int) -> sqlite3.Connection:
 
 def _attach(connection: sqlite3.Connection, file: Path, mode: str) -> None:
     connection.execute(f"ATTACH ? AS {STAGING}", (f"{file.as_uri()}?mode={mode}",))
-
-
-def _changed(merge: Merge) -> list[str]:
-    return [name for name in merge.columns if name not in merge.keys]
 
 
 def _tuple(merge: Merge, alias: str) -> str:

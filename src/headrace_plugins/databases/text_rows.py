@@ -1,15 +1,174 @@
-"""Serializes Arrow rows as the tab-separated text that LOAD DATA reads."""
+"""Rows as text: the CSV of COPY, and the tab-separated lines that LOAD DATA reads."""
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
+from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.schema import TIME, TIMESTAMP, Schema, Type
-from headrace_plugins.databases.csv_rows import to_hex, to_time
+from headrace_plugins.databases.text_columns import TextColumns
+
+if TYPE_CHECKING:
+    from headrace_plugins.databases.catalog import Column
+    from headrace_plugins.databases.database import Rejected
+
+
+@dataclass(frozen=True)
+class CsvRows:
+    """Parses blocks of complete CSV records, without a header, of a select's columns.
+
+    Rows are parsed exactly, or rejected with the reason. Null is an empty value without quotes,
+    an empty string has quotes. Bytes are hexadecimal with a prefix of two characters.
+
+    Args:
+        columns: The columns of the records, in order.
+        nulls: Whether values that the schema cannot represent become null if nullable.
+    """
+
+    columns: Sequence[Column]
+    nulls: bool = False
+
+    def parse(self, block: bytes) -> tuple[pa.RecordBatch, Rejected]:
+        """Return the rows of a block, and the rejected rows."""
+        try:
+            return self._batch(self._read(block, self._types)), ()
+        except pa.ArrowInvalid:
+            texts = self._read(block, dict.fromkeys(self._names, pa.string()))
+            arrays = [
+                unhexed(values.combine_chunks(), column.schema)
+                for values, column in zip(texts.columns, self.columns, strict=True)
+            ]
+            return TextColumns(self.columns, self.nulls, zone="+00").parse(arrays)
+
+    def _read(self, block: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+        if not block:
+            return pa.table([pa.array([], kind) for kind in types.values()], list(types))
+        table = csv.read_csv(
+            pa.BufferReader(block),
+            read_options=csv.ReadOptions(
+                column_names=self._names, use_threads=False, block_size=len(block) + 1
+            ),
+            parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=csv.ConvertOptions(
+                column_types=types,
+                null_values=[""],
+                true_values=["t", "1"],
+                false_values=["f", "0"],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        return table.combine_chunks()
+
+    def _batch(self, table: pa.Table) -> pa.RecordBatch:
+        arrays = []
+        for column, values in zip(self.columns, table.columns, strict=True):
+            array = unhexed(values.combine_chunks(), column.schema)
+            if column.schema.is_local:
+                array = array.cast(pa.timestamp("us", "UTC"))
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, [column.name for column in self.columns])
+
+    @cached_property
+    def _names(self) -> list[str]:
+        # Columns of a query may share a name.
+        return [f"c{number}" for number in range(len(self.columns))]
+
+    @cached_property
+    def _types(self) -> dict[str, pa.DataType]:
+        return {
+            name: _csv_type(column.schema)
+            for name, column in zip(self._names, self.columns, strict=True)
+        }
+
+
+def _csv_type(schema: Schema) -> pa.DataType:
+    if schema.name == TIME:
+        return pa.time64("us")
+    if schema.is_local:
+        return pa.timestamp("us")
+    if schema.type is Type.BYTES and not schema.is_logical:
+        return pa.string()
+    return to_arrow_type(schema.bare())
+
+
+def unhexed(values: pa.Array, schema: Schema) -> pa.Array:
+    """Return a column's values; decode the hexadecimal text of a bytes column."""
+    if schema.type is not Type.BYTES or schema.is_logical:
+        return values
+    return unhex(pc.utf8_slice_codeunits(values, 2))
+
+
+def unhex(texts: pa.Array) -> pa.Array:
+    """Decode hexadecimal strings to bytes, vectorized."""
+    texts = pa.concat_arrays([texts])  # the offsets of the copy begin at 0
+    validity, offsets, data = texts.buffers()
+    numbers = np.frombuffer(offsets, np.int32, len(texts) + 1)
+    raw = binascii.unhexlify(memoryview(data)[: numbers[-1]]) if data is not None else b""
+    halves = pa.py_buffer((numbers // 2).astype(np.int32))
+    return pa.Array.from_buffers(
+        pa.binary(), len(texts), [validity, halves, pa.py_buffer(raw)], texts.null_count
+    )
+
+
+_WRITTEN = csv.WriteOptions(include_header=False, quoting_style="needed")
+"""Strings are quoted, including empty ones; null is an empty value without quotes."""
+
+
+def to_csv(rows: pa.RecordBatch, schemas: Sequence[Schema]) -> memoryview:
+    """Return rows as CSV in UTF-8 for PostgreSQL; times with a zone are in UTC."""
+    arrays = [
+        _writable(column, schema) for column, schema in zip(rows.columns, schemas, strict=True)
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])
+    lines = pa.BufferOutputStream()
+    csv.write_csv(batch, lines, _WRITTEN)
+    return memoryview(lines.getvalue())
+
+
+def _writable(column: pa.Array, schema: Schema) -> pa.Array:
+    """Convert values so that Arrow's CSV writer produces PostgreSQL's text format."""
+    if schema.type is Type.BOOLEAN:
+        return pc.if_else(column, "t", "f")
+    if schema.name == TIME:
+        return to_time(column)
+    if schema.name == TIMESTAMP:
+        local = column.cast(pa.timestamp("us"))
+        if schema.is_local:
+            return local
+        # Arrow is eight times slower at formatting times with a zone.
+        return pc.binary_join_element_wise(local.cast(pa.string()), "+00", "")
+    if schema.type is Type.BYTES and not schema.is_logical:
+        return pc.binary_join_element_wise("\\x", to_hex(column), "")
+    return column
+
+
+def to_time(column: pa.Array) -> pa.Array:
+    """Return times of day, which may be microseconds as integers, as Arrow times."""
+    micros = column if pa.types.is_time(column.type) else column.cast(pa.int64())
+    return micros.cast(pa.time64("us"))
+
+
+def to_hex(values: pa.Array) -> pa.Array:
+    """Encode bytes as hexadecimal strings, vectorized."""
+    values = pa.concat_arrays([values])
+    validity, offsets, data = values.buffers()
+    numbers = np.frombuffer(offsets, np.int32, len(values) + 1)
+    raw = binascii.hexlify(memoryview(data)[: numbers[-1]]) if data is not None else b""
+    doubled = pa.py_buffer((numbers * 2).astype(np.int32))
+    return pa.Array.from_buffers(
+        pa.string(), len(values), [validity, doubled, pa.py_buffer(raw)], values.null_count
+    )
+
 
 _SPECIAL = r"[\\\t\n\r]"
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))

@@ -11,7 +11,7 @@ from headrace.sdk import Schema, Transform, Type, UnfitRecordError, ValueExpr
 from headrace.sdk.config import Importance, Settings, ValidString, setting
 from headrace.sdk.schema import VARIANT, primary_key
 from headrace.sdk.sqltext import literal, quote, sql_null, sql_type
-from headrace_plugins.kafka_compat.headers import header_sql, with_headers
+from headrace_plugins.transforms.headers import header_sql, with_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ from tests.waiting import until
 
 from headrace.sdk import RetriableError
 from headrace_plugins.changes.log import Offset
-from headrace_plugins.connectors.mysql import binlog_commits
-from headrace_plugins.connectors.mysql.binlog_commits import await_commits, committed_place
+from headrace_plugins.connectors.mysql import binary_log
+from headrace_plugins.connectors.mysql.binary_log import await_commits, committed_place
 from headrace_plugins.connectors.mysql.binlog_settings import in_log
 
 pytestmark = pytest.mark.service
@@ -94,7 +94,7 @@ def test_a_table_that_is_read_again_is_not_older_than_the_log(
 def test_a_commit_that_waits_for_long_is_told(
     semi_sync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binlog_commits, "_SHOWN_SECONDS", 0.2)
+    monkeypatch.setattr(binary_log, "_SHOWN_SECONDS", 0.2)
     with database_of(semi_sync).session() as session:
         with (
             committing(semi_sync, "INSERT INTO t VALUES (9, 0)") as place,
@@ -121,7 +121,7 @@ def test_a_server_at_rest_shows_all_of_its_log(semi_sync: str) -> None:
 def test_mysql_tells_what_it_is_about_to_commit(
     mysql8: Mysql8Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binlog_commits, "_SHOWN_SECONDS", 0.2)
+    monkeypatch.setattr(binary_log, "_SHOWN_SECONDS", 0.2)
     with (
         mysql8.database() as url,
         database_of(url).session() as session,
@@ -153,7 +153,7 @@ def test_a_snapshot_is_one_of_the_server_that_is_followed(
 def test_a_table_is_not_read_while_its_rows_are_prepared(
     each_server: MariadbServer, follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace_plugins.connectors.mysql.binlog_commits._SHOWN_SECONDS", 0.3)
+    monkeypatch.setattr("headrace_plugins.connectors.mysql.binary_log._SHOWN_SECONDS", 0.3)
     with each_server.database() as url:
         run(url, "CREATE TABLE t (id INT PRIMARY KEY, n INT)")
         run(url, "XA START 'x'", "INSERT INTO t VALUES (1, 1)", "XA END 'x'", "XA PREPARE 'x'")

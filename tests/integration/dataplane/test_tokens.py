@@ -17,12 +17,13 @@ from headrace.sdk.converter import (
     Converted,
     Decoded,
     ExpressionDecoder,
+    Fault,
     Group,
     RecordPart,
 )
+from headrace.sdk.sqltext import literal
 from headrace_plugins.confluent.remote_schemas import (
     NO_HEAD,
-    KnownSchemas,
     framed_sql,
     head_of,
     head_sql,
@@ -30,6 +31,7 @@ from headrace_plugins.confluent.remote_schemas import (
     id_of,
     payload_sql,
     payloads,
+    unframed_sql,
 )
 
 pytestmark = pytest.mark.spark
@@ -68,14 +70,17 @@ class Expressed(ExpressionDecoder):
 
     def decode(self, raw: str, made: str, tokens: Sequence[bytes]) -> Converted:
         assert [bytes(token) for token in tokens] == HEADS
-        known = KnownSchemas({}, {head_of(8): "8?"})
         cases = " ".join(
             f"WHEN {head_sql(raw)} = X'{bytes(token).hex()}' THEN '{place}'"
             for place, token in enumerate(tokens)
-            if bytes(token) not in known.unknown
+            if bytes(token) != head_of(8)
+        )
+        faults = (
+            Fault(unframed_sql(raw), literal(NO_HEAD)),
+            Fault(f"{head_sql(raw)} = X'{head_of(8).hex()}'", literal("8?")),
         )
         text = f"CASE {cases} END || CAST({payload_sql(raw)} AS STRING)"
-        return Converted(text, Schema.string(optional=True), faults=known.faults(raw))
+        return Converted(text, Schema.string(optional=True), faults=faults)
 
 
 class Made(Converter):

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runtime.backups import Backups
-from headrace.store import Store
+from headrace.store import Backups, Store
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 import typer
 
 from headrace.cli import dlq, plugins
-from headrace.cli.connector import (
-    admin,
-    counts,
-    definitions,
-    lifecycle,
-    offsets,
-    show,
-    tables,
-    versions,
-)
+from headrace.cli.connector import admin, definitions, lifecycle, offsets, show, tables
 from headrace.cli.preview import preview_on_server
 
 app = typer.Typer(
@@ -37,13 +28,13 @@ app.command("restart")(lifecycle.restart)
 app.command("delete")(lifecycle.delete)
 app.command("topics")(show.topics)
 app.command("schemas")(show.schemas)
-app.command("counts")(counts.counts)
-app.command("batches")(counts.batches)
+app.command("counts")(show.counts)
+app.command("batches")(show.batches)
 app.add_typer(dlq.remote, name="dlq")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(tables.app, name="tables")
-app.command("versions")(versions.versions)
-app.command("diff")(versions.diff)
-app.command("rollback")(versions.rollback)
+app.command("versions")(definitions.versions)
+app.command("diff")(definitions.diff)
+app.command("rollback")(definitions.rollback)
 app.command("plugins")(plugins.on_server)
 app.command("loggers")(admin.loggers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli.job import alerts, backfills, definitions, lifecycle, local, runs, show
+from headrace.cli.job import backfills, lifecycle, runs, show
 
 app = typer.Typer(
     help="Manage the offline jobs of a server: copies that run over windows, by a schedule or "
@@ -12,8 +12,8 @@ app = typer.Typer(
     "given without a zone are in the time zone of the job's schedule."
 )
 app.command("list")(show.list_jobs)
-app.command("create")(definitions.create)
-app.command("edit")(definitions.edit)
+app.command("create")(lifecycle.create)
+app.command("edit")(lifecycle.edit)
 app.command("show")(show.show)
 app.command("next")(show.fires)
 app.command("submit")(lifecycle.submit)
@@ -22,7 +22,7 @@ app.command("reject")(lifecycle.reject)
 app.command("suspend")(lifecycle.suspend)
 app.command("resume")(lifecycle.resume)
 app.command("delete")(lifecycle.delete)
-app.command("run")(local.run)
+app.command("run")(runs.run)
 app.command("trigger")(runs.trigger)
 app.command("runs")(runs.list_runs)
 app.command("show-run")(runs.show_run)
@@ -30,8 +30,8 @@ app.command("stop-run")(runs.stop_run)
 app.command("retry")(runs.retry)
 app.command("rerun")(runs.rerun)
 app.command("give-up")(runs.give_up)
-app.command("alerts")(alerts.list_alerts)
-app.command("test-alerts")(alerts.try_channels)
+app.command("alerts")(show.list_alerts)
+app.command("test-alerts")(show.try_channels)
 app.command("backfill")(backfills.backfill)
 app.command("show-backfill")(backfills.show_backfill)
 app.command("stop-backfill")(backfills.stop_backfill)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.invocation import invocation_of
-from headrace.cli.job.arguments import AwaitRuns, JobName, Timeout, bound_of, within
 from headrace.cli.job.show import states_text
-from headrace.cli.options import Json
+from headrace.cli.options import AwaitRuns, JobName, Json, Timeout, bound_of, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -1,33 +1,39 @@
-"""Triggers, shows, stops, retries and reruns runs of jobs."""
+"""Triggers, shows, stops, retries and reruns runs of jobs, and runs a job without a server."""
 
 from __future__ import annotations
 
+import time
+from getpass import getuser
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.formats import count, moment, span
-from headrace.cli.invocation import invocation_of
-from headrace.cli.job.arguments import (
+from headrace.cli.formats import FIGURES, count, moment, span, state_text
+from headrace.cli.invocation import Invocation, invocation_of
+from headrace.cli.job.show import window_text
+from headrace.cli.options import (
     AwaitRuns,
+    DryRun,
+    Force,
     JobName,
+    Json,
     Lower,
     RunNumber,
+    Skip,
     Timeout,
     Upper,
+    Yes,
     bound_of,
     within,
 )
-from headrace.cli.job.show import state_text, window_text
-from headrace.cli.options import DryRun, Force, Json, Skip, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.cli.terminal import Terminal
     from headrace.client import Client, JobsApi
-
-_FIGURES = ("read", "written", "filtered", "rejected")
+    from headrace.model import Run
 
 
 def trigger(
@@ -95,7 +101,7 @@ def list_runs(
 def show_runs(terminal: Terminal, found: Sequence[dict[str, Any]], *, empty: str) -> None:
     """Print a table of runs with their record counts."""
     terminal.show_rows(
-        ("run", "state", "window", "trigger", "attempt", *_FIGURES, "began", "took"),
+        ("run", "state", "window", "trigger", "attempt", *FIGURES, "began", "took"),
         (
             (
                 run["id"],
@@ -103,14 +109,14 @@ def show_runs(terminal: Terminal, found: Sequence[dict[str, Any]], *, empty: str
                 window_text(run["boundaries"]),
                 run["trigger"],
                 run["attempt"],
-                *(count(run["counts"][figure]) for figure in _FIGURES),
+                *(count(run["counts"][figure]) for figure in FIGURES),
                 moment(run["began"] or ""),
                 "" if run["seconds"] is None else span(run["seconds"]),
             )
             for run in found
         ),
         json=found,
-        right=("run", "attempt", *_FIGURES, "took"),
+        right=("run", "attempt", *FIGURES, "took"),
         empty=empty,
     )
 
@@ -133,7 +139,7 @@ def show_run(
         invocation.terminal.show({}, empty=f"{name} has no runs")
         return
     counts, error = found["counts"], (found["error"] or "").strip()
-    figures = [f"{count(counts[figure])} {figure}" for figure in _FIGURES]
+    figures = [f"{count(counts[figure])} {figure}" for figure in FIGURES]
     began, ended = (moment(found[key] or "") for key in ("began", "ended"))
     asked = ", stop requested" if found["stopping"] else ""
     asked = ", its backfill is paused" if found.get("paused") else asked
@@ -257,3 +263,49 @@ def _tell(
     state = "stopping" if run["stopping"] else run["state"]
     window = window_text(run["boundaries"])
     terminal.show(run, f"{run['job']}: run {run['id']} is {state}, {window}")
+
+
+def run(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The job, as JSON or YAML.", metavar="FILE")],
+    *,
+    lower: Lower = None,
+    upper: Upper = None,
+    as_json: Json = False,
+) -> int:
+    """Run the due windows of a job in this process, without a server, then exit.
+
+    Runs all past windows of its schedule that have no run yet, or the window between the
+    bounds. The job and its runs are in the store, so each window runs once, however often cron,
+    a systemd timer or a user calls this. Exits with 1 if a run did not succeed.
+    """
+    invocation = invocation_of(context)
+    ended = _run(invocation, file, lower, upper)
+
+    from headrace.model import RunState
+    from headrace.rest.v1.jobs import RunShown
+
+    shown = [
+        RunShown.of(each, each.ended or each.due).model_dump(mode="json") for each in ended
+    ]
+    show_runs(invocation.terminal, shown, empty="nothing was due")
+    good = {RunState.SUCCEEDED, RunState.SKIPPED}
+    return 0 if all(each.state in good for each in ended) else 1
+
+
+def _run(
+    invocation: Invocation, file: Path, lower: str | None, upper: str | None
+) -> Sequence[Run]:
+    from headrace.cli.interrupts import Interrupts
+    from headrace.cli.progress import Scoreboard
+    from headrace.control import read_config, read_job
+
+    with invocation.runtime(short_lived=True) as runtime:
+        document: Mapping[str, Any] = read_config(file)
+        name = read_job(document).definition.name
+        scores = Scoreboard(time.monotonic)
+        with (
+            Interrupts(began=lambda: bool(scores.scores()), stop=runtime.stop),
+            runtime.local_runs(name, scores) as local,
+        ):
+            return local.run(document, getuser(), lower, upper)

@@ -15,9 +15,9 @@ from headrace.control import Connectors
 from headrace.model import Definition, TopicNotFoundError
 from headrace.rest.v1.problems import Shown
 from headrace.rest.v1.requests import Slots, Whole
-from headrace.runtime.backups import Backups
 from headrace.runtime.server_log import ServerLog
 from headrace.sdk import StateError
+from headrace.store import Backups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -39,7 +39,6 @@ from headrace.sdk.config import (
 )
 from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sparktypes import parse_ddl
-from headrace_plugins.connectors.datagen.arrays import make_rows
 from headrace_plugins.connectors.datagen.expressions import chance_sql, value_sql
 from headrace_plugins.connectors.datagen.generator import (
     BATCH_ROWS,
@@ -47,6 +46,7 @@ from headrace_plugins.connectors.datagen.generator import (
     GeneratorOptions,
     Lane,
     Rate,
+    make_rows,
 )
 from headrace_plugins.connectors.datagen.plan import STEP_MICROS, Plan, map_keys
 

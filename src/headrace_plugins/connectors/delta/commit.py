@@ -464,7 +464,7 @@ class StagedAppend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagedRows:
+class HiddenRows:
     """Rows staged in a hidden folder of the table, to be merged, or appended by Spark."""
 
     to: Destination

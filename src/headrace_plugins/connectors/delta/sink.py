@@ -50,7 +50,7 @@ from headrace_plugins.connectors.delta.columns import (
     key_sources,
     last_of_each_key,
 )
-from headrace_plugins.connectors.delta.commit import Destination, StagedAppend, StagedRows
+from headrace_plugins.connectors.delta.commit import Destination, HiddenRows, StagedAppend
 from headrace_plugins.connectors.delta.files import schemas_of
 from headrace_plugins.connectors.delta.replacement import Replacement
 from headrace_plugins.connectors.delta.settings import PLACEHOLDER, TABLE, TOPIC, DeltaSettings
@@ -350,9 +350,9 @@ class DeltaTask(FrameSink):
         files: Sequence[AddedFile],
         rows: int,
         keys: Sequence[str] = (),
-    ) -> StagedRows:
+    ) -> HiddenRows:
         size = self.settings.merge_spark_threshold_bytes
-        return StagedRows(to=to, mark=mark, files=files, rows=rows, keys=keys, merge_bytes=size)
+        return HiddenRows(to=to, mark=mark, files=files, rows=rows, keys=keys, merge_bytes=size)
 
     @override
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:

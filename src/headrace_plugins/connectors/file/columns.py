@@ -19,6 +19,10 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
+from headrace_plugins.arrow_json import (
+    TEXT,
+    merged_type,
+)
 from headrace_plugins.avro_container import container_metadata
 from headrace_plugins.connectors.file.documents import first_items
 from headrace_plugins.connectors.file.formats import Format
@@ -36,10 +40,6 @@ from headrace_plugins.connectors.file.inference import (
 )
 from headrace_plugins.connectors.file.listing import Group, spark_path
 from headrace_plugins.connectors.file.parquet_parts import columns_of, needs_arrow
-from headrace_plugins.json_inference import (
-    TEXT,
-    merged_type,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -30,6 +30,7 @@ from headrace.sdk.errors import RangeChangedError, SourceError
 from headrace.sdk.location import Location
 from headrace.sdk.sqltext import quote
 from headrace.sdk.struct_exprs import is_variant
+from headrace_plugins.arrow_json import TEXT
 from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import VARIANT
@@ -40,7 +41,6 @@ from headrace_plugins.connectors.file.records import (
     no_records,
 )
 from headrace_plugins.connectors.file.text_parts import text_parts
-from headrace_plugins.json_inference import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -21,18 +21,18 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
-from headrace_plugins.arrow_json import objects
-from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, first_items
-from headrace_plugins.connectors.file.formats import BOM, unpacked
-from headrace_plugins.json_inference import (
+from headrace_plugins.arrow_json import (
     DEEPEST,
     EXACT,
     LARGE,
     TEXT,
     merged_type,
+    objects,
     type_of,
     without_times,
 )
+from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, first_items
+from headrace_plugins.connectors.file.formats import BOM, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.schema import DATE, TIMESTAMP
-from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
+from headrace.sdk.sources import ArrowParts, ReplayableSource, StreamFrameSource, StreamRows
 from headrace_plugins.connectors.jdbc.settings import (
     JdbcSourceSettings,
     Mode,
@@ -335,22 +335,33 @@ QUERY = {"query": "query"}
 """Kafka Connect's source partition for a query."""
 
 
-class TablesTask(StreamFrameSource):
-    """Reads tables, each as a stream of its own."""
-
+class _ReadingTask(ReplayableSource):
     settings: JdbcSourceSettings
 
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
         self._reader = TableReader(self.settings)
-        self._has_tables = True
 
     @override
     def stop(self) -> None:
         reader = getattr(self, "_reader", None)
         if reader is not None:
             reader.close()
+
+    @override
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        return Lag()
+
+    @override
+    def acknowledge(self, position: Position) -> None:
+        self._reader.end_batch()
+
+
+class TablesTask(_ReadingTask, StreamFrameSource):
+    """Reads tables, each as a stream of its own."""
+
+    _has_tables = True
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -384,10 +395,6 @@ class TablesTask(StreamFrameSource):
                     break
         reader.session()
         return end
-
-    @override
-    def lag(self, start: Position, until: Position | None = None) -> Lag:
-        return Lag()
 
     @override
     def streams(
@@ -430,10 +437,6 @@ class TablesTask(StreamFrameSource):
         return found
 
     @override
-    def acknowledge(self, position: Position) -> None:
-        self._reader.end_batch()
-
-    @override
     def ended(self, position: Position) -> bool:
         if self.settings.mode is not Mode.BULK or self.settings.bulk_interval_ms is not None:
             return False
@@ -443,21 +446,8 @@ class TablesTask(StreamFrameSource):
         return fixed and all(each is not None and "after" not in each for each in offsets)
 
 
-class QueryTask(FrameSource):
+class QueryTask(_ReadingTask, FrameSource):
     """Reads the rows of a query."""
-
-    settings: JdbcSourceSettings
-
-    @override
-    def start(self, context: TaskContext) -> None:
-        super().start(context)
-        self._reader = TableReader(self.settings)
-
-    @override
-    def stop(self) -> None:
-        reader = getattr(self, "_reader", None)
-        if reader is not None:
-            reader.close()
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -469,10 +459,6 @@ class QueryTask(FrameSource):
         found = reader.latest(rows, offset, most=limit.rows, until=until)
         reader.session()
         return start if found is None else start.moved(QUERY, found[0])
-
-    @override
-    def lag(self, start: Position, until: Position | None = None) -> Lag:
-        return Lag()
 
     @override
     def arrow_parts(
@@ -505,10 +491,6 @@ class QueryTask(FrameSource):
             table=None,
             snapshot=reader.begin_batch(),
         )
-
-    @override
-    def acknowledge(self, position: Position) -> None:
-        self._reader.end_batch()
 
     @override
     def ended(self, position: Position) -> bool:

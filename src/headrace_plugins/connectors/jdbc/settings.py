@@ -19,8 +19,8 @@ from headrace.sdk.config import (
     setting,
 )
 from headrace.sdk.jdbc import DriverSettings
-from headrace_plugins.databases.drivers import driver_named
-from headrace_plugins.databases.source_settings import TableSourceSettings
+from headrace_plugins.databases.address import driver_named
+from headrace_plugins.databases.selection import TableSourceSettings
 from headrace_plugins.window import WindowSettings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk.jdbc import DriverSettings
-from headrace_plugins.databases.drivers import driver_named
+from headrace_plugins.databases.address import driver_named
 from headrace_plugins.databases.sink import TableSink
 from headrace_plugins.databases.sink_settings import TableSinkSettings
 from headrace_plugins.databases.sink_task import TableSinkTask

@@ -1,4 +1,4 @@
-"""The binary log of a MySQL or MariaDB server, and snapshots at a place in it."""
+"""The binary log of a MySQL or MariaDB server: places in it, snapshots there, and failovers."""
 
 from __future__ import annotations
 
@@ -7,34 +7,31 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, DataLostError, RetriableError, Schema
+from headrace.sdk import ConfigError, DataLostError, HeadraceError, RetriableError, Schema
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
 from headrace_plugins.changes.offset_fields import OffsetField, check_fields
+from headrace_plugins.connectors.mysql import binlog_events as events
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
-from headrace_plugins.connectors.mysql.binlog_commits import await_commits, committed_place
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
-from headrace_plugins.connectors.mysql.binlog_failover import (
-    is_of,
-    is_same_log,
-    require_read,
-    taken_over,
-)
-from headrace_plugins.connectors.mysql.binlog_gtids import is_gtid_set
+from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet, is_gtid_set
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
     examine_binlog,
+    gtids_at,
     in_log,
+    is_mariadb,
     oldest_place,
+    server_of,
+    snapshot_place,
 )
-from headrace_plugins.connectors.mysql.binlog_times import place_since
 from headrace_plugins.databases.mysql import Mysql
 
 if TYPE_CHECKING:
@@ -46,6 +43,7 @@ if TYPE_CHECKING:
     from headrace_plugins.changes.parts import Keeps, Typed
     from headrace_plugins.databases.catalog import Column, Table, TableName
     from headrace_plugins.databases.database import Rejected, Session
+
 
 _LACKING_SECONDS = 300.0
 """A server that lacks transactions is taken for a lagging replica for this long."""
@@ -334,3 +332,221 @@ def _typed(
     rows: pa.RecordBatch,
 ) -> tuple[pa.RecordBatch, Rejected]:
     return BinlogColumns(columns, nulls).parse_changes(rows)
+
+
+_LOOK_SECONDS = 1.0
+
+
+def place_since(dump: Dump, files: Sequence[str], since: datetime) -> Offset | None:
+    """Return the start of the first transaction with this time or a later one.
+
+    Everything after it in the log is included, regardless of its times: those of replicas are
+    not in order. Returns None if there is no such transaction. Raises ConfigError if the log
+    starts after the time.
+
+    Args:
+        dump: The connection; the caller closes it.
+        files: The server's log files, the oldest first.
+        since: A time, truncated to whole seconds.
+    """
+    seconds, number = int(since.timestamp()), len(files)
+    began, headers = seconds, iter(list[tuple[int, int, int, int]]())
+    while number and began >= seconds:  # the previous file may have events of the same second
+        number -= 1
+        headers = _headers(dump, files[number])
+        began = next(ts for ts, kind, *_ in headers if kind == events.FORMAT_DESCRIPTION)
+    if began > seconds:
+        raise ConfigError(
+            problem=f"The binary log begins at {datetime.fromtimestamp(began, UTC)}, with "
+            f"{files[0]}.",
+            fix="Set a later time, or read the current rows of the tables: for a connector by "
+            "headrace connector tables resync NAME TABLE, for a job with the source jdbc.",
+            field="offsets",
+        )
+    for ts, kind, size, pos in headers:
+        if kind == events.FORMAT_DESCRIPTION:
+            if number + 1 == len(files):
+                raise RetriableError(problem="A file was added to the binary log meanwhile.")
+            return {"file": files[number + 1], "pos": 4}
+        if kind in events.GTIDS and ts >= seconds:
+            return {"file": files[number], "pos": pos - size}
+        if kind in {events.HEARTBEAT, events.HEARTBEAT_V2}:
+            break  # heartbeats are sent only at the end of the log
+    return None
+
+
+def _headers(dump: Dump, file: str) -> Iterator[tuple[int, int, int, int]]:
+    """Yield time, type, length and end of the events of a file and of later files."""
+    dump.open()
+    dump.request(file, 4, None)
+    place = 0
+    while True:
+        found = dump.packet(place)
+        if found is None:
+            del dump.data[:place]
+            place = 0
+            dump.receive(_LOOK_SECONDS)
+            continue
+        ts, kind, _, size, pos, _ = events.HEADER.unpack_from(dump.data, found[0])
+        place = found[1]
+        yield ts, kind, size, pos
+
+
+_SHOWN_SECONDS, _LOOK_SECONDS = 10.0, 0.01
+
+
+def committed_place(session: Session) -> Offset:
+    """Return a place in the log; on MariaDB all transactions before it are visible in tables.
+
+    MySQL only reports the end of the log; there `await_commits` waits for the transactions
+    before it.
+    """
+    if not is_mariadb(session):
+        return current_place(session)
+    try:
+        return snapshot_place(session)
+    finally:
+        session.rollback()
+
+
+def await_commits(session: Session, place: Offset, title: str) -> None:
+    """Wait until all transactions in the log before a place are visible in tables.
+
+    Without GTIDs MySQL does not report the transactions that it is committing, so there is
+    nothing to wait for. Prepared XA transactions are waited for too: their rows may be before
+    the place, while their commit is not yet in the log. Raises RetriableError if it takes too
+    long.
+    """
+    by, mariadb = time.monotonic() + _SHOWN_SECONDS, is_mariadb(session)
+    late = _unshown(session, mariadb=mariadb)
+    while late or (mariadb and not _has_reached(committed_place(session), place)):
+        if time.monotonic() > by:
+            raise RetriableError(
+                problem=f"{title} has transactions in its binary log that are not yet visible "
+                "in its tables.",
+                fix="Check whether the server waits for a replica's acknowledgement, or "
+                "whether XA RECOVER shows an unfinished transaction.",
+            )
+        time.sleep(_LOOK_SECONDS)
+        if late:
+            late &= _unshown(session, mariadb=mariadb)
+
+
+def _has_reached(committed: Offset, place: Offset) -> bool:
+    if place["file"]:
+        return in_log(committed) >= in_log(place)
+    return GtidSet(committed.get("gtid", "")).covers(GtidSet(place["gtid"]))
+
+
+def _unshown(session: Session, *, mariadb: bool) -> set[tuple[str, str]]:
+    return _prepared(session) if mariadb else _owned(session) | _prepared(session)
+
+
+def _prepared(session: Session) -> set[tuple[str, str]]:
+    """Return the prepared XA transactions; empty if the user may not list them.
+
+    MySQL requires XA_RECOVER_ADMIN.
+    """
+    try:
+        return {("XA", str(xid)) for *_, xid in session.rows("XA RECOVER")}
+    except HeadraceError:
+        return set()
+
+
+def _owned(session: Session) -> set[tuple[str, str]]:
+    """Return the GTIDs of transactions that are being committed.
+
+    MySQL lists them as a GTID set, with the thread after each: `uuid:5#31:6#32`. A transaction
+    owns its GTID from before it is in the log until it is visible in tables.
+    """
+    found, text = set[tuple[str, str]](), str(session.value("SELECT @@global.gtid_owned") or "")
+    for part in re.sub(r"\s", "", text).split(","):
+        source, *owned = part.split(":")
+        name = source
+        for each in owned:
+            if each[:1].isdigit():
+                found.add((name, each))
+            else:
+                name = f"{source}:{each}"  # a tag
+    return found
+
+
+def is_of(session: Session, place: Offset) -> bool:
+    """Return whether a place is in this server's log, according to the place's ``server``.
+
+    Places of earlier versions have no server and are accepted.
+    """
+    return place.get("server") in {None, server_of(session)}
+
+
+def is_same_log(session: Session, place: Offset) -> bool:
+    """Return whether MariaDB's log has the place's GTIDs at that place; True if unknown.
+
+    MariaDB's servers are identified by numbers only, and two sites may use the same number.
+    """
+    if not {"server", "gtid", "file"} <= set(place) or not place["file"]:
+        return True
+    found = gtids_at(session, place["file"], place["pos"])
+    return found is None or set(found.split(",")) == set(place["gtid"].split(","))
+
+
+def require_read(session: Session, place: Offset, title: str) -> None:
+    """Raise DataLostError if the server lacks transactions that were read from another server.
+
+    It may be a replica that lags behind.
+    """
+    server, other = server_of(session), place.get("server")
+    read = GtidSet(place.get("gtid", "")).filled(str(other))
+    executed, _ = _gtids_of(session)
+    if not executed.covers(read):
+        raise DataLostError(
+            problem=f"{title} is the server {server}, which lacks transactions that were read "
+            f"from {other}: it has {str(executed) or 'none'}, but {read} was read.",
+            fix="If it is a replica that lags, let it catch up, and restart the task. If "
+            f"they were lost with {other}, only the target still has them. {RESNAPSHOT}",
+        )
+
+
+def taken_over(session: Session, place: Offset, title: str) -> Offset:
+    """Return the place in this server's log that corresponds to a place of another server.
+
+    It has no file yet: the reader requests the log after the GTIDs.
+
+    Raises DataLostError if the place has no GTIDs, or the server has purged transactions that
+    were not read.
+    """
+    server, other = server_of(session), place.get("server")
+    if "gtid" not in place:
+        raise DataLostError(
+            problem=f"{title} is the server {server}, but the position is in the log of "
+            f"{other}, and has no GTIDs to find it here.",
+            fix=f"Connect to the previous server. {RESNAPSHOT} On MySQL, set gtid_mode=ON for "
+            "later failovers.",
+        )
+    read = GtidSet(place["gtid"]).filled(str(other))
+    _, purged = _gtids_of(session)
+    if not read.covers(purged):
+        raise DataLostError(
+            problem=f"{title} is the server {server}, which has purged transactions that were "
+            f"not read from {other}: it has purged {purged}, but only {read} was read.",
+            fix=f"Keep binary logs for longer. {RESNAPSHOT}",
+        )
+    count = int(place.get("failovers", 0)) + 1
+    kept = {key: place[key] for key in ("initial",) if key in place}
+    return {
+        **kept,
+        "file": "",
+        "pos": 0,
+        "gtid": str(read),
+        "server": server,
+        "failovers": count,
+    }
+
+
+def _gtids_of(session: Session) -> tuple[GtidSet, GtidSet]:
+    """Return the GTIDs that a server has executed, and those purged, empty if unknown."""
+    if is_mariadb(session):
+        # MariaDB reports purged transactions only when the log is requested.
+        return GtidSet(str(session.value("SELECT @@global.gtid_binlog_pos") or "")), GtidSet("")
+    [[executed, purged]] = session.rows("SELECT @@global.gtid_executed, @@global.gtid_purged")
+    return GtidSet(executed), GtidSet(purged)

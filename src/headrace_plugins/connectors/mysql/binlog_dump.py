@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
 from headrace_plugins.connectors.mysql.binlog_settings import grant_of, server_of, version_of
-from headrace_plugins.databases.mysql_errors import translated
+from headrace_plugins.databases.mysql_connection import translated
+from headrace_plugins.databases.mysql_rows import FULL, HEAD_BYTES, join_packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from headrace_plugins.databases.mysql import Mysql
 
 _READ_BYTES = 1 << 20
-_HEAD_BYTES = 4
-_FULL = 0xFFFFFF
-"""The length of a packet that continues in the next packet."""
 _REGISTER, _DUMP, _DUMP_GTID = 0x15, 0x12, 0x1E
 _THROUGH_GTID = 4
 _LEAST_ID = 1 << 30
@@ -172,32 +170,17 @@ class Dump:
         Raises the error that the server has sent instead of an event.
         """
         data = self.data
-        if place + _HEAD_BYTES > len(data):
+        if place + HEAD_BYTES > len(data):
             return None
         size = data[place] | data[place + 1] << 8 | data[place + 2] << 16
-        end = place + _HEAD_BYTES + size
-        if size == _FULL:
-            end = self._join(end)
+        end = place + HEAD_BYTES + size
+        if size == FULL:
+            end = join_packets(data, end)
         if end > len(data):
             return None
-        if data[place + _HEAD_BYTES]:
-            raise self._failure(bytes(data[place + _HEAD_BYTES : end]))
-        return place + _HEAD_BYTES + 1, end
-
-    def _join(self, end: int) -> int:
-        """Join a packet with its continuations, if all were received; return its end."""
-        data, heads, size = self.data, list[int](), _FULL
-        while size == _FULL:
-            if end + _HEAD_BYTES > len(data):
-                return len(data) + 1
-            heads.append(end)
-            size = data[end] | data[end + 1] << 8 | data[end + 2] << 16
-            end += _HEAD_BYTES + size
-        if end > len(data):
-            return end
-        for head in reversed(heads):
-            del data[head : head + _HEAD_BYTES]
-        return end - _HEAD_BYTES * len(heads)
+        if data[place + HEAD_BYTES]:
+            raise self._failure(bytes(data[place + HEAD_BYTES : end]))
+        return place + HEAD_BYTES + 1, end
 
     def _failure(self, packet: bytes) -> Exception:
         """Return the error for a packet that the server has sent instead of an event."""

@@ -110,9 +110,4 @@ class MysqlSource(ChangeSource):
                     f"ALTER TABLE {log.database.path(table.name)} ENGINE=InnoDB;",
                 )
             elif not table.key:
-                yield Finding(
-                    f"a primary key of {table.name}",
-                    Verdict.WARNING,
-                    "The table has none: a target cannot update its rows.",
-                    f"ALTER TABLE {log.database.path(table.name)} ADD PRIMARY KEY (…);",
-                )
+                yield log.database.no_key(table)

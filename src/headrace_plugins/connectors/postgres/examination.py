@@ -111,12 +111,7 @@ def _tables(log: SlotLog, session: Session, tables: Sequence[Table]) -> Iterator
             )
         else:
             if not table.key:
-                yield Finding(
-                    f"a primary key of {table.name}",
-                    Verdict.WARNING,
-                    "The table has none: a target cannot update its rows.",
-                    f"ALTER TABLE {log.database.path(table.name)} ADD PRIMARY KEY (…);",
-                )
+                yield log.database.no_key(table)
     if fine:
         yield Finding("rows identified in the log", Verdict.OK, f"{len(tables)} tables")
 

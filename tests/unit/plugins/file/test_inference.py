@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.sparktypes import parse_ddl
+from headrace_plugins.arrow_json import DEEPEST, merged_type
 from headrace_plugins.connectors.file.columns import as_headed
 from headrace_plugins.connectors.file.formats import Dialect
 from headrace_plugins.connectors.file.inference import (
@@ -22,7 +23,6 @@ from headrace_plugins.connectors.file.inference import (
     infer_json,
     to_schema,
 )
-from headrace_plugins.json_inference import DEEPEST, merged_type
 
 PLAIN = Dialect()
 
