@@ -107,7 +107,7 @@ class SparkLostError(SetupError):
 
 
 class SparkCrashedError(SparkError):
-    """Spark's JVM has crashed repeatedly while it ran one batch, and no other."""
+    """Spark's JVM has crashed repeatedly while only this task ran."""
 
     code = "spark.crashed"
 

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from tempfile import gettempdir
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 from typing_extensions import override
@@ -92,6 +92,8 @@ if TYPE_CHECKING:
     from headrace.sdk import Lag
     from headrace.sdk.converter import RuntimeRegistry
     from headrace.settings import Settings
+
+T = TypeVar("T")
 
 
 def _end() -> None:
@@ -437,17 +439,18 @@ class Runtime(Checks):
         events: Events,
     ) -> tuple[Claimed, Outcome]:
         fence_dead_workers(self.owner, self.state, now())
-        return replay(
-            self._planner.plans(definition)[0],
-            chosen,
-            file,
-            events,
-            spark=lambda: self.spark,
-            assembler=self._assembler,
-            topics_dir=self.settings.topics_dir,
-            owner=self.owner.name,
-            lease=self.settings.lease,
-        )
+        with self._isolation.beside():
+            return replay(
+                self._planner.plans(definition)[0],
+                chosen,
+                file,
+                events,
+                spark=lambda: self.spark,
+                assembler=self._assembler,
+                topics_dir=self.settings.topics_dir,
+                owner=self.owner.name,
+                lease=self.settings.lease,
+            )
 
     def giving_up(self, definition: Definition) -> GivingUp:
         """Return GivingUp for an unfinished batch of a connector without a server."""
@@ -494,7 +497,7 @@ class Runtime(Checks):
             plan.id, "preview", scratch.state.now(), self.settings.lease
         )
         made = scratch._assembler
-        return self.engine.run(lambda spark: preview_of(plan, lease, made, spark, rows))
+        return self._on_spark(lambda spark: preview_of(plan, lease, made, spark, rows))
 
     def verify(
         self,
@@ -519,14 +522,18 @@ class Runtime(Checks):
             )
             return [verifier.run(copy, options, streams, repair) for copy in copies]
 
-        return self.engine.run(compared)
+        return self._on_spark(compared)
 
     def mappings(self, definition: Definition) -> list[SinkMapping]:
         """Return the tables that each sink of a checked definition writes each stream to."""
         return mappings_of(definition, self.registry, self.topics)
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return trial_of(request, self.registry, self.engine.run)
+        return trial_of(request, self.registry, self._on_spark)
+
+    def _on_spark(self, work: Callable[[SparkSession], T]) -> T:
+        with self._isolation.beside():
+            return self.engine.run(work)
 
     def close(self) -> None:
         opened = self.__dict__

@@ -26,6 +26,7 @@ from headrace.model import (
     Run,
     RunPolicy,
     RunState,
+    SparkCrashedError,
     SparkUnavailableError,
     TaskId,
     TaskState,
@@ -85,7 +86,7 @@ class RunExecution:
         try:
             self._run()
         except Exception as error:
-            if has_lost_jvm(error):
+            if has_lost_jvm(error) and not isinstance(error, SparkCrashedError):
                 raise SparkUnavailableError from error
             raise
 

@@ -19,6 +19,11 @@ _KILLED = {None, 0, 1, *(code for each in _SIGNALS for code in (-each, 128 + eac
 code is unknown (1)."""
 
 
+def has_crashed(exit_code: int | None) -> bool:
+    """Return whether a JVM with this exit code ended by itself, as it does without memory."""
+    return exit_code not in _KILLED
+
+
 @dataclass(frozen=True)
 class SparkJobs:
     """The jobs of tasks that share one session.
@@ -40,7 +45,7 @@ class SparkJobs:
 
     def crashed(self) -> bool:
         """Return whether the session's JVM ended by itself, as it does without memory."""
-        return self.exit_code() not in _KILLED
+        return has_crashed(self.exit_code())
 
     def run(self, task: TaskId, work: Callable[[], T]) -> T:
         """Run ``work``; Spark jobs that this thread starts meanwhile belong to the task."""

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from headrace.model import SparkLostError, SparkUnavailableError
 from headrace.sdk.storage import causes
-from headrace.spark.jobs import SparkJobs
+from headrace.spark.jobs import SparkJobs, has_crashed
 from headrace.spark.jvm import gateway_of
 from headrace.spark.session import close_session
 
@@ -33,6 +33,10 @@ _CLOSE_SECONDS = 30.0
 """The timeout at the end for a start in progress."""
 _TERMINATED = {-signal.SIGTERM, 128 + signal.SIGTERM}
 _KILLED = {-signal.SIGKILL, 128 + signal.SIGKILL}
+_ATTRIBUTION_SECONDS = 1.0
+"""How long after a crash a task may say that it counts against that task."""
+_ATTRIBUTED = 5
+"""The JVM may end this many times as often as its limit if the crashes count against tasks."""
 _STOP_SECONDS = 2.0
 """The timeout for ``end`` after the JVM was terminated; systemd signals both at once."""
 _CONNECTION = (ConnectionError, EOFError, Py4JError)
@@ -234,6 +238,8 @@ class SparkSupervisor:
                     if code in _TERMINATED and self._closing.wait(_STOP_SECONDS):
                         log.info("Spark's JVM was terminated with this process")
                         return
+                    if has_crashed(code):
+                        self._closing.wait(_ATTRIBUTION_SECONDS)
                     self._died(code)
                 if self.failure is not None:
                     lost()
@@ -251,13 +257,14 @@ class SparkSupervisor:
         def count(times: deque[float]) -> int:
             return sum(now - each <= within for each in list(times))
 
-        recent = max(1, count(self._deaths) - count(self._attributed))
+        every = count(self._deaths)
+        recent = max(1, every - count(self._attributed))
         fix = SparkUnavailableError().fix
         if code in _KILLED:
             fix = "It was killed, by a person or by the kernel for lack of memory: see dmesg."
-        log.error("Spark's JVM has ended", exit_code=code, times=recent, fix=fix)
-        if recent >= self._limit.count:
-            problem = f"Spark's JVM has ended {recent} times within {within:.0f} s."
+        log.error("Spark's JVM has ended", exit_code=code, times=every, fix=fix)
+        if recent >= self._limit.count or every >= _ATTRIBUTED * self._limit.count:
+            problem = f"Spark's JVM has ended {every} times within {within:.0f} s."
             self.failure = SparkLostError(problem, fix=fix)
             log.error("Spark is not restarted", why=str(self.failure))
 

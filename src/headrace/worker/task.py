@@ -171,7 +171,7 @@ class _TaggedFlow:
             self.runs = False
 
 
-_CRASHES = 3
+_CRASHES = 5
 """How often a batch may crash Spark's JVM without others beside it; it shrinks if it can."""
 
 
@@ -216,7 +216,7 @@ class BatchTask:
     _suspect: bool = field(default=False, init=False)
     """Whether Spark's JVM crashed during the last step."""
     _crashes: int = field(default=0, init=False)
-    """How often it crashed since this task last succeeded, while no other ran."""
+    """How often it crashed since this task last moved a batch, while no other ran."""
 
     @property
     def lag(self) -> Lag | None:
@@ -253,14 +253,16 @@ class BatchTask:
             raise
         finally:
             self.isolation.leave(self)
-        self._suspect, self._crashes = False, 0
+        self._suspect = False
+        if step.batch is not None:
+            self._crashes = 0
+            self.isolation.succeeded(self)
         return step
 
     def _count_crash(self, error: SparkUnavailableError) -> None:
         assert self._jobs is not None
         self._suspect = self._jobs.crashed()
-        if self._suspect and self.isolation.is_alone(self):
-            self.isolation.attributed()
+        if self._suspect and self.isolation.blame(self):
             self._crashes += 1
             if self._crashes >= _CRASHES:
                 raise SparkCrashedError(self._crashes) from error

@@ -374,10 +374,10 @@ class Worker:
 
         A step does this itself for other errors.
         """
-        if not isinstance(error, DataLostError | SourceError | StateError | SparkCrashedError):
+        ours = isinstance(error, DataLostError | SourceError | StateError)
+        if not (isinstance(error, SparkCrashedError) or (ours and not slot.started)):
             return
-        if slot.started and not isinstance(error, SparkCrashedError):
-            return
+        assert isinstance(error, HeadraceError)
         with suppress(HeadraceError):  # the store may be unavailable
             batch = self.store.unfinished_batch(slot.task.id)
             if batch is not None and batch.way_out not in error.fix:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.model import SparkLostError
 from headrace.spark import supervisor
-from headrace.spark.supervisor import SparkSupervisor
+from headrace.spark.supervisor import DeathLimit, SparkSupervisor
 
 
 @pytest.fixture
@@ -108,3 +109,54 @@ def test_a_process_that_is_stopping_starts_no_spark(start: Callable[[], Any]) ->
         time.sleep(2 * supervisor._LOOK_SECONDS)
     assert spark.starts == 1
     assert not logs
+
+
+@pytest.fixture
+def crashing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Start sessions whose JVM is out of memory at once."""
+    monkeypatch.setattr(supervisor, "gateway_of", lambda session: session)
+    monkeypatch.setattr(supervisor, "_ATTRIBUTION_SECONDS", 0.2)
+
+    def session() -> Any:
+        return SimpleNamespace(proc=subprocess.Popen(["/bin/sh", "-c", "sleep 0.1; exit 3"]))
+
+    return session
+
+
+def test_a_jvm_that_crashes_too_often_is_not_restarted(crashing: Callable[[], Any]) -> None:
+    spark = SparkSupervisor(crashing, DeathLimit(count=3))
+    with pytest.raises(SparkLostError, match="ended 3 times"), spark.watching():
+        until(lambda: spark.failure is not None)
+    assert spark.starts == 3
+
+
+def test_crashes_that_count_against_a_task_count_less_for_the_process(
+    crashing: Callable[[], Any],
+) -> None:
+    spark = SparkSupervisor(crashing, DeathLimit(count=2))
+
+    spark.session()
+    spark.attribute()
+    with (
+        pytest.raises(SparkLostError, match="ended 10 times"),
+        spark.watching(restarted=spark.attribute),
+    ):
+        until(lambda: spark.failure is not None)
+
+
+def test_how_a_jvm_ended_is_known_after_the_next_one_has_started(
+    crashing: Callable[[], Any], start: Callable[[], Any]
+) -> None:
+    def session() -> Any:
+        return start() if spark.starts else crashing()
+
+    spark = SparkSupervisor(session)
+    with spark.watching():
+        crashed = spark.jobs()
+        assert not crashed.crashed()
+        until(lambda: spark.starts == 2)
+        assert crashed.crashed()
+        killed: Any = spark.jobs()
+        killed.spark.proc.kill()
+        killed.spark.proc.wait()
+        assert not killed.crashed()

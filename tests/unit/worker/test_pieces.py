@@ -209,13 +209,13 @@ def crash(system: System, task: BatchTask) -> None:
 def test_a_batch_that_crashes_the_jvm_repeatedly_fails_its_task() -> None:
     attributed: list[None] = []
     system, task = of(CrashIsolation(attributed=lambda: attributed.append(None)), "cause")
-    crash(system, task)
-    crash(system, task)
-    with pytest.raises(SparkCrashedError, match="crashed 3 times") as failed:
+    for _ in range(4):
+        crash(system, task)
+    with pytest.raises(SparkCrashedError, match="crashed 5 times") as failed:
         task.step()
     assert "batch.max.rows" in failed.value.fix
-    assert system.tried == [1000, 250, 62]
-    assert len(attributed) == 3
+    assert system.tried == [1000, 250, 62, 15, 3]
+    assert len(attributed) == 5
 
 
 def test_tasks_that_ran_when_the_jvm_crashed_take_turns_and_only_the_cause_fails() -> None:
@@ -234,7 +234,8 @@ def test_tasks_that_ran_when_the_jvm_crashed_take_turns_and_only_the_cause_fails
     crash(cause, guilty)
     other.memory = MANY
     moved(other, beside)
-    crash(cause, guilty)
+    for _ in range(3):
+        crash(cause, guilty)
     with pytest.raises(SparkCrashedError):
         guilty.step()
     moved(third, idle)
@@ -254,6 +255,47 @@ def test_a_crash_while_another_task_runs_counts_against_neither() -> None:
         crash(system, task)
 
 
+def test_a_crash_while_a_preview_or_replay_runs_counts_against_no_task() -> None:
+    isolation = CrashIsolation()
+    system, task = of(isolation, "one")
+
+    def preview() -> None:
+        with isolation.beside():
+            pass
+
+    system.meanwhile = preview
+    for _ in range(10):
+        crash(system, task)
+
+
+def test_a_fault_of_the_machine_fails_no_task() -> None:
+    attributed: list[None] = []
+    isolation = CrashIsolation(attributed=lambda: attributed.append(None))
+    all_of = [of(isolation, f"task{number}") for number in range(5)]
+    for _ in range(2):
+        for system, task in all_of:
+            crash(system, task)
+    assert len(attributed) == 2  # the others count against the limit of the process
+    healthy, beside = of(isolation, "healthy", memory=MANY)
+    moved(healthy, beside)
+    crash(*all_of[1])
+    assert len(attributed) == 3
+
+
+def test_waiting_suspects_take_turns_beside_a_task_that_hangs() -> None:
+    time = 0.0
+    isolation = CrashIsolation(patience=timedelta(minutes=1), clock=lambda: time)
+    assert isolation.enter(object(), is_suspect=False)
+    waiting = [object() for _ in range(5)]
+    while waiting and time < 600:
+        entered = [each for each in waiting if isolation.enter(each, is_suspect=True)]
+        for each in entered:
+            isolation.leave(each)
+            waiting.remove(each)
+        time += 0.5
+    assert time < 61 * 5
+
+
 def test_a_task_that_hangs_delays_others_no_longer_than_the_patience() -> None:
     time = 0.0
     isolation = CrashIsolation(patience=timedelta(minutes=1), clock=lambda: time)
@@ -263,7 +305,7 @@ def test_a_task_that_hangs_delays_others_no_longer_than_the_patience() -> None:
     assert not isolation.enter(other, is_suspect=False)
     time = 61.0
     assert isolation.enter(suspect, is_suspect=True)
-    assert not isolation.is_alone(suspect)
+    assert not isolation.blame(suspect)
     assert not isolation.enter(other, is_suspect=False)
     time = 122.0
     assert isolation.enter(other, is_suspect=False)

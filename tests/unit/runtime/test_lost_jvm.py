@@ -1,4 +1,4 @@
-"""Records that are sent again: replayed letters, and repairs."""
+"""Ends of Spark's JVM while records are sent again, and while a job runs."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from headrace.model import SparkUnavailableError, TaskId, TaskState
+from headrace.model import SparkCrashedError, SparkUnavailableError, TaskId, TaskState
 from headrace.runtime import preview
+from headrace.runtime.jobs import RunExecution
 from headrace.worker import Outcome
 
 TASK = TaskId("orders", -1)
@@ -39,3 +40,18 @@ def test_an_end_of_the_jvm_while_records_are_resent_is_an_error_with_its_fix(
     assert problem in str(shown)
     assert isinstance(shown, SparkUnavailableError) == ("JVM" in problem)
     assert "Run this command again" in str(shown) or shown is error
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [(SparkCrashedError(5), SparkCrashedError), (ValueError(), SparkUnavailableError)],
+)
+def test_a_run_whose_own_batch_crashes_the_jvm_is_not_run_again_as_if_spark_were_away(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: type[Exception]
+) -> None:
+    def run(_: RunExecution) -> None:
+        raise raised from Py4JNetworkError("sending or receiving")
+
+    monkeypatch.setattr(RunExecution, "_run", run)
+    with pytest.raises(expected):
+        object.__new__(RunExecution).run()
