@@ -10,6 +10,7 @@ from headrace.sdk.sqltext import literal
 
 _MOST_BYTES = 255
 """The longest name of a folder on Linux's file systems."""
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = "[\\x01-\\x1F\\x7F\"#%'*/:=?\\\\{\\[\\]^]"
 """What Spark writes as three characters: a percent sign and two digits."""
 
@@ -29,10 +30,15 @@ def unstorable_value(column: str, sql: str, *, encoded: bool = False) -> Refusal
     else:
         name = f"regexp_replace({sql}, {literal(_ESCAPED)}, '%00')"
         most = _MOST_BYTES - len(re.sub(_ESCAPED, "%00", column).encode()) - 1
+    unstorable = (
+        f"octet_length({name}) > {most} OR contains({sql}, char(0)) "
+        f"OR {sql} = {literal(_NULL_FOLDER)}"
+    )
     return Refusal(
-        condition=f"coalesce(octet_length({name}) > {most} OR contains({sql}, char(0)), false)",
+        condition=f"coalesce({unstorable}, false)",
         problem="The value of a partition column cannot be the name of a folder, as it is "
-        f"longer than {_MOST_BYTES} bytes or contains a NUL character.",
-        fix="Shorten the values with a transform, or set another partition.by.",
+        f"longer than {_MOST_BYTES} bytes, contains a NUL character, or is the name for null, "
+        f"{_NULL_FOLDER}.",
+        fix="Change the values with a transform, or set another partition.by.",
         field=column,
     )

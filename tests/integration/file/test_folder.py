@@ -195,13 +195,14 @@ def test_a_value_that_cannot_name_a_folder_is_refused(
     spark: Any, sink: Sink, batch: Describe, tmp_path: Path
 ) -> None:
     values = [*LONG, *(f"concat({each}, 'xxx')" for each in LONG), "concat('a', char(0))"]
+    values.append("'__HIVE_DEFAULT_PARTITION__'")  # it would be read as null
     rows = ", ".join(f"({n}, {each})" for n, each in enumerate(values))
     frame, schema = records(spark, f"SELECT * FROM VALUES {rows} AS t(id, p)")  # noqa: S608 - ours
     task = sink(tmp_path, partition_by="p")
     (refusal,) = task.refusals(frame, batch(schema))
     assert refusal.field == "p"
     refused = frame.where(refusal.condition).selectExpr("value.id").collect()
-    assert sorted(row.id for row in refused) == [4, 5, 6, 7, 8]
+    assert sorted(row.id for row in refused) == [4, 5, 6, 7, 8, 9]
     task.write(frame.where(f"NOT ({refusal.condition})"), batch(schema)).commit("r")
     assert spark.read.parquet(str(tmp_path)).count() == len(LONG)
     with pytest.raises(RecordError, match="cannot be the name of a folder"):

@@ -281,13 +281,19 @@ class Dialect:
     def from_config(cls, config: Config, *, tabs: bool = False) -> Dialect:
         """Parse the keys; ``tabs`` is set for files with the extension .tsv.
 
-        Raises ConfigError if delimiter, quote or escape is not a single character.
+        Raises ConfigError if delimiter, quote or escape is not a single character, or if the
+        delimiter is one of the others.
         """
+        delimiter = _character(config, "delimiter") or ("\t" if tabs else ",")
+        quote, escape = _character(config, "quote") or '"', _character(config, "escape")
+        if delimiter in {quote, escape}:
+            problem = f"{delimiter!r} is the quote or the escape character too."
+            raise ConfigError(problem, fix="Set another character.", field="delimiter")
         return cls(
             header=config.get_bool("header"),
-            delimiter=_character(config, "delimiter") or ("\t" if tabs else ","),
-            quote=(quote := _character(config, "quote") or '"'),
-            escape=None if (escape := _character(config, "escape")) == quote else escape,
+            delimiter=delimiter,
+            quote=quote,
+            escape=None if escape == quote else escape,
             null_value=config.originals.get("null.value", ""),
             encoding=config.get_str("encoding"),
             timestamp_format=config.find_str("timestamp.format"),
@@ -419,9 +425,9 @@ def _character(config: Config, key: str) -> str | None:
     if text is None:
         return None
     text = _NAMED.get(text, text)
-    if len(text) != 1:
+    if len(text) != 1 or text in "\r\n":
         raise ConfigError(
-            problem=f"{text!r} is not a single character.",
+            problem=f"{text!r} is not a single character within a line.",
             fix="Set one character, or the word tab or space.",
             field=key,
         )
