@@ -53,6 +53,7 @@ class HostProcess:
             self._process = _started(python, theirs, variables)
             undo.pop_all()
         self._channel = Channel(ours)
+        self._can_answer = self._asked = False
         self._answered = threading.Event()
         self._output = cast("IO[bytes]", self._process.stdout)
         self._output_thread = threading.Thread(
@@ -72,11 +73,16 @@ class HostProcess:
         with contextlib.suppress(OSError):
             self._channel.send(message)
 
-    def answers(self, within: timedelta) -> bool:
-        """Return whether the process responds. Blocks."""
-        self._answered.clear()
-        self.send({"type": "ping"})
-        return self._answered.wait(within.total_seconds())
+    def ask(self) -> None:
+        """Send a ping, unless the last one is not answered: the channel must not fill up."""
+        if self._can_answer and not self._asked:
+            self._asked = True
+            self._answered.clear()
+            self.send({"type": "ping"})
+
+    def answers(self, seconds: float) -> bool:
+        """Return whether the process has answered the ping, if it can. Blocks."""
+        return not self._asked or self._answered.wait(max(0.0, seconds))
 
     def kill(self) -> None:
         self._process.kill()
@@ -95,10 +101,14 @@ class HostProcess:
     def _listen(self) -> None:
         for message in self._channel.messages():
             self.ready = True
-            if message["type"] == "pong":
-                self._answered.set()
-            elif message["type"] != "ready":
-                self._receive(self, message)
+            match message["type"]:
+                case "ready":
+                    self._can_answer = message.get("answers", False)
+                case "pong":
+                    self._asked = False
+                    self._answered.set()
+                case _:
+                    self._receive(self, message)
         self._channel.hang_up()
         try:
             self._process.wait(5)

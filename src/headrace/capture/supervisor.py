@@ -20,7 +20,7 @@ from headrace.sdk.errors import SetupError, StaleEpochError
 log = structlog.get_logger(__name__)
 
 _GRACE = timedelta(seconds=2)
-_ANSWER = timedelta(seconds=2)
+_ANSWER_SECONDS = 2.0
 _TRIES = 3
 """The maximum restarts of a host that dies before it can serve."""
 _STEADY = 60.0
@@ -146,7 +146,10 @@ class HostSupervisor:
         """Return the process ids of the hosts that serve and do not respond. Blocks."""
         with self._lock:
             processes = [e.process for e in self._environments.values() if e.process]
-        return [each.pid for each in processes if each.ready and not each.answers(_ANSWER)]
+        end = time.monotonic() + _ANSWER_SECONDS
+        for each in processes:
+            each.ask()
+        return [each.pid for each in processes if not each.answers(end - time.monotonic())]
 
     def _run(self, environment: _Environment) -> None:
         """Start the environment's process and its captures. The caller holds the lock."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.sqltext import JSON_OPTIONS, literal, quote, sql_type
+from headrace.sdk.struct_exprs import has_variant, is_variant
 
 CORRUPT = "corrupt"
 """The field of a parsed text that is not null if the text did not fit the schema."""
@@ -45,7 +46,7 @@ def parse_sql(text: str, schema: Schema) -> str:
 
 def value_sql(parsed: str, schema: Schema) -> str:
     """Return SQL for the value, from a column that ``parse_sql`` computed."""
-    return _converted(f"{parsed}.v", schema, 0, _map)
+    return _converted(f"{parsed}.v", schema, 0, _map, with_variants=True)
 
 
 def null_sql(parsed: str, schema: Schema) -> str:
@@ -57,6 +58,8 @@ def null_sql(parsed: str, schema: Schema) -> str:
 
 
 def _null(sql: str, schema: Schema, depth: int) -> str | None:
+    if is_variant(schema):
+        return None if schema.optional else f"({sql} IS NULL OR is_variant_null({sql}))"
     inside = _null_inside(sql, schema, depth)
     if schema.optional:
         return None if inside is None else f"({sql} IS NOT NULL AND ({inside}))"
@@ -102,14 +105,24 @@ def _written(schema: Schema) -> Schema:
 
 
 def _converted(
-    sql: str, schema: Schema, depth: int, odd_map: Callable[[str, str, str, str], str]
+    sql: str,
+    schema: Schema,
+    depth: int,
+    odd_map: Callable[[str, str, str, str], str],
+    *,
+    with_variants: bool = False,
 ) -> str:
-    """Return SQL that applies ``odd_map`` to every odd map in ``sql``."""
-    if not _is_odd(schema):
+    """Return SQL that applies ``odd_map`` to every odd map in ``sql``.
+
+    With ``with_variants``, a JSON null in a VARIANT becomes null, as in a source.
+    """
+    if not (_is_odd(schema) or (with_variants and has_variant(schema))):
         return sql
+    if is_variant(schema):
+        return f"IF(is_variant_null({sql}), NULL, {sql})"
 
     def inside(item: str, of: Schema) -> str:
-        return _converted(item, of, depth + 1, odd_map)
+        return _converted(item, of, depth + 1, odd_map, with_variants=with_variants)
 
     if schema.type is Type.STRUCT:
         pairs = ", ".join(

@@ -304,6 +304,27 @@ def test_a_variant_comes_back_from_its_text(spark, text: str) -> None:
     assert (row.back, row.corrupt) == (row.t, None)
 
 
+def test_a_null_for_a_variant_is_null_and_no_null_of_json(spark) -> None:
+    schema = Schema.struct(
+        {
+            "v": Schema.variant(optional=True),
+            "a": Schema.array(Schema.variant(optional=True), optional=True),
+            "m": Schema.map(Schema.string(), Schema.variant(optional=True), optional=True),
+        }
+    )
+    text = '{"v":null,"a":[null,1],"m":{"x":null}}'
+    parsed = spark.range(1).selectExpr(f"'{text}' AS t", f"{parse_sql('t', schema)} AS p")
+    value = parsed.selectExpr(f"{value_sql('p', schema)} AS value")
+    nulls = value.selectExpr("value.v IS NULL", "value.a[0] IS NULL", "value.m.x IS NULL")
+    assert all(nulls.collect()[0])
+    assert value.selectExpr("CAST(value.a[1] AS INT)").collect()[0][0] == 1
+    required = Schema.struct({"v": Schema.variant()})
+    lacks = parsed.selectExpr(f"{parse_sql('t', required)} AS p").selectExpr(
+        null_sql("p", required)
+    )
+    assert lacks.collect()[0][0]
+
+
 def test_a_text_that_does_not_fit_is_told_apart_from_null(spark) -> None:
     schema = frame_schema(spark.sql("SELECT named_struct('i', 1) AS value")).fields[0].schema
     texts = spark.sql("SELECT explode(array('{\"i\":2}', 'null', '{\"i\":\"x\"}', '{')) AS t")

@@ -137,6 +137,17 @@ def test_the_same_range_is_the_same_rows_after_a_restart(
     assert [row.value for row in frame.collect()] == ["a"]
 
 
+def test_a_range_of_text_without_files_has_the_type_of_text(
+    source: Source, tmp_path: Path
+) -> None:
+    put(tmp_path / "a.txt", "a\n")
+    reading = source(tmp_path)
+    reading.rows()
+    frame = FrameReader(reading.task).read(reading.spark, reading.at, reading.at).frame
+    assert frame is not None
+    assert dict(frame.dtypes)["value"] == "string"
+
+
 @pytest.mark.parametrize("change", ["rewritten", "touched", "removed"])
 def test_a_file_that_changes_between_discovery_and_reading_is_an_error(
     source: Source, tmp_path: Path, change: str

@@ -228,7 +228,8 @@ class FileSet(FrameSource):
             return no_records(spark, settings.schema)
         columns = self._columns()
         if not files:
-            return no_records(spark, columns.known())
+            is_text = settings.format is Format.TEXT
+            return no_records(spark, Schema.string() if is_text else columns.known())
         schema, groups = columns.groups(spark, files)
         if not groups:
             return no_records(spark, schema)

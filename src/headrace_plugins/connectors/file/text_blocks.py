@@ -23,10 +23,11 @@ _NAIVE, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 _ZONED = "[ T].*(Z|[+-][0-9:]+)$"
 FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
 """The errors that parsers raise for a block with an invalid record."""
+_UNDECODABLE = "Invalid UTF8 payload"
+"""What Arrow says of bytes that are not UTF-8."""
 _FEW = 64
 """Up to this many records are parsed one by one, if a parser can do that."""
 _SLICE_BYTES = 1024 * 1024
-_UNDECODABLE = "Invalid UTF8 payload"
 """The approximate size of the slices of a block in which invalid records are looked for.
 
 A record that is rejected takes some 500 bytes of memory beside its own.

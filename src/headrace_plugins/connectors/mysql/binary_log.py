@@ -392,7 +392,7 @@ def _headers(dump: Dump, file: str) -> Iterator[tuple[int, int, int, int]]:
         yield ts, kind, size, pos
 
 
-_SHOWN_SECONDS, _LOOK_SECONDS = 10.0, 0.01
+_SHOWN_SECONDS, _COMMIT_LOOK_SECONDS = 10.0, 0.01
 
 
 def committed_place(session: Session) -> Offset:
@@ -427,7 +427,7 @@ def await_commits(session: Session, place: Offset, title: str) -> None:
                 fix="Check whether the server waits for a replica's acknowledgement, or "
                 "whether XA RECOVER shows an unfinished transaction.",
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_COMMIT_LOOK_SECONDS)
         if late:
             late &= _unshown(session, mariadb=mariadb)
 
