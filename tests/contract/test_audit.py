@@ -149,7 +149,8 @@ def test_strangers_do_not_fill_the_log(tokens: TokenFile, shown: dict[Role, str]
     with served(connect_app, tokens, shown, RateLimit(recorded=2)) as ask:
         long = ask(None, "GET", f"/{'a' * 5000}")
         assert long[1] == [line("refused", None, "GET", f"/{'a' * 299}…", 401)]
-        assert [len(ask(None, "GET", "/connectors")[1]) for _ in range(3)] == [1, 0, 0]
+        lines = sum(len(ask(None, "GET", "/connectors")[1]) for _ in range(6))
+        assert 1 <= lines <= 2  # one more if the minute ends meanwhile
         assert len(ask(Role.VIEWER, "POST", "/connectors", {})[1]) == 1
 
 
