@@ -32,7 +32,7 @@ _REAP_SECONDS = 2.0
 _CLOSE_SECONDS = 30.0
 """The timeout at the end for a start in progress."""
 _TERMINATED = {-signal.SIGTERM, 128 + signal.SIGTERM}
-_KILLED = {-signal.SIGKILL, 128 + signal.SIGKILL}
+_SIGKILLED = {-signal.SIGKILL, 128 + signal.SIGKILL}
 _ATTRIBUTION_SECONDS = 1.0
 """How long after a crash a task may say that it counts against that task."""
 _ATTRIBUTED = 5
@@ -260,7 +260,7 @@ class SparkSupervisor:
         every = count(self._deaths)
         recent = max(1, every - count(self._attributed))
         fix = SparkUnavailableError().fix
-        if code in _KILLED:
+        if code in _SIGKILLED:
             fix = "It was killed, by a person or by the kernel for lack of memory: see dmesg."
         log.error("Spark's JVM has ended", exit_code=code, times=every, fix=fix)
         if recent >= self._limit.count or every >= _ATTRIBUTED * self._limit.count:
