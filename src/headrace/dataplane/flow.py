@@ -373,8 +373,8 @@ class Flow:
     def _past_jvm(
         self, rows: ArrowParts | DataFrame | None, *, inserts: bool = False
     ) -> ArrowParts | None:
-        """Return the rows after the chain as Arrow; None if only Spark can compute them."""
-        if not isinstance(rows, ArrowParts) or self.converters:
+        """Return the rows after the chain as Arrow; None without columns, or if Spark must."""
+        if not isinstance(rows, ArrowParts) or self.converters or not rows.schema.fields:
             return None
         return inserted_rows(self.steps, rows) if inserts or not self.steps else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Copy:
             found = DeltaTable(str(place)).to_pyarrow_table()
         else:
             found = pq.ParquetDataset(sorted(place.glob("part-*"))).read()
-        return sorted(found.to_pylist(), key=lambda row: row["id"])
+        return sorted(found.to_pylist(), key=lambda row: row.get("id", row.get("value")))
 
     def staged(self) -> list[Path]:
         found = (path for path in (self.folder / "out").rglob("*part-*") if path.is_file())
@@ -78,7 +78,12 @@ def copy(spark: Any, context: Context, tmp_path: Path, request: Any, monkeypatch
     keys |= {"path": f"{tmp_path}/out"} | ({"format": "parquet"} if plugin is FileSink else {})
 
     def start(
-        *, dead: bool = False, lettered: bool = True, steps: Sequence[Step] = (), **more: str
+        *,
+        dead: bool = False,
+        lettered: bool = True,
+        steps: Sequence[Step] = (),
+        read: Mapping[str, str] = READ,
+        **more: str,
     ) -> Copy:
         definition = plugin.config_def().merged(sink_def())
         sink = plugin.task(definition.parse(keys | text_keys(more)))
@@ -90,7 +95,7 @@ def copy(spark: Any, context: Context, tmp_path: Path, request: Any, monkeypatch
         )
         place = {"name": "c", "connector.class": "file", "path": f"{tmp_path}/in"}
         definition = FileSource.config_def().merged(source_def())
-        files = FileSource.task(definition.parse(place | READ))
+        files = FileSource.task(definition.parse({**place, **read}))
         assert isinstance(files, FileSet)
         files.start(context)
         reader = FrameReader(files)
@@ -132,6 +137,13 @@ def test_a_large_file_arrives_once_however_often_its_batch_runs(
     again = copy()
     assert again.flow.run(replace(one, again=True, epoch=2)).written == LINES
     assert again.rows() == expected
+
+
+def test_lines_of_text_are_the_values_of_a_column(copy: Start, tmp_path: Path) -> None:
+    (tmp_path / "in/a.txt").write_text("one\n\ntwo")
+    one = copy(read={"settle.ms": "0"})
+    assert one.flow.run(batch(one.flow, 1, Position())).written == 3
+    assert one.rows() == [{"value": ""}, {"value": "one"}, {"value": "two"}]
 
 
 def test_json_lines_go_as_csv_does(copy: Start, tmp_path: Path) -> None:
