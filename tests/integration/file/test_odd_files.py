@@ -74,13 +74,15 @@ def test_lines_of_text_end_with_a_line_feed_and_keep_a_lone_carriage_return(
     assert source(tmp_path).rows() == ["a", "", "10 %\r20 %", "z"]
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_a_line_of_text_longer_than_the_limit_is_an_error_with_its_place(
-    source: Source, tmp_path: Path
+    source: Source, tmp_path: Path, name: str
 ) -> None:
-    with gzip.open(tmp_path / "a.txt.gz", "wb") as file:  # as large in memory as is written
+    with (gzip.open if name.endswith("gz") else open)(tmp_path / name, "wb") as file:
         file.write(b"one\n")
         file.writelines(bytes(1 << 20) for _ in range(100))
-    with pytest.raises(Exception, match=r"line 2 of .*a\.txt\.gz is longer than 64 MiB"):
+        file.write(b"\nthree\n")
+    with pytest.raises(Exception, match=r"line 2 of .*a\.txt.* is longer than 64 MiB"):
         source(tmp_path).rows()
 
 

@@ -369,6 +369,8 @@ def _read(
     file: pa.NativeFile, piece: Piece, size: int = _LONGEST_RECORD_BYTES
 ) -> Iterator[bytes]:
     if not is_compressed(piece.path):
+        if piece.end - piece.start > size:
+            size = _CHUNK_BYTES  # so that a record is known to be too long once it is
         file.seek(piece.start)
         for start in range(piece.start, piece.end, size):
             yield bytes(file.read(min(size, piece.end - start)))
