@@ -6,11 +6,11 @@ import re
 from urllib.parse import quote as percent_encoded
 
 from headrace.sdk import Refusal
+from headrace.sdk.folders import NULL_FOLDER
 from headrace.sdk.sqltext import literal
 
 _MOST_BYTES = 255
 """The longest name of a folder on Linux's file systems."""
-_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = "[\\x01-\\x1F\\x7F\"#%'*/:=?\\\\{\\[\\]^]"
 """What Spark writes as three characters: a percent sign and two digits."""
 
@@ -32,13 +32,13 @@ def unstorable_value(column: str, sql: str, *, encoded: bool = False) -> Refusal
         most = _MOST_BYTES - len(re.sub(_ESCAPED, "%00", column).encode()) - 1
     unstorable = (
         f"octet_length({name}) > {most} OR contains({sql}, char(0)) "
-        f"OR {sql} = {literal(_NULL_FOLDER)}"
+        f"OR {sql} = {literal(NULL_FOLDER)}"
     )
     return Refusal(
         condition=f"coalesce({unstorable}, false)",
         problem="The value of a partition column cannot be the name of a folder, as it is "
         f"longer than {_MOST_BYTES} bytes, contains a NUL character, or is the name for null, "
-        f"{_NULL_FOLDER}.",
+        f"{NULL_FOLDER}.",
         fix="Change the values with a transform, or set another partition.by.",
         field=column,
     )

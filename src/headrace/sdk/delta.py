@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path, table_folder
 from headrace.sdk.errors import RetriableError, StaleEpochError
 from headrace.sdk.filestats import file_stats
-from headrace.sdk.folders import folder_name, written_parts
+from headrace.sdk.folders import NULL_FOLDER, folder_name, written_parts
 from headrace.sdk.location import Location, sync
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ _RECEIPT = "headrace.receipt"
 _APPLICATION = "headrace.application"
 _DATA = "data"
 _NEAR = 20
-_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +271,6 @@ def _added(
         name,
         size_bytes,
         footer.num_rows,
-        {unquote(k): None if v == _NULL_FOLDER else unquote(v) for k, _, v in pairs},
+        {unquote(k): None if v == NULL_FOLDER else unquote(v) for k, _, v in pairs},
         file_stats(footer) if stats else None,
     )

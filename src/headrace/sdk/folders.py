@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _WRONG_PATH = {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 """Permanent errors: a folder with this path is not possible."""
 
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for null in the name of a partition's folder, as in Hive, Spark and Delta."""
 _NAME_CHARS = 120
 _PLACEHOLDER = re.compile(r"\$\{[^}:]*\}")
 """A placeholder that a sink fills in; with a colon it would be a provider reference."""

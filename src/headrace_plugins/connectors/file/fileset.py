@@ -224,12 +224,12 @@ class FileSet(FrameSource):
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
         settings = self._settings
         files = self._range(start, end)
-        if settings.schema is not None and is_variant(settings.schema):
-            return no_records(spark, settings.schema)
+        declared = self._declared
+        if declared is not None and is_variant(declared):
+            return no_records(spark, declared)
         columns = self._columns()
         if not files:
-            is_text = settings.format is Format.TEXT
-            return no_records(spark, Schema.string() if is_text else columns.known())
+            return no_records(spark, columns.known())
         schema, groups = columns.groups(spark, files)
         if not groups:
             return no_records(spark, schema)
@@ -262,7 +262,7 @@ class FileSet(FrameSource):
         is_parquet = settings.format is Format.PARQUET
         if not files:
             return "there is nothing to read"
-        one = Schema.string() if settings.format is Format.TEXT else settings.schema
+        one = self._declared
         if one is not None and one.type is not Type.STRUCT:
             groups = [Group(one, tuple(files))]
             return text_parts(spark, groups, one, settings.dialect, settings.format)
@@ -277,12 +277,18 @@ class FileSet(FrameSource):
     def require_unchanged(self, start: Position, end: Position) -> None:
         self._range(start, end)
 
+    @property
+    def _declared(self) -> Schema | None:
+        """The schema that is known without any file; None if it is inferred."""
+        settings = self._settings
+        return Schema.string() if settings.format is Format.TEXT else settings.schema
+
     def _columns(self) -> Columns:
         settings = self._settings
         return Columns(
             format=settings.format,
             dialect=settings.dialect,
-            declared=settings.schema,
+            declared=self._declared,
             stream=settings.path,
             memory=self.context.schemas,
             sample_rows=settings.keys.infer_rows,
