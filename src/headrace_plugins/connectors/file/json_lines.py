@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import re
+import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,11 +49,6 @@ if TYPE_CHECKING:
 _ROOM = 1024
 """The parser requires a block size larger than its input."""
 _SHOWN_CHARS = 80
-_ROW = re.compile(r" in row ([0-9]+)$")
-_LEAST, _MOST = 128, 4096
-"""How many lines are parsed at once to find the invalid ones."""
-_NEAR = 16
-"""Invalid lines that follow each other within so many lines are examined one by one."""
 _VARIANT_DIGITS, _VARIANT_NAME, _VARIANT_TEXT = 38, 50_000, 20_000_000
 """The limits of Spark's VARIANT parser."""
 _DEEPEST = 200
@@ -66,6 +62,7 @@ _ARROWS_OWN = re.compile(rb"[:,\[]\s*(?:-?Inf(?!inity)|-NaN)\s*[,\]}]")
 """Numbers that only Arrow accepts."""
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _UTC = pa.timestamp("us", "UTC")
+_TIME_START = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(_DATE.pattern + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -149,52 +146,19 @@ class JsonLines:
     def _invalid(self, target: pa.Schema, lines: Sequence[bytes]) -> dict[int, str]:
         """Return the indices of lines that are certainly invalid, with the reasons.
 
-        They are those at which Arrow's parser stops, as its error contains the row's number,
-        and those that are not an object.
+        Arrow often does not say at which line it stops, and calling it takes as long as parsing
+        hundreds of lines. Python's parser shows which lines may be invalid.
         """
         if not self._is_arrows(target):
             return {}
-        found: dict[int, str] = {}
+        trees = {n: _plain_object(line) for n, line in enumerate(lines) if line.strip()}
+        found = {number for number, tree in trees.items() if tree is None}
+        found |= _misfits(
+            pa.struct(list(target)), list(trees), list(trees.values()), self.dialect
+        )
         read = self._reader(target)
-
-        def is_invalid(number: int) -> bool:
-            reason = _read_line(read, lines[number])
-            if isinstance(reason, str):
-                found[number] = reason
-            return number in found
-
-        asked = [n for n, line in enumerate(lines) if line.strip()]
-        if _ARROWS_OWN.search(b"".join(lines)):
-            asked = [n for n in asked if not (_ARROWS_OWN.search(lines[n]) and is_invalid(n))]
-        start, size, objects_to, has_others = 0, _MOST, 0, False
-        while start < len(asked):
-            end = min(start + size, len(asked))
-            if has_others and end > objects_to:
-                some = [
-                    n for n in asked[start:end] if _is_object(lines[n]) or not is_invalid(n)
-                ]
-                asked[start:end] = some
-                end = objects_to = start + len(some)
-            try:
-                self._table(target, b"".join(lines[number] for number in asked[start:end]))
-            except FAULTS as error:
-                stop = _ROW.search(str(error))
-                row = start + int(stop[1]) if stop else end
-                if row < end and is_invalid(asked[row]):
-                    near = _NEAR if row - start < _NEAR else 0
-                    start = row + 1
-                    while near and start < end:  # a call of Arrow costs as much as many lines
-                        near = near - 1 if not is_invalid(asked[start]) else _NEAR
-                        start += 1
-                elif end <= objects_to:
-                    start = end
-                else:
-                    # A line that is not one object changes the numbers of the rows after it.
-                    has_others = True
-                size = max(size // 4, _LEAST)
-            else:
-                start, size = end, min(size * 4, _MOST)
-        return found
+        reasons = {number: _read_line(read, lines[number]) for number in sorted(found)}
+        return {number: text for number, text in reasons.items() if isinstance(text, str)}
 
     def _one_by_one(self, target: pa.Schema, lines: list[bytes]) -> Parsed:
         read = self._reader(target)
@@ -229,11 +193,69 @@ def _read_line(read: Callable[[Any], dict[str, Any]], line: bytes) -> dict[str, 
         return str(error)
 
 
-def _is_object(line: bytes) -> bool:
+def _plain_object(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line as Python reads it; None for any other line."""
     try:
-        return isinstance(_PLAIN_DECODER.decode(line.decode()), dict)
+        tree = _PLAIN_DECODER.decode(line.decode())
     except (ValueError, RecursionError):
-        return False
+        return None
+    return tree if isinstance(tree, dict) else None
+
+
+def _misfits(
+    kind: pa.DataType, rows: Sequence[int], values: Sequence[Any], dialect: Dialect
+) -> set[int]:
+    """Return the rows of values that may not be of a type: most of those, and some others."""
+    some = [value for value in values if value is not None]
+    if not some or (expected := _expected(kind, dialect)) is None:
+        return set()
+    types, fits = expected
+    found = set()
+    if not types.issuperset(map(type, some)) or not fits(some):
+        found = {
+            row
+            for row, value in zip(rows, values, strict=True)
+            if value is not None and not (type(value) in types and fits([value]))
+        }
+    if pa.types.is_struct(kind) or pa.types.is_list(kind):
+        pairs = [(r, v) for r, v in zip(rows, values, strict=True) if type(v) in types]
+        if pa.types.is_list(kind):
+            items = [(row, item) for row, value in pairs for item in value]
+            return found | _misfits(
+                kind.value_type, [r for r, _ in items], [v for _, v in items], dialect
+            )
+        rows = [row for row, _ in pairs]
+        for field in kind:
+            found |= _misfits(field.type, rows, [v.get(field.name) for _, v in pairs], dialect)
+    return found
+
+
+def _expected(
+    kind: pa.DataType, dialect: Dialect
+) -> tuple[set[type], Callable[[Sequence[Any]], bool]] | None:
+    """Return Python's types for JSON values of a type, and a test of values of these types.
+
+    None if they may be of any type.
+    """
+    if pa.types.is_integer(kind):
+        end = 2 ** (kind.bit_width - 1)
+        return {int}, partial(_within, -end, end - 1)
+    if pa.types.is_floating(kind):
+        most = _FLOAT32_MAX if pa.types.is_float32(kind) else sys.float_info.max
+        return {int, float}, partial(_within, -most, most)
+    if pa.types.is_temporal(kind):
+        is_free = dialect.pattern_of(kind) is not None
+        return {str}, lambda some: is_free or all(map(_TIME_START.match, some))
+    tests: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
+        (pa.types.is_boolean, bool),
+        (pa.types.is_struct, dict),
+        (pa.types.is_list, list),
+    )
+    return next((({type_}, lambda _: True) for test, type_ in tests if test(kind)), None)
+
+
+def _within(low: float, high: float, some: Sequence[Any]) -> bool:
+    return bool(low <= min(some) and max(some) <= high)
 
 
 def _refuse(_lines: bytes) -> Parsed:

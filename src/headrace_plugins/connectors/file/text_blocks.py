@@ -25,9 +25,9 @@ FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
 """The errors that parsers raise for a block with an invalid record."""
 _UNDECODABLE = "Invalid UTF8 payload"
 """What Arrow says of bytes that are not UTF-8."""
-_FEW = 64
+_FEW = 512
 """Up to this many records are parsed one by one, if a parser can do that."""
-_SLICE_BYTES = 1024 * 1024
+_SLICE_BYTES = 256 * 1024
 """The approximate size of the slices of a block in which invalid records are looked for.
 
 A record that is rejected takes some 500 bytes of memory beside its own.

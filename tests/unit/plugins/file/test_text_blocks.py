@@ -109,6 +109,72 @@ def test_json_lines_without_a_fault_near_them_are_not_read_one_by_one(
     assert len(calls) < 50
 
 
+JSON_DDL = (
+    "i INT, b BIGINT, f FLOAT, d DOUBLE, ok BOOLEAN, t TIMESTAMP, day DATE, n DECIMAL(5, 2), "
+    "s STRUCT<i: INT, l: ARRAY<INT>>, x STRING"
+)
+GOOD_JSON = (
+    '{"i":1,"b":2,"f":1.5,"d":2.5,"ok":true,"t":"2024-01-31T10:00:00Z","day":"2024-02-29",'
+    '"n":"1.25","s":{"i":1,"l":[1,null]},"x":"a"}'
+)
+JSON_FAULTS = {
+    "range": ('"i":1,"b"', '"i":2147483648,"b"'),
+    "long": ('"b":2', '"b":9223372036854775808'),
+    "point": ('"i":1,"b"', '"i":1.0,"b"'),
+    "float": ('"f":1.5', '"f":1e39'),
+    "double": ('"d":2.5', '"d":1e400'),
+    "only Arrow's": ('"d":2.5', '"d":-NaN'),
+    "boolean": ("true", "1"),
+    "time": ("2024-01-31T10:00:00Z", "n/a"),
+    "no day": ("2024-02-29", "0000-00-00"),
+    "no such day": ("2024-02-29", "2023-02-29"),
+    "nested": ('"l":[1', '"l":["x"'),
+    "nested range": ('{"i":1,"l"', '{"i":1e3,"l"'),
+    "no struct": ('{"i":1,"l":[1,null]}', "[]"),
+    "syntax": ('"i":1,"b"', '"i":x1,"b"'),
+    "twice": ('"b":2', '"b":2,"b":3'),
+    "two objects": ('"x":"a"}', '"x":"a"}{}'),
+    "no object": (GOOD_JSON, "7"),
+    "surrogate": ('"x":"a"', '"x":"\\ud800"'),
+}
+
+
+def json_lines(*faults: str, every: int) -> list[bytes]:
+    bad = [GOOD_JSON.replace(*JSON_FAULTS[fault]) for fault in faults]
+    assert GOOD_JSON not in bad
+    chosen = random.Random(4)  # noqa: S311 - no secret
+    return [
+        (chosen.choice(bad) if n % every == 7 else GOOD_JSON).encode() + b"\n"
+        for n in range(20_000)
+    ]
+
+
+def test_json_lines_among_invalid_ones_are_what_each_gives_alone() -> None:
+    lines = json_lines(*JSON_FAULTS, every=11)
+    reader = JsonLines(parse_ddl(JSON_DDL, field="schema"), Dialect())
+    alone = {line: reader.read(line) for line in set(lines)}
+    found = reader.read(b"".join(lines))
+    assert found.rows.to_pylist() == [
+        row for line in lines for row in alone[line].rows.to_pylist()
+    ]
+    assert [(bad.line, bad.raw, bad.reason) for bad in found.rejected] == [
+        (number, bad.raw, bad.reason)
+        for number, line in enumerate(lines)
+        for bad in alone[line].rejected
+    ]
+    assert len({bad.raw for bad in found.rejected}) == len(JSON_FAULTS)
+
+
+@pytest.mark.parametrize(
+    "fault", sorted(JSON_FAULTS.keys() - {"no such day", "twice", "surrogate"})
+)
+def test_json_lines_with_invalid_values_are_parsed_twice(fault: str, calls: list[int]) -> None:
+    lines = json_lines(fault, every=100)
+    reader = JsonLines(parse_ddl(JSON_DDL, field="schema"), Dialect())
+    assert len(reader.read(b"".join(lines)).rejected) == 200
+    assert sum(calls) < 3.5 * sum(map(len, lines))
+
+
 NUMBERS = st.from_regex(
     r"[ ]?[-+]?[0-9]{0,4}([.][0-9]{0,3})?([eE][-+]?[0-9])?[ ]?", fullmatch=True
 )
