@@ -191,7 +191,7 @@ def test_letters_are_replayed_as_they_were_repaired(afar: Afar, tmp_path: Path) 
     body = {"repaired": [{"id": "1", "value": 2}]}
     afar.answers("POST", path, {"records": 1, **told, "error": None}, json=body)
     shown = afar("replay", "a", "--records", str(file))
-    assert shown == "a: records 1, unrepaired 0, unknown 0\n"
+    assert shown == "a: records 1, unrepaired 0, not open 0\n"
     fault = {"code": "sink.failed", "field": None, "problem": "It is down.", "fix": "Start it."}
     afar.answers("POST", path, {"records": 1, **told, "error": fault}, json={})
     assert "] a: It is down.\n  fix: Start it.\n" in afar("replay", "a", code=1)

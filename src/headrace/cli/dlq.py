@@ -335,9 +335,8 @@ def replay(
 
 
 def _claimed(figures: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{part} {count(figures[part])}" for part in ("records", "unrepaired", "unknown")
-    )
+    shown = {"records": "records", "unrepaired": "unrepaired", "unknown": "not open"}
+    return ", ".join(f"{label} {count(figures[part])}" for part, label in shown.items())
 
 
 def _letter(line: str) -> dict[str, Any]:
