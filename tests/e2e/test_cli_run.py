@@ -136,6 +136,27 @@ def test_a_failed_task_ends_with_1_and_its_error_and_fix(
     assert "Traceback" not in ended.stderr
 
 
+def test_a_file_whose_bad_record_was_repaired_is_copied_by_the_next_run(
+    tmp_path: Path, warm: dict[str, str]
+) -> None:
+    read = tmp_path / "in.csv"
+    read.write_text("id,n\n1,10\n2,x\n")
+    file = _file(
+        tmp_path,
+        f"""
+        name: repaired
+        source: {{connector: file, path: {read}, format: csv, schema: "id BIGINT, n INT"}}
+        sink: {{connector: file, path: {tmp_path / "out"}, format: csv}}
+        """,
+    )
+    assert "error[record.not_tolerated]" in _headrace(warm, "run", "--once", file).stderr
+    read.write_text("id,n\n1,10\n2,20\n")
+    ended = _headrace(warm, "run", "--once", file)
+    assert ended.returncode == 0, ended.stderr
+    written = [path.read_text() for path in (tmp_path / "out").glob("*.csv")]
+    assert written == ["id,n\n1,10\n2,20\n"]
+
+
 def test_a_preview_shows_each_step_and_writes_nothing(
     tmp_path: Path, warm: dict[str, str]
 ) -> None:

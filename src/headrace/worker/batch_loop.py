@@ -15,6 +15,7 @@ from headrace.model import (
     Lease,
     SparkMemoryError,
     TaskId,
+    ToleranceExceededError,
     ToleranceLimits,
     TooManyRejectedError,
 )
@@ -234,7 +235,9 @@ class BatchLoop:
             self._drop(batch)
             return error
         except Exception as error:
-            corrected = bool(batch.routing) or isinstance(error, SourceError)
+            corrected = bool(batch.routing) or isinstance(
+                error, SourceError | ToleranceExceededError
+            )
             if corrected and self._wrote_nothing(batch):
                 # A retry would need the same chain and the same input, but one of these may be
                 # what the user has to correct.

@@ -114,6 +114,7 @@ def test_a_malformed_row_stops_the_batch_and_nothing_of_it_is_written(
         one.run(batch(one, 1, Position()))
     assert "a.csv" in str(raised.value)
     assert list((tmp_path / "out").glob("part-*")) == []
+    assert one.untouched  # so the batch is dropped, and the file may be repaired
 
 
 def test_malformed_json_stops_the_batch_with_the_line(

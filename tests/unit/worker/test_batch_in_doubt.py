@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model import Batch, Counts, TaskId
+from headrace.model import Batch, Counts, TaskId, ToleranceExceededError
 from headrace.sdk import (
     DataLostError,
     Lag,
@@ -169,6 +169,19 @@ def test_input_that_cannot_be_read_may_be_repaired(*, untouched: bool, kept: boo
         system.open().step()
     assert failed.value.fix.endswith("delete the file.") == (not kept)
     assert (system.store.unfinished_batch(TASK) is not None) == kept
+
+
+@pytest.mark.parametrize(("untouched", "kept"), [(True, False), (False, True)])
+def test_a_record_that_is_not_tolerated_may_be_repaired(*, untouched: bool, kept: bool) -> None:
+    error = ToleranceExceededError(
+        stage="TRANSFORMATION", plugin="Cast", exception="DataException", message="broken"
+    )
+    system = System(run=failing(error), untouched=untouched)
+    with pytest.raises(ToleranceExceededError):
+        system.open().step()
+    assert (system.store.unfinished_batch(TASK) is not None) == kept
+    assert system.open().step() is not None
+    assert [batch.id for batch in system.tried] == ([1, 1] if kept else [1, 2])
 
 
 def test_what_divides_a_batch_among_topics_is_kept_with_its_intent() -> None:
