@@ -19,6 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+import psutil
 import pyspark
 from py4j.java_gateway import JavaGateway
 from pyspark.conf import SparkConf
@@ -85,6 +86,7 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab", opener=private_opener) as output:
         start = output.tell()
+        before = set(psutil.Process().children())
         try:
             gateway = launch_gateway(spark_conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError:
@@ -95,6 +97,14 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
                 problem=f"Spark's Java process did not start: {tail or 'no output'}",
                 fix=f"Check driver_memory and spark_conf; the whole output is in {log}.",
             ) from None
+        except BaseException:  # such as KeyboardInterrupt
+            # PySpark has deleted the folder in which the JVM puts its port, so the JVM fails
+            # before it watches its stdin, and its other threads would go on.
+            for child in set(psutil.Process().children()) - before:
+                with suppress(psutil.NoSuchProcess):
+                    if "pyspark-shell" in child.cmdline():
+                        child.kill()
+            raise
     return gateway
 
 

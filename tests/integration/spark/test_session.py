@@ -297,6 +297,28 @@ time.sleep(100)
     assert alive == []
 
 
+def test_java_does_not_outlive_an_interrupted_start(tmp_path: Path) -> None:
+    code = """
+import contextlib, os, psutil, signal, threading, time
+def interrupt():
+    found = []
+    while not found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = [p for p in psutil.Process().children() if "pyspark-shell" in p.cmdline()]
+    print(found[0].pid, flush=True)
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+opened()
+"""
+    process = python(code, home=tmp_path)
+    assert process.stdout is not None
+    java = psutil.Process(int(process.stdout.readline()))
+    told_by(process)
+    _, alive = psutil.wait_procs([java], timeout=20)
+    assert alive == []
+
+
 def test_a_class_archive_that_does_not_fit_is_ignored(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
