@@ -112,10 +112,17 @@ def test_a_run_goes_on_only_between_the_systems_with_which_it_has_begun(bench: B
 
 def test_a_batch_of_a_run_that_cannot_be_read_any_more_is_given_up(bench: Bench) -> None:
     bench.file(row(1))
-    broken = bench.file("x,y")
+    bench.run(board=StopsAfterABatch(lambda: 0.0))
+    vanishing = bench.file(row(2))
+    # The sink writes its files, and cannot commit them.
+    log = bench.folder / "out" / "_delta_log"
+    log.rename(bench.folder / "log")
+    log.write_text("")
     failed = bench.run()
+    log.unlink()
+    (bench.folder / "log").rename(log)
     assert (failed.state, bench.ids()) == (RunState.FAILED, [1])
-    broken.unlink()
+    vanishing.unlink()
     bench.file(row(3))
     bench.runtime.jobs.retry("d", failed.id, "ann")
     way_out = bench.runtime.giving_up_of_runs()
