@@ -22,7 +22,7 @@ import typer
 from headrace.cli.formats import count, time_of
 from headrace.cli.inputs import read_lines
 from headrace.cli.invocation import Invocation, invocation_of
-from headrace.cli.options import Json, JsonLines, Name, Since, known_names
+from headrace.cli.options import Json, JsonLines, Name, OneConnector, Since, known_names
 
 if TYPE_CHECKING:
     from headrace.client import LetterChoice
@@ -261,6 +261,7 @@ def replay_at_home(
     records: Annotated[
         Path | None, typer.Option(help="Replay only these: exported letters, repaired.")
     ] = None,
+    connector: OneConnector = None,
     as_json: Json = False,
 ) -> int:
     """Send letters through their connector's transforms to its sinks again, each once.
@@ -279,7 +280,7 @@ def replay_at_home(
     board = Scoreboard(time.monotonic)
     with invocation.runtime(short_lived=True) as runtime:
         checked = accepted_files(runtime, [file], terminal)
-        definition = checked.only(file)
+        definition = checked.one(file, connector)
         claimed, outcome = runtime.replay(definition, _filter(chosen), records, board)
     summary = Summary(board.scores(), board.seconds(), stopped=False)
     terminal.show(

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.connector.offsets import TaskNumber, show_abandoned
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import DryRun, Force, Json, Skip, Yes
+from headrace.cli.options import DryRun, Force, Json, OneConnector, Skip, Yes
 
 if TYPE_CHECKING:
     from headrace.control import GivenUp
@@ -26,6 +26,7 @@ def give_up(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
     *,
+    connector: OneConnector = None,
     task: TaskNumber = None,
     skip: Skip = False,
     force: Force = False,
@@ -40,7 +41,7 @@ def give_up(
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
         checked = accepted_files(runtime, [file], terminal)
-        definition = checked.only(file)
+        definition = checked.one(file, connector)
         batches, name = runtime.giving_up(definition), definition.name
         found = batches.give_up(task, skip=skip, force=force, dry_run=True)
         if not as_json:
@@ -61,6 +62,7 @@ def reset(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
     *,
+    connector: OneConnector = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
@@ -71,7 +73,7 @@ def reset(
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
         checked = accepted_files(runtime, [file], terminal)
-        definition = checked.only(file)
+        definition = checked.one(file, connector)
         if not yes:
             problem = f"{definition.name} was not reset."
             terminal.confirm("Read all again?", problem, "Add --yes to do it.")

@@ -71,6 +71,10 @@ Files = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+OneConnector = Annotated[
+    str | None,
+    typer.Option("--connector", help="Which connector, if the file defines several."),
+]
 Skip = Annotated[
     bool, typer.Option("--skip", help="Skip its records; without this they are read again.")
 ]

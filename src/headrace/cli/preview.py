@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import Files, Json
+from headrace.cli.options import Files, Json, OneConnector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
     from headrace.cli.terminal import Terminal
 
-Connector = Annotated[
-    str | None,
-    typer.Option("--connector", help="Which connector, if the files describe several."),
-]
 Stage = dict[str, Any]
 """A headrace.dataplane.Stage as a server's JSON: its name, fields, records and reader."""
 
@@ -30,7 +26,7 @@ def preview(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A JSON or YAML file.")],
     rows: Annotated[int, typer.Option(min=1, help="How many records to read.")] = 20,
-    connector: Connector = None,
+    connector: OneConnector = None,
     as_json: Json = False,
 ) -> int:
     """Show the first records at the source and after each step. Writes nothing."""
@@ -55,7 +51,7 @@ def preview_on_server(
     context: typer.Context,
     files: Files,
     *,
-    connector: Connector = None,
+    connector: OneConnector = None,
     rows: Annotated[int, typer.Option(min=1, max=1000, help="How many records.")] = 20,
     timeout: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long it may take.")

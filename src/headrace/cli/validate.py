@@ -54,15 +54,24 @@ class CheckedFiles:
             where = ": ".join(part for part in (file, connector) if part)
             show([finding.error], terminal, kind=kind, where=where)
 
-    def only(self, file: Path) -> Definition:
-        """Return the only definition of a file. Raises UsageError if there are several."""
-        from headrace.cli.failures import UsageError
+    def one(self, file: Path, connector: str | None) -> Definition:
+        """Return a file's definition of a connector, or its only one if that is None.
 
-        (_, definition), *others = self.definitions
-        if others:
-            problem = f"{file} defines several connectors."
-            raise UsageError(problem, fix="Pass a file that defines only one.")
-        return definition
+        Raises UsageError if there are several, and ConfigError if there is no such connector.
+        """
+        from headrace.cli.failures import UsageError, unknown
+
+        found = {definition.name: definition for _, definition in self.definitions}
+        if connector is None and len(found) > 1:
+            problem, fix = (
+                f"{file} defines several connectors.",
+                f"Pass one of: {', '.join(found)}.",
+            )
+            raise UsageError(problem, field="--connector", fix=fix)
+        name = connector or next(iter(found))
+        if name not in found:
+            raise unknown(name, list(found), noun="connector", field="--connector")
+        return found[name]
 
     def exit_code(self) -> int:
         """Return the exit code for the errors, or 0 without errors."""
