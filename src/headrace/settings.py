@@ -486,4 +486,6 @@ def _config_error(error: ValidationError) -> ConfigError:
     fix = f"Correct {field} in the settings file or {variable} in the environment."
     if first["type"] == "extra_forbidden":
         fix = f"Remove it; the settings are: {known}."
+    elif first["type"].startswith("time_delta"):
+        fix = f"{fix[:-1]}: write seconds, such as 90, or ISO 8601, such as PT1M30S."
     return ConfigError(field=field, problem=first["msg"], fix=fix)

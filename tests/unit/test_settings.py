@@ -162,3 +162,10 @@ def test_what_is_no_duration_is_refused_with_its_field(
         load_settings()
     assert caught.value.field is not None
     assert "lease" in caught.value.field.lower()
+
+
+def test_the_forms_of_a_duration_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_JAVA_IDLE", "3m")
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    assert "seconds, such as 90, or ISO 8601, such as PT1M30S" in caught.value.fix

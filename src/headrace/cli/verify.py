@@ -11,7 +11,7 @@ import typer
 
 from headrace.cli.formats import count
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import Json
+from headrace.cli.options import Json, OneConnector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +31,7 @@ _CELL = 60
 def verify(  # noqa: PLR0917 - its options
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A JSON or YAML file.")],
-    connector: Annotated[
-        str | None,
-        typer.Option("--connector", help="Which connector, if the file has several."),
-    ] = None,
+    connector: OneConnector = None,
     stream: Annotated[
         list[str] | None,
         typer.Option("--stream", help="Only this stream or table; repeatable."),
@@ -156,7 +153,7 @@ def _lines(report: VerifyReport) -> Iterator[str]:
     for result in report.tables:
         figures = {
             "filtered by the transforms": result.filtered,
-            "rejected by the transforms": result.rejected,
+            "rejected by the source or the transforms": result.rejected,
             "with a duplicate key, of which the target keeps one": result.figures.repeated,
             "written again": result.repaired,
             "that --repair --delete-extra would delete": result.figures.extra,

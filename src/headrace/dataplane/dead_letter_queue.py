@@ -76,6 +76,8 @@ def _as_json(part: str) -> str:
 _FOLDER = "~letters"
 """Beside the topics; "~" is not allowed in the name of a topic."""
 _TEXT = Schema.string(optional=True)
+_PARSED_ALONE = 100
+"""Up to this many fields are parsed one by one to find the one that does not fit."""
 _SHOWN_CHARS = 500
 _CLAIMED = Schema.struct(
     {f.name: f.schema for f in topic_row_schema(_TEXT, _TEXT).fields}
@@ -541,6 +543,20 @@ class ReplayReader:
         return -1 if offset is None else int(offset["claim"])
 
 
+def _unfit_sql(schemas: Mapping[str, Schema]) -> str:
+    """Return SQL for the names and types of the parts, or fields of parts, that do not fit."""
+    shown = []
+    for part, schema in schemas.items():
+        fields = [f for f in schema.fields if len(schema.fields) <= _PARSED_ALONE]
+        parts = [
+            (f"{part}.{f.name}", Schema.struct({f.name: f.schema}), f.schema) for f in fields
+        ]
+        for name, alone, kind in parts or [(part, schema, schema)]:
+            text = literal(f"{name} {sql_type(kind)}")
+            shown.append(f"IF({parse_sql(part, alone)}.{CORRUPT} IS NULL, NULL, {text})")
+    return f"left(array_join(array({', '.join(shown)}), ', '), {_SHOWN_CHARS})"
+
+
 def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> DataFrame:
     """Parse the keys and values of letters into typed records."""
     schemas = {"value": schema_from_json(value_schema).replaced(optional=True)}
@@ -553,10 +569,9 @@ def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> Data
         part: f"({corrupt[part]} OR coalesce({null_sql(f'{part}_', schema)}, false))"
         for part, schema in schemas.items()
     }
-    kinds = ", ".join(f"{part} {sql_type(schema)}" for part, schema in schemas.items())
-    unfit = f"The JSON does not fit the record: {kinds[:_SHOWN_CHARS]}."
+    unfit = f"concat('The JSON does not fit: ', {_unfit_sql(schemas)}, '.')"
     lacks = "A value that the record's schema requires is null or missing."
-    message = f"IF({' OR '.join(corrupt.values())}, {literal(unfit)}, {literal(lacks)})"
+    message = f"IF({' OR '.join(corrupt.values())}, {unfit}, {literal(lacks)})"
     error = (
         "named_struct('stage', 'VALUE_CONVERTER', 'plugin', 'replay', 'exception', "
         f"{literal(DATA_EXCEPTION)}, 'message', {message}, 'raw', value)"

@@ -92,6 +92,10 @@ def translate(error: Exception, doing: str) -> HeadraceError:
         return error_from_json({"code": python[1], **facts})
     if isinstance(error, Py4JNetworkError):
         return _jvm_died()
+    return _of_query(error, text, doing)
+
+
+def _of_query(error: Exception, text: str, doing: str) -> HeadraceError:
     if (alike := _ALIKE.search(text)) is not None:
         return SourceError(
             problem=f"Several fields are called {alike[1]}: Spark ignores the case of names.",
@@ -100,7 +104,20 @@ def translate(error: Exception, doing: str) -> HeadraceError:
     if _NO_MEMORY.search(text):
         return SparkMemoryError()
     problem = f"Spark failed while {doing}: {_plain(_main_line(text))}"
-    return _side(error)(problem, fix=_IN_LOG)
+    sql = _failed_sql(error)
+    if sql is None:
+        return _side(error)(problem, fix=_IN_LOG)
+    return SparkError(f"{problem} It was evaluating: {sql}", fix=f"{_OF_SQL} {_IN_LOG}")
+
+
+def _failed_sql(error: Exception) -> str | None:
+    """Return the SQL expression that failed for a record; None if it was something else."""
+    for java in _java_causes(error):
+        with suppress(Py4JError):  # other exceptions have no context
+            for context in java.getQueryContext():
+                if str(context.contextType()) == "SQL":
+                    return str(context.fragment())[:_SHOWN_CHARS]
+    return None
 
 
 def _side(error: Exception) -> type[HeadraceError]:
@@ -115,6 +132,11 @@ def _side(error: Exception) -> type[HeadraceError]:
     return SparkError
 
 
+_SHOWN_CHARS = 200
+_OF_SQL = (
+    "Change the expression so that it fails for no record, for example with try_cast, or "
+    "remove such records by a Filter before it."
+)
 _IN_LOG = "The full trace is in the log; use --verbose to show it, also with headrace logs."
 _OF_READING = (
     "FAILED_READ_FILE",

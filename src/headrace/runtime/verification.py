@@ -189,12 +189,14 @@ class Verifier:
         tables = plan.source.connector.table_rows(plan.source.parsed)
         if tables is None:
             problem = (
-                f"{plan.source.connector.__name__} does not read tables that can be compared."
+                f"{plan.source.connector.__name__} does not read tables that can be compared, "
+                "with these keys."
             )
             raise ConfigError(
                 problem,
                 field="source.connector",
-                fix="Verify needs sources with rows to reread, such as files or a database.",
+                fix="Verify needs sources whose rows can be read again: files in mode set with "
+                "another format than text, Delta tables without change feed, or databases.",
             )
         named = {t.stream if plan.has_streams else plan.stream: t for t in tables}
         unknown = [each for each in dict.fromkeys(streams) if each not in named]

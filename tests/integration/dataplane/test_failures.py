@@ -44,8 +44,10 @@ def test_a_text_that_says_cancelled_is_no_cancellation(spark: "SparkSession") ->
 def test_an_error_of_spark_says_what_it_can_and_no_more(spark: "SparkSession") -> None:
     """All were called errors of the sink, with Spark's advice to set its own settings."""
     with pytest.raises(SparkError) as raised, translated("moving"):
-        spark.sql("SELECT 1 / id FROM range(1)").collect()
+        spark.sql("SELECT id + 1, 1 / id FROM range(1)").collect()
     assert "Division by zero" in raised.value.problem
+    assert raised.value.problem.endswith("It was evaluating: 1 / id")
+    assert "try_cast" in raised.value.fix
     assert "spark.sql.ansi" not in raised.value.problem
     assert "SQLSTATE" not in raised.value.problem
     assert raised.value.code == "spark.failed"
