@@ -371,3 +371,46 @@ def test_tasks_divide_the_files_and_none_is_read_twice(
         assert dict(next(iter(reading.at.items()))[0])["share"] == share
         found += rows
     assert sorted(found) == sorted(str(number) for number in range(20))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("id,name\n1,M\xfcller\n2,K\xf6hler\n".encode("latin-1"), "Line 2: Invalid UTF-8"),
+        (b"id,name\n1,a,\n2,b,\n", "Line 2: 3 values instead of 2"),
+        ("1,M\xfcller\n".encode("latin-1"), "Line 1: Invalid UTF-8"),
+    ],
+)
+def test_no_types_are_inferred_from_records_that_are_all_invalid(
+    source: Source, context: Any, tmp_path: Path, content: bytes, reason: str
+) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    header = "true" if content.startswith(b"id") else "false"
+    with pytest.raises(SourceError) as raised:
+        source(tmp_path, header=header).rows()
+    assert f"a.csv cannot be inferred: no record is valid. {reason}" in raised.value.problem
+    assert "set its encoding" in raised.value.fix
+    assert context.schemas.get(str(tmp_path)) is None
+
+
+def test_a_number_with_leading_zeros_is_rejected_if_its_type_was_inferred_without(
+    source: Source, tmp_path: Path
+) -> None:
+    rows = "".join(f"{n},{n}.5,x\n" for n in range(100, 120))
+    put(tmp_path / "a.csv", f"zip,price,note\n{rows}01234,1.5,a\n1,2,3\n", age=9)
+    put(tmp_path / "b.csv", 'zip,price,note\n"099",7,b\n0,0.5,007\n1,00.5,c\n')
+    reading = source(tmp_path, infer_rows="10", max_files="1")
+    [(raw, message)] = errors(reading.step(ReadLimit(rows=1)))
+    assert raw == "01234,1.5,a"
+    assert "`zip` BIGINT: the inferred type would drop the leading zeros of '01234'" in message
+    assert "a.csv, line 22" in message
+    frame = reading.step()
+    assert [row.value.asDict() for row in frame.where("error IS NULL").collect()] == [
+        {"zip": 0, "price": 0.5, "note": "007"}
+    ]
+    assert sorted(message.split(":")[0] for _, message in errors(frame)) == [
+        "`price` DOUBLE",
+        "`zip` BIGINT",
+    ]
+    declared = source(tmp_path, schema="zip BIGINT, price DOUBLE, note STRING")
+    assert {row["zip"] for row in declared.rows()} >= {1234, 99}

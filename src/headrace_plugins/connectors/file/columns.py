@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,11 +24,14 @@ from headrace_plugins.arrow_json import (
     merged_type,
 )
 from headrace_plugins.avro_container import container_metadata
+from headrace_plugins.connectors.file.csv_lines import CsvLines
 from headrace_plugins.connectors.file.documents import first_items
+from headrace_plugins.connectors.file.folder_columns import FolderColumns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import (
     SAMPLE_BYTES,
     grown,
+    header_names,
     infer_csv,
     infer_json,
     is_blank,
@@ -162,6 +165,8 @@ def _readable(tree: Any) -> Any:
 
 
 _SAMPLED_FILES = 5
+_NUMBERED = re.compile("_c[0-9]+")
+"""The names of columns without a header."""
 _LEAST_SAMPLE_BYTES = 16 * 1024
 _Key = TypeVar("_Key", bound="Hashable")
 
@@ -178,6 +183,7 @@ class Columns:
     """The name under which the inferred schema is stored."""
     memory: SchemaMemory
     sample_rows: int
+    folders: FolderColumns
     conflict: pa.DataType = TEXT
     """The type of a JSON field whose values have incompatible types."""
 
@@ -189,6 +195,18 @@ class Columns:
         Runs no job; reads only the beginning or the footer of files. Raises SourceError for a
         file that cannot be read, or has other columns than declared.
         """
+        schema, groups = self._groups(spark, files)
+
+        def with_folders(group: Group) -> Group:
+            # Each line of JSON has its own fields.
+            own = () if self.format is Format.JSON else [f.name for f in group.schema.fields]
+            return replace(group, folders=self.folders.values(group.files, schema, own))
+
+        return schema, [with_folders(group) for group in groups]
+
+    def _groups(
+        self, spark: SparkSession, files: Sequence[NumberedFile]
+    ) -> tuple[Schema, list[Group]]:
         if self.format in {Format.CSV, Format.JSON} and not self._has_headers:
             files = [file for file in files if not is_blank(file.file, self.dialect)]
         if not files:
@@ -199,6 +217,7 @@ class Columns:
             case Format.JSON:
                 size = max(_LEAST_SAMPLE_BYTES, SAMPLE_BYTES // len(files))
                 schema = self._settle(
+                    files,
                     lambda: self._inferred([file.file for file in files], size),
                     first=lambda: self._sampled(files),
                 )
@@ -223,22 +242,46 @@ class Columns:
         """Return the declared or stored schema, without reading files."""
         return self.declared or self.memory.get(self.stream) or Schema.struct({})
 
-    def _settle(self, new: Callable[[], Schema], *, first: Callable[[], Schema]) -> Schema:
-        """Return the declared schema, or the stored one, extended with ``new`` and stored."""
+    def _settle(
+        self,
+        files: Sequence[NumberedFile],
+        new: Callable[[], Schema],
+        *,
+        first: Callable[[], Schema],
+        headers: Iterable[str] = (),
+    ) -> Schema:
+        """Return the declared schema, or the stored one, extended with ``new`` and stored.
+
+        Columns of the files' folders are added unless they are in ``new`` or ``headers``.
+        """
         if self.declared is not None:
             return self.declared
         known = self.memory.get(self.stream)
-        schema = first() if known is None else grown(known, new())
+        found = first() if known is None else new()
+        schema = found if known is None else grown(known, found)
         if not schema.fields:
-            raise SourceError(
-                problem=f"No columns found in the files of {self.stream}.",
-                fix="Declare a schema."
-                if self.format is not Format.JSON or self.dialect.multiline
-                else "Set multiline to true if each file is one document, or declare a schema.",
-            )
+            raise self._no_columns(files[0].file)
+        own = {*headers, *(f.name for f in found.fields)}
+        added = {
+            f.name: f.schema for f in self.folders.schema(files).fields if f.name not in own
+        }
+        schema = grown(schema, Schema.struct(added))
         if schema != known:
             self.memory.put(self.stream, schema)
         return schema
+
+    def _no_columns(self, file: FoundFile) -> SourceError:
+        """Return the error for files of which no record is valid."""
+        problem = f"No columns found in the files of {self.stream}."
+        fix = "Declare a schema."
+        if self.format is Format.JSON and not self.dialect.multiline:
+            fix = "Set multiline to true if each file is one document, or declare a schema."
+        if self.format is Format.CSV:
+            sample = self.dialect.stand_ins.block(self._sample(file.path, SAMPLE_BYTES))
+            problem = f"The columns of {file.path} cannot be inferred: no record is valid"
+            problem = f"{problem}.{_first_fault(sample, self.dialect)}"
+            fix = "Repair the file, set its encoding or delimiter, or declare a schema."
+        return SourceError(problem, fix=fix)
 
     def _typed(self, groups: list[Group]) -> tuple[Schema, list[Group]]:
         """Merge the schemas of files that contain their schema."""
@@ -249,12 +292,18 @@ class Columns:
                 schema = grown(schema, group.schema)
             return schema
 
-        return self._settle(merged, first=merged), groups
+        files = [file for group in groups for file in group.files]
+        return self._settle(files, merged, first=merged), groups
 
     def _csv(self, files: Sequence[NumberedFile]) -> tuple[Schema, list[Group]]:
         if not self._has_headers:
-            schema = self._settle(lambda: Schema.struct({}), first=lambda: self._sampled(files))
-            return schema, [Group(schema, tuple(files))]
+            schema = self._settle(
+                files, lambda: Schema.struct({}), first=lambda: self._sampled(files)
+            )
+            return schema, [
+                Group(self._in_files(schema, some), some)
+                for _, some in _by(lambda file: tuple(self.folders.texts(file.path)), files)
+            ]
         headers = _by(lambda file: _header(file.path, self.dialect), files)
         parts = [(header, some) for header, some in headers if header]
         if not parts:
@@ -269,12 +318,27 @@ class Columns:
                 {f.name: f.schema for f in schema.fields if known.field(f.name) is None}
             )
 
-        schema = self._settle(new, first=lambda: self._sampled(files))
+        names = [name for header, _ in parts for name in header]
+        schema = self._settle(files, new, first=lambda: self._sampled(files), headers=names)
         renames = self.declared is not None
-        return schema, [
-            Group(as_headed(header, schema, renames=renames, path=some[0].path), some)
-            for header, some in parts
-        ]
+
+        def headed(header: Sequence[str], some: tuple[NumberedFile, ...]) -> Group:
+            within = self._in_files(schema, some, header)
+            found = as_headed(header, within, renames=renames, path=some[0].path)
+            return Group(found, some)
+
+        return schema, [headed(*each) for each in parts]
+
+    def _in_files(
+        self, schema: Schema, files: Iterable[NumberedFile], header: Sequence[str] = ()
+    ) -> Schema:
+        """Return the columns that are in CSV files themselves, not in their folders' names."""
+        elsewhere = {*self.folders.names(files)} - {*header}
+        if self.declared is None and not self._has_headers:
+            elsewhere |= {f.name for f in schema.fields if not _NUMBERED.fullmatch(f.name)}
+        return Schema.struct(
+            {f.name: f.schema for f in schema.fields if f.name not in elsewhere}
+        )
 
     def _sampled(self, files: Sequence[NumberedFile]) -> Schema:
         """Infer the schema from some files, evenly distributed over all."""
@@ -318,6 +382,18 @@ class Columns:
                     fix="Name the field, or set format to text to copy the lines unchanged.",
                 )
         return to_schema(types, conflict)
+
+
+def _first_fault(sample: bytes, dialect: Dialect) -> str:
+    """Return a sentence about the first invalid record of CSV."""
+    ends = dialect.ends
+    end = ends.first_end(sample)
+    names = header_names(sample[:end].decode(errors="replace").encode(), dialect)
+    begin = end if dialect.header else 0
+    texts = Schema.struct(dict.fromkeys(names, Schema.string(optional=True)))
+    for bad in CsvLines(texts, names, dialect).read(sample[begin:]).rejected:
+        return f" Line {1 + ends.lines(sample[:begin]) + bad.line}: {bad.reason}."
+    return ""
 
 
 def _is_named(kind: pa.DataType) -> bool:

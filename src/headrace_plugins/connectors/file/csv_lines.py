@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
 _HEX = re.compile(rb"0[xX]")
 _NUMBER = r"^\s*[+-]?[0-9.]"
+_PADDED = "^0[0-9]"
+"""A number with leading zeros, such as a postal code."""
 _DAY = (
     "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
     "|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
@@ -172,6 +174,8 @@ class CsvLines:
         self, arrow: pa.DataType, shape: str, texts: pa.ChunkedArray
     ) -> Iterator[tuple[int, str]]:
         fits = pc.match_substring_regex(texts, shape)
+        if self._keeps_zeros(arrow):
+            fits = pc.and_(fits, pc.invert(pc.match_substring_regex(texts, _PADDED)))
         if pa.types.is_floating(arrow):
             fits = pc.and_(fits, pc.invert(_overflows(texts, fits, arrow)))
         misfits = pc.indices_nonzero(pc.invert(fits))
@@ -202,15 +206,21 @@ class CsvLines:
             return "invalid Base64"
         if (pattern := self.dialect.pattern_of(arrow)) is not None:
             return pattern.mismatch(value)
+        if self._keeps_zeros(arrow) and re.match(_PADDED, value):
+            return f"the inferred type would drop the leading zeros of {value!r}"
         return f"invalid value {value!r}"
 
     def _numbers(self, records: bytes, target: pa.Schema) -> pa.Table:
         """Return the columns as Arrow reads them. Raises ArrowInvalid for distorted numbers.
 
         Arrow reads hexadecimal numbers as integers, and numbers that are too large as infinity.
+        It drops leading zeros, which an inferred type must not lose.
         """
         table = self._table(records, target)
         has_x = (b"x" in records or b"X" in records) and _HEX.search(records) is not None
+        padded = {column.name for column in target if self._keeps_zeros(column.type)}
+        if padded and not self._may_have_padded(records):
+            padded = set()
         infinite = {
             column.name: pc.is_inf(table.column(column.name))
             for column in target
@@ -220,6 +230,7 @@ class CsvLines:
             column.name
             for column in target
             if (has_x and pa.types.is_integer(column.type))
+            or column.name in padded
             or (column.name in infinite and pc.any(infinite[column.name]).as_py())
         ]
         if not suspects:
@@ -232,11 +243,29 @@ class CsvLines:
                 bent = pc.and_(bent, is_infinite)
             else:
                 bent = pc.match_substring_regex(found.column(name), "0[xX]")
+            if name in padded:
+                bent = pc.or_(bent, pc.match_substring_regex(found.column(name), _PADDED))
             if pc.any(bent).as_py():
                 value = pc.filter(found.column(name), bent)[0].as_py()
-                message = f"{self._column(name)}: invalid value {value!r}"
+                problem = self._misfit(target.field(name).type, value)
+                message = f"{self._column(name)}: {problem}"
                 raise pa.ArrowInvalid(message)
         return table
+
+    def _keeps_zeros(self, arrow: pa.DataType) -> bool:
+        """Return whether a type was inferred from numbers without leading zeros."""
+        kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+        return self.dialect.is_inferred and any(test(arrow) for test in kinds)
+
+    def _may_have_padded(self, records: bytes) -> bool:
+        """Return whether a value may begin with a zero before another digit."""
+        signs = np.frombuffer(b"\n" + records, np.uint8)
+        before, zeros = signs[:-2], signs[1:-1] == ord("0")
+        parsed = self.dialect.parsed
+        starts = [before == ord(sign) for sign in ("\n", "\r", parsed.delimiter, parsed.quote)]
+        found = np.flatnonzero(zeros & np.logical_or.reduce(starts))
+        after = signs[found + 2]
+        return bool(((after >= ord("0")) & (after <= ord("9"))).any())
 
     def _table(self, records: bytes, target: pa.Schema) -> pa.Table:
         """Parse the columns; a null value in quotes is a text in a string column, else null.

@@ -32,6 +32,7 @@ from headrace.sdk.sqltext import quote
 from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.arrow_json import TEXT
 from headrace_plugins.connectors.file.columns import Columns
+from headrace_plugins.connectors.file.folder_columns import FolderColumns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import VARIANT
 from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
@@ -292,6 +293,10 @@ class FileSet(FrameSource):
             stream=settings.path,
             memory=self.context.schemas,
             sample_rows=settings.keys.infer_rows,
+            folders=FolderColumns(
+                settings.listing.root if settings.keys.partition_columns else None,
+                settings.dialect,
+            ),
             conflict=VARIANT if settings.keys.infer_conflicts == "variant" else TEXT,
         )
 

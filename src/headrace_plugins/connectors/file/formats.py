@@ -276,6 +276,8 @@ class Dialect:
     multiline: bool = False
     truncates: bool = False
     """Whether times with more than microsecond precision are truncated."""
+    is_inferred: bool = False
+    """Whether the types were inferred, so that values that they would bend are rejected."""
 
     @classmethod
     def from_config(cls, config: Config, *, tabs: bool = False) -> Dialect:

@@ -350,6 +350,8 @@ class GrowingFiles(CaptureSource):
         return CsvLines(schema, in_file, self._settings.dialect)
 
     def _learn(self, found: Schema) -> None:
+        if not found.fields:
+            return
         schema = found if self._schema is None else grown(self._schema, found)
         if schema != self._schema:
             self.context.schemas.put(self._settings.path, schema)

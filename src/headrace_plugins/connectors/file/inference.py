@@ -164,7 +164,7 @@ _NO_NUMBER = r"^[+-]?0[0-9xX]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
     """Return the columns of CSV; records that do not fit the others are ignored.
 
-    The sample has the stand-ins of the dialect.
+    The sample has the stand-ins of the dialect. There are no columns if no record is valid.
 
     Integers with leading zeros, such as postcodes, remain strings. Raises ConfigError if two
     columns have the same name.
@@ -176,7 +176,9 @@ def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
     if ends.is_open(sample):
         sample = sample[: ends.whole(sample)]
     sample = ends.doubled(_valid(sample, ends, header=dialect.header))
-    table = _csv(sample, dialect)
+    table = _csv(sample, dialect) if sample else None
+    if table is None or not table.num_rows:
+        return pa.struct([])
     names = [
         dialect.stand_ins.text(name) if dialect.header and name else f"_c{number}"
         for number, name in enumerate(table.column_names)

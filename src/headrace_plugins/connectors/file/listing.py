@@ -17,7 +17,9 @@ from headrace.sdk import SourceError
 from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from headrace.sdk import Schema
     from headrace.sdk.location import Entry
@@ -88,7 +90,7 @@ class Listing:
     location: Location
     recursive: bool = False
     """Whether subfolders of folders are searched too."""
-    _denied: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _warned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     """Folders for which a warning was logged."""
     _missing: set[Location] = field(default_factory=set, init=False, repr=False, compare=False)
     """The location or a glob's root, after a warning that it does not exist."""
@@ -133,6 +135,22 @@ class Listing:
         elif not self._missing:
             self._missing.add(root)
             log.warning("path does not exist; waiting for it", path=str(root))
+
+    @property
+    def has_only_folders(self) -> bool:
+        """Return whether the path is a folder with subfolders, not searched, and no files."""
+        if self.recursive or self.is_glob or not self.location.is_folder():
+            return False
+        kinds = {e.is_folder for e in self.location.list() if not e.name.startswith(HIDDEN)}
+        return kinds == {True}
+
+    def _warn_if_only_folders(self) -> None:
+        if self.path not in self._warned and self.has_only_folders:
+            self._warned.add(self.path)
+            log.warning(
+                "no files in the folder; set recursive: true to read its subfolders",
+                path=self.path,
+            )
 
     def paths(self) -> Iterator[str]:
         """Yield the paths of all files, in no order; a file may vanish in the meantime."""
@@ -191,8 +209,8 @@ class Listing:
         """Log once that a folder, such as lost+found, may not be read; raise for the root."""
         if is_root:
             raise error
-        if str(folder) not in self._denied:
-            self._denied.add(str(folder))
+        if str(folder) not in self._warned:
+            self._warned.add(str(folder))
             log.warning("no permission to read a folder; skipping it", folder=str(folder))
         return False
 
@@ -213,7 +231,7 @@ class Listing:
     def _parts(self) -> Sequence[str]:
         return _parts(self.location)
 
-    def new(self, known: Container[str], *, share: Share) -> list[FoundFile]:
+    def new(self, known: Collection[str], *, share: Share) -> list[FoundFile]:
         """Return the new files of a share that are not empty, sorted by mtime and path.
 
         Only files whose paths are not ``known`` are examined, so that an idle call costs only
@@ -221,6 +239,8 @@ class Listing:
         """
         self.warn_if_missing()
         paths = {path for path in self.paths() if path not in known and share.has(path)}
+        if not paths and not known:
+            self._warn_if_only_folders()
         files = [file for file in map(_found, paths) if file is not None and file.size_bytes]
         return sorted(files, key=lambda file: (file.mtime_ns, file.path))
 
@@ -297,6 +317,7 @@ class Group:
         avro: The Avro schema that Spark uses instead of the writer's schema.
         absent: The Avro fields that are null in all records.
         millis: The Avro fields in milliseconds, where the schema has microseconds.
+        folders: The values that are in the names of a file's folders, as a row, by its number.
     """
 
     schema: Schema
@@ -305,6 +326,7 @@ class Group:
     avro: str | None = None
     absent: frozenset[str] = frozenset()
     millis: frozenset[str] = frozenset()
+    folders: Mapping[int, pa.RecordBatch] = field(default_factory=dict)
 
 
 def has_colon(path: str) -> bool:

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.location import Location
+from headrace_plugins.connectors.file.folder_columns import filled, without_folder_columns
 from headrace_plugins.connectors.file.listing import has_colon
 from headrace_plugins.connectors.file.records import PLUGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import IO
 
     from numpy.typing import NDArray
@@ -46,16 +47,21 @@ class RowGroups:
 
     path: str
     numbers: tuple[int, ...]
+    folders: pa.RecordBatch | None = None
+    """The values in the names of the file's folders, as a row."""
 
 
-def parquet_parts(groups: Iterable[Group], schema: Schema, *, truncates: bool) -> ArrowParts:
+def parquet_parts(groups: Sequence[Group], schema: Schema, *, truncates: bool) -> ArrowParts:
     """Return the rows of Parquet files in the files' order.
 
     Rows with a time of more than microsecond precision are rejected, unless ``truncates``.
     """
-    files = sorted((file for group in groups for file in group.files), key=lambda f: f.number)
-    parts = [part for file in files for part in _parts(file.path)]
-    return ArrowParts(schema, parts, ParquetReader(schema, truncates=truncates).read, PLUGIN)
+    files = [(file, group.folders.get(file.number)) for group in groups for file in group.files]
+    files.sort(key=lambda each: each[0].number)
+    parts = [part for file, folders in files for part in _parts(file.path, folders)]
+    within = without_folder_columns(schema, groups)
+    reader = ParquetReader(schema, within, truncates=truncates)
+    return ArrowParts(schema, parts, reader.read, PLUGIN)
 
 
 def needs_arrow(file: pq.ParquetFile, path: str) -> bool:
@@ -136,11 +142,12 @@ def _is_odd(arrow: pa.DataType) -> bool:
     return any(test(arrow) for test in odd) or any(_is_odd(field.type) for field in fields)
 
 
-def _parts(path: str) -> Iterator[RowGroups]:
+def _parts(path: str, folders: pa.RecordBatch | None) -> Iterator[RowGroups]:
     with Location.of(path).open_input() as file:
         count = pq.read_metadata(file).num_row_groups
     for start in range(0, count, _ROW_GROUPS):
-        yield RowGroups(path, tuple(range(start, min(start + _ROW_GROUPS, count))))
+        numbers = tuple(range(start, min(start + _ROW_GROUPS, count)))
+        yield RowGroups(path, numbers, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +155,19 @@ class ParquetReader:
     """Reads row groups on executors."""
 
     schema: Schema
+    within: Schema
+    """The schema of what is in the files, with columns that may be in folders' names."""
     truncates: bool
 
     def read(self, part: RowGroups) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         """Yield rows, and the rows that would lose precision, each with the reason."""
-        target = to_arrow(self.schema)
+        target = to_arrow(self.within)
         try:
             with Location.of(part.path).open_input() as file:
                 for batch, exact in _batches(file, part.numbers):
                     good, rejected = (batch, []) if self.truncates else _divided(batch, exact)
                     yield (
-                        conform(good, target),
+                        filled(conform(good, target), part.folders, self.schema),
                         [(raw, f"{reason}. {part.path}.") for raw, reason in rejected],
                     )
         except (OSError, pa.ArrowInvalid) as error:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.location import Location
-from headrace.sdk.sqltext import literal, quote, sql_type
+from headrace.sdk.sqltext import literal, quote, sql_type, sql_value
 from headrace_plugins.connectors.file.listing import spark_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -60,21 +60,27 @@ def position_sql(files: Sequence[NumberedFile]) -> str:
     reads all of it, with a number for each row, even if it is not selected in the end.
     """
     rest = "input_file_block_start(), monotonically_increasing_id()"
-    if len(files) == 1:
-        return f"array({files[0].number}L, {rest})"
+    return f"array({_by_file({file: file.number for file in files})}, {rest})"
+
+
+def _by_file(numbers: Mapping[NumberedFile, int]) -> str:
+    """Return SQL that gives the number of the file that a record is from."""
+    files = list(numbers)
+    if len({*numbers.values()}) == 1:
+        return f"{numbers[files[0]]}L"
     # Spark searches a map linearly, so there are many small maps.
     empty = "'', 0L"
     buckets: list[list[str]] = [[] for _ in range(-(-len(files) // _FILES_A_BUCKET))]
     for file in files:
         uri = _uri(file.path)
-        pair = f"{literal(uri)}, {file.number}L"
+        pair = f"{literal(uri)}, {numbers[file]}L"
         buckets[zlib.crc32(uri.encode()) % len(buckets)].append(pair)
     maps = ", ".join(f"map({', '.join(b) or empty})" for b in buckets)
     # Hadoop writes either file:/ or file:///.
     begin = len(Location.of(files[0].path).scheme) + 2
     uri_sql = f"ltrim('/', substring(input_file_name(), {begin}))"
     bucket = f"CAST(crc32(CAST({uri_sql} AS BINARY)) % {len(buckets)} AS INT)"
-    return f"array(try_element_at(array({maps})[{bucket}], {uri_sql}), {rest})"
+    return f"try_element_at(array({maps})[{bucket}], {uri_sql})"
 
 
 def _uri(path: str) -> str:
@@ -102,12 +108,14 @@ def _readable(group: Group, target: Schema) -> Schema:
 
 
 def _pairs(group: Group, target: Schema) -> str:
-    read = _readable(group, target)
+    read, folders = _readable(group, target), _folder_values(group, target)
     pairs = []
     for field in target.fields:
         kind = sql_type(field.schema)
         have = read.field(field.name)
-        if have is None:
+        if field.name in folders:
+            sql = folders[field.name]
+        elif have is None:
             sql = f"CAST(NULL AS {kind})"
         elif field.name in group.millis:
             sql = f"CAST(CAST({quote(field.name)} AS BIGINT) * 1000 AS {kind})"
@@ -117,6 +125,22 @@ def _pairs(group: Group, target: Schema) -> str:
             sql = f"CAST({quote(field.name)} AS {kind})"
         pairs.append(f"{literal(field.name)}, {sql}")
     return ", ".join(pairs)
+
+
+def _folder_values(group: Group, target: Schema) -> dict[str, str]:
+    """Return SQL for the columns whose values are in the names of the files' folders."""
+    if not group.folders:
+        return {}
+    names = next(iter(group.folders.values())).schema.names
+    fields = [field for field in target.fields if field.name in names]
+    numbers: dict[NumberedFile, int] = {}
+    rows: dict[str, int] = {}
+    for file in group.files:
+        [row] = group.folders[file.number].to_pylist()
+        pairs = (f"{literal(f.name)}, {sql_value(f.schema, row[f.name])}" for f in fields)
+        numbers[file] = rows.setdefault(f"named_struct({', '.join(pairs)})", len(rows))
+    one = f"array({', '.join(rows)})[{_by_file(numbers)}]"
+    return {field.name: f"{one}.{quote(field.name)}" for field in fields}
 
 
 def _kind(schema: Schema) -> tuple[object, ...]:

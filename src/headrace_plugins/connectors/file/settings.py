@@ -179,6 +179,11 @@ class FileSourceSettings(PathAliases, TextSettings, WindowSettings, group="Readi
         "The topic to write to; required under Kafka Connect's names.", default=None
     )
     recursive: bool = setting("Whether subfolders are searched too.", default=False)
+    partition_columns: bool = setting(
+        "Mode set: whether the names of folders below path in the form column=value, such as "
+        "day=2026-01-31, are read as columns, as Hive and Spark write them.",
+        default=True,
+    )
     multiline: bool = setting(
         "Mode set: whether each JSON file is one document, which one Spark task reads. "
         "Quoted CSV values may contain line breaks without this setting.",
@@ -395,6 +400,7 @@ class SourceSettings:
                 field="schema",
             )
         dialect = Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes)
+        dialect = replace(dialect, is_inferred=schema is None)
         if format_ is not Format.CSV:
             dialect = replace(dialect, delimiter=",", quote='"', escape=None)
         elif schema is not None:
@@ -464,7 +470,9 @@ def _format(config: Config, listing: Listing) -> Format:
             problem=f"The file names at {listing.path} have no extension of a known format."
             if any(True for _ in listing.paths())
             else f"There are no files at {listing.path} yet that would show their format.",
-            fix=f"Set format to one of: {', '.join(f.value for f in Format)}.",
+            fix="Set recursive to true to read its subfolders."
+            if listing.has_only_folders
+            else f"Set format to one of: {', '.join(f.value for f in Format)}.",
             field="format",
         )
     return by_name

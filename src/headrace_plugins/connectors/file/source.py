@@ -86,6 +86,7 @@ class FileSource(SourceConnector):
     row_keys = (
         *TextSettings.config_def().keys,
         *("format", "schema", "infer.rows", "infer.conflicts", "multiline"),
+        "partition.columns",
         *("timestamp.nanos", *WINDOW_KEYS, "window.by", "window.name.format"),
     )
     boundary_kinds = frozenset({BoundaryKind.TIME, BoundaryKind.VALUE})
@@ -118,11 +119,14 @@ class FileSource(SourceConnector):
         found = list(islice(settings.listing.paths(), _LISTED))
         more = "at least " if len(found) == _LISTED else ""
         verdict = Verdict.OK if found or settings.grows else Verdict.WARNING
+        fix = "Put files there, or fix the path."
+        if settings.listing.has_only_folders:
+            fix = "Set recursive to true to read its subfolders."
         yield Finding(
             f"files at {settings.path}",
             verdict,
             f"{more}{len(found)} of format {settings.format.value}",
-            "" if verdict is Verdict.OK else "Put files there, or fix the path.",
+            "" if verdict is Verdict.OK else fix,
         )
         for path in found[:1]:
             place = Location.of(path)

@@ -16,6 +16,7 @@ from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.connectors.file.csv_lines import CsvLines
 from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, lines_of_document
+from headrace_plugins.connectors.file.folder_columns import filled, without_folder_columns
 from headrace_plugins.connectors.file.formats import (
     BOM,
     Dialect,
@@ -77,6 +78,7 @@ class Piece:
         is_last: Whether the piece ends at the file's end.
         line: The number of its first line, from 1. None if unknown: the piece then consists of
             the lines that begin in its byte range.
+        folders: The values in the names of the file's folders, as a row.
     """
 
     path: str
@@ -85,6 +87,7 @@ class Piece:
     end: int
     is_last: bool = True
     line: int | None = 1
+    folders: pa.RecordBatch | None = None
 
 
 def text_parts(
@@ -100,38 +103,42 @@ def text_parts(
     job finds the record ends.
     """
     ends = dialect.ends if format_ is Format.CSV else LineEnds()
-    files = sorted(
-        (
-            (file, tuple(f.name for f in group.schema.fields))
-            for group in groups
-            for file in group.files
-        ),
-        key=lambda each: each[0].number,
-    )
+    wholes = {
+        file.number: Piece(
+            file.path,
+            tuple(f.name for f in group.schema.fields),
+            0,
+            file.file.size_bytes,
+            folders=group.folders.get(file.number),
+        )
+        for group in groups
+        for file in group.files
+    }
+    files = [wholes[number] for number in sorted(wholes)]
     is_cut = dialect.is_cuttable and not (format_ is Format.JSON and dialect.multiline)
     chunks = {
         file.path: [
-            Chunk(file.path, start, min(start + _CHUNK_BYTES, file.file.size_bytes))
-            for start in range(0, file.file.size_bytes, _CHUNK_BYTES)
+            Chunk(file.path, start, min(start + _CHUNK_BYTES, file.end))
+            for start in range(0, file.end, _CHUNK_BYTES)
         ]
-        for file, _ in files
-        if is_cut and file.file.size_bytes > 2 * _CHUNK_BYTES and not is_compressed(file.path)
+        for file in files
+        if is_cut and file.end > 2 * _CHUNK_BYTES and not is_compressed(file.path)
     }
     found: dict[str, list[tuple[Chunk, ChunkEnds]]] = {}
     if isinstance(ends, CsvQuoting):
         for chunk, its_ends in _looked_at(spark, [*chain(*chunks.values())], ends):
             found.setdefault(chunk.path, []).append((chunk, its_ends))
     pieces: list[Piece] = []
-    for file, names in files:
-        path, size = file.path, file.file.size_bytes
-        if path in chunks and path not in found:
+    for file in files:
+        if file.path in chunks and file.path not in found:
             pieces += (
-                Piece(path, names, c.start, c.end, is_last=c.end == size, line=None)
-                for c in chunks[path]
+                replace(file, start=c.start, end=c.end, is_last=c.end == file.end, line=None)
+                for c in chunks[file.path]
             )
         else:
-            pieces += _pieces(path, names, size, found.get(path, ()))
-    reader = TextReader(schema, dialect, ends, format_)
+            pieces += _pieces(file, found.get(file.path, ()))
+    within = without_folder_columns(schema, groups)
+    reader = TextReader(schema, within, dialect, ends, format_)
     return ArrowParts(schema, list(_parts(pieces)), reader.read, PLUGIN)
 
 
@@ -168,9 +175,7 @@ def _look(chunk: Chunk, record_ends: CsvQuoting) -> ChunkEnds:
     return ChunkEnds(ends.inside, (first[0], first[1]), ends.lines, blank)
 
 
-def _pieces(
-    path: str, names: tuple[str, ...], size: int, chunks: Iterable[tuple[Chunk, ChunkEnds]]
-) -> Iterator[Piece]:
+def _pieces(file: Piece, chunks: Iterable[tuple[Chunk, ChunkEnds]]) -> Iterator[Piece]:
     start, line, lines, inside = 0, 1, 1, False
     # The header, which may follow empty lines, is in the first piece.
     begun = False
@@ -178,14 +183,14 @@ def _pieces(
         first = ends.first[inside]
         if begun and first is not None:
             at = chunk.start + first[0]
-            if at >= size:
+            if at >= file.end:
                 break
-            yield Piece(path, names, start, at, is_last=False, line=line)
+            yield replace(file, start=start, end=at, is_last=False, line=line)
             start, line = at, lines + first[1]
         begun |= not ends.blank
         lines += ends.lines
         inside = ends.inside[inside]
-    yield Piece(path, names, start, size, line=line)
+    yield replace(file, start=start, line=line)
 
 
 def _parts(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
@@ -207,6 +212,8 @@ class TextReader:
     """Reads pieces of CSV files, JSON lines or text files, on executors."""
 
     schema: Schema
+    within: Schema
+    """The schema of what is in the files, with columns that may be in folders' names."""
     dialect: Dialect
     ends: RecordEnds
     format: Format
@@ -216,10 +223,10 @@ class TextReader:
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         """Yield rows, and the rejected records, each with the reason."""
         for piece in pieces:
-            if self.format is Format.JSON and self.dialect.multiline:
-                yield from self._document(piece)
-            else:
-                yield from self._records(piece)
+            is_document = self.format is Format.JSON and self.dialect.multiline
+            read = self._document if is_document else self._records
+            for rows, rejected in read(piece):
+                yield filled(rows, piece.folders, self.schema), rejected
 
     def _records(self, piece: Piece) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         piece = _at_lines(piece) if piece.line is None else piece
@@ -350,9 +357,9 @@ def _parser(reader: TextReader, names: tuple[str, ...]) -> CsvLines | JsonLines 
     as a successful one.
     """
     if isinstance(reader.ends, CsvQuoting):
-        return CsvLines(reader.schema, names, reader.dialect)
+        return CsvLines(reader.within, names, reader.dialect)
     if reader.format is Format.JSON:
-        return JsonLines(reader.schema, reader.dialect)
+        return JsonLines(reader.within, reader.dialect)
     return TextLines()
 
 

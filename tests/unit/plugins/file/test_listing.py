@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.file.listing import Listing
+from headrace_plugins.connectors.file.listing import Listing, Share
 
 
 @pytest.fixture
@@ -153,4 +153,18 @@ def test_a_recursive_folder_follows_links_but_not_in_a_circle(folder: Path) -> N
         "in/other/b.csv",
         "in/up/other/b.csv",
         "in/up/top.csv",
+    ]
+
+
+def test_a_folder_with_only_subfolders_is_warned_of_once(tmp_path: Path) -> None:
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "a.csv").write_text("x\n")
+    listing = Listing(Location.of(tmp_path))
+    with capture_logs() as logs:
+        assert listing.new((), share=Share()) == []
+        assert listing.new((), share=Share()) == []
+        (tmp_path / "b.csv").write_text("x\n")
+        assert [Path(file.path).name for file in listing.new((), share=Share())] == ["b.csv"]
+    assert [log["event"] for log in logs] == [
+        "no files in the folder; set recursive: true to read its subfolders"
     ]

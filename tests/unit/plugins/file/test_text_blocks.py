@@ -1,6 +1,7 @@
 """Invalid records of a block cost a parse each, and not the speed of the valid ones."""
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -191,13 +192,16 @@ WORDS = """
 @given(
     column=st.sampled_from(SCHEMA.fields),
     text=NUMBERS | st.sampled_from(WORDS.split()) | st.just(""),
+    inferred=st.booleans(),
 )
 @settings(max_examples=400)
 def test_a_value_is_valid_alone_if_it_is_valid_beside_an_invalid_record(
-    column: Field, text: str
+    column: Field,
+    text: str,
+    inferred: bool,
 ) -> None:
     schema = Schema.struct({column.name: column.schema})
-    lines = CsvLines(schema, [column.name], Dialect(null_value="NA"))
+    lines = CsvLines(schema, [column.name], Dialect(null_value="NA", is_inferred=inferred))
     record, target = f"{text}\n".encode(), to_arrow(schema)
     try:
         expected = lines._parse(record, target).rows.to_pylist()
@@ -221,6 +225,32 @@ def test_a_null_value_that_is_a_number_is_null_in_quotes_too() -> None:
     lines = CsvLines(parse_ddl("a BIGINT", field="schema"), ["a"], Dialect(null_value="-1"))
     for some in (b'"-1"\n2\n', b'x\n"-1"\n2\n', b'""\n"-1"\n2\n'):
         assert lines.read(some).rows.to_pylist()[-2:] == [{"a": None}, {"a": 2}]
+
+
+@given(
+    texts=st.lists(
+        st.from_regex(r'(0{0,2}[0-9]{1,3}(\.5)?|"0{0,2}[0-9]{1,2}"|)', fullmatch=True),
+        min_size=1,
+        max_size=9,
+    ),
+    sign=st.sampled_from(",;\t|"),
+)
+def test_leading_zeros_are_no_number_if_the_type_was_inferred(
+    texts: list[str], sign: str
+) -> None:
+    """The other columns are padded too, but texts, and their values do not matter."""
+    schema = parse_ddl("a BIGINT, s STRING, b DOUBLE, c DECIMAL(9,1)", field="schema")
+    rows = [[text.replace(".5", ""), "007", text, text] for text in texts]
+    block = "".join(f"{sign.join(row)}\n" for row in rows).encode()
+    found = CsvLines(schema, list("asbc"), Dialect(delimiter=sign, is_inferred=True)).read(
+        block
+    )
+    padded = [n for n, text in enumerate(texts) if re.match('"?0[0-9]', text)]
+    assert [bad.line for bad in found.rejected] == padded
+    declared = CsvLines(schema, list("asbc"), Dialect(delimiter=sign)).read(block)
+    assert declared.rows.num_rows == len(texts)
+    good = [row for n, row in enumerate(declared.rows.to_pylist()) if n not in padded]
+    assert found.rows.to_pylist() == good
 
 
 def test_times_with_and_without_a_zone_are_parsed_at_once(calls: list[int]) -> None:

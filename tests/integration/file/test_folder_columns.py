@@ -1,0 +1,174 @@
+"""Columns whose values are in the names of folders, as Hive and Spark write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.sdk import Position, SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Source = Callable[..., Any]
+FORMATS = ("csv", "json", "parquet", "odd parquet", "avro")
+
+
+def put(spark: SparkSession, path: Path, format_: str, ids: list[int]) -> None:
+    """Write a file with a column ``id``; odd Parquet has nanoseconds, which Arrow reads."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = pa.table({"id": pa.array(ids, pa.int64())})
+    match format_:
+        case "csv":
+            path.write_text("id\n" + "".join(f"{each}\n" for each in ids))
+        case "json":
+            path.write_text("".join(json.dumps({"id": each}) + "\n" for each in ids))
+        case "avro":
+            folder = path.parent / "_written"
+            spark.createDataFrame(rows.to_pylist()).coalesce(1).write.format("avro").save(
+                str(folder)
+            )
+            next(folder.glob("*.avro")).rename(path)
+        case _:
+            if format_ == "odd parquet":
+                rows = rows.append_column("at", pa.array([0] * len(ids), pa.timestamp("ns")))
+            pq.write_table(rows, path)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_values_are_read_from_the_names_of_folders(
+    source: Source, spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    suffix = format_.rsplit(maxsplit=1)[-1]
+    for folder, ids in {
+        "day=2026-01-01/city=K%C3%B6ln%2FBonn/n=1": [1, 2],
+        "day=2026-01-02/city=a 'b' \"c\",d/n=20": [3],
+        "day=__HIVE_DEFAULT_PARTITION__/city=__HIVE_DEFAULT_PARTITION__/n=3": [4],
+        "other": [5],
+    }.items():
+        put(spark, tmp_path / folder / f"x.{suffix}", format_, ids)
+    found = source(tmp_path, recursive="true", format=suffix).rows()
+    names = ("id", "day", "city", "n")
+    assert sorted([tuple(row[name] for name in names) for row in found]) == [
+        (1, date(2026, 1, 1), "Köln/Bonn", 1),
+        (2, date(2026, 1, 1), "Köln/Bonn", 1),
+        (3, date(2026, 1, 2), "a 'b' \"c\",d", 20),
+        (4, None, None, 3),
+        (5, None, None, None),
+    ]
+    assert list(found[0])[:1] == ["id"]
+    assert list(found[0])[-3:] == ["day", "city", "n"]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_declared_schema_decides_which_are_read_and_as_what(
+    source: Source, spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    suffix = format_.rsplit(maxsplit=1)[-1]
+    put(spark, tmp_path / "in" / "a=1" / "b=007" / f"x.{suffix}", format_, [1])
+    read = source(f"{tmp_path}/in/*/*/*", format=suffix, schema="b STRING, id BIGINT")
+    assert read.rows() == [{"b": "007", "id": 1}]
+
+
+def test_what_spark_writes_is_read_as_it_was(
+    source: Source, spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [
+        (n, date(2026, 1, 1 + n % 3), None if n % 5 == 0 else f"{n % 4}/ü=%") for n in range(99)
+    ]
+    frame = spark.createDataFrame(rows, "id INT, day DATE, city STRING")
+    frame.write.partitionBy("day", "city").parquet(str(tmp_path / "in"))
+    found = source(tmp_path / "in", recursive="true", format="parquet").rows()
+    assert sorted(tuple(row.values()) for row in found) == rows
+
+
+def test_each_file_of_many_has_its_own_value(
+    source: Source, spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in range(60):
+        put(spark, tmp_path / f"n={number}" / "x.parquet", "parquet", [number])
+    found = source(tmp_path, recursive="true", format="parquet").rows()
+    assert sorted((row["id"], row["n"]) for row in found) == [(n, n) for n in range(60)]
+
+
+def test_a_column_of_the_file_itself_is_read_from_the_file(
+    source: Source, spark: SparkSession, tmp_path: Path
+) -> None:
+    for name, text in {"own.csv": "id,day\n1,monday\n", "none.csv": "id\n2\n"}.items():
+        path = tmp_path / "day=friday" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    found = source(tmp_path, recursive="true", format="csv").rows()
+    assert sorted(map(str, found)) == [
+        "{'id': 1, 'day': 'monday'}",
+        "{'id': 2, 'day': 'friday'}",
+    ]
+
+
+def test_json_that_has_the_column_keeps_its_values(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "n=5").mkdir()
+    (tmp_path / "n=5" / "x.json").write_text('{"id":1,"n":7}\n{"id":2}\n{"id":3,"n":null}\n')
+    found = source(tmp_path, recursive="true", format="json").rows()
+    assert [tuple(row.values()) for row in found] == [(1, 7), (2, 5), (3, 5)]
+
+
+@pytest.mark.parametrize("schema", ["infer", "_c0 BIGINT, day DATE, _c1 STRING"])
+def test_files_without_a_header_have_fewer_values_than_the_schema(
+    source: Source, tmp_path: Path, schema: str
+) -> None:
+    (tmp_path / "day=2026-01-31").mkdir()
+    (tmp_path / "day=2026-01-31" / "x.csv").write_text("1,a\n2,b\n")
+    read = source(tmp_path, recursive="true", format="csv", header="false", schema=schema)
+    assert [(row["_c0"], row["_c1"], row["day"]) for row in read.rows()] == [
+        (1, "a", date(2026, 1, 31)),
+        (2, "b", date(2026, 1, 31)),
+    ]
+
+
+def test_a_later_folder_may_add_a_column(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("id\n1\n")
+    read = source(tmp_path, recursive="true", format="csv")
+    assert read.rows() == [{"id": 1}]
+    (tmp_path / "day=2026-01-31").mkdir()
+    (tmp_path / "day=2026-01-31" / "y.csv").write_text("id\n2\n")
+    assert read.rows() == [{"id": 2, "day": date(2026, 1, 31)}]
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_a_folder_that_has_no_value_of_its_type_is_an_error(
+    source: Source, spark: SparkSession, context: Any, tmp_path: Path, format_: str
+) -> None:
+    put(spark, tmp_path / "n=1" / f"x.{format_}", format_, [1])
+    read = source(tmp_path, recursive="true", format=format_)
+    assert read.rows() == [{"id": 1, "n": 1}]
+    put(spark, tmp_path / "n=2a" / f"x.{format_}", format_, [2])
+    with pytest.raises(SourceError) as raised:
+        read.rows()
+    assert f"n=2a/x.{format_}" in raised.value.problem
+    assert "`n` BIGINT: invalid value '2a'" in raised.value.problem
+    assert "partition.columns" in raised.value.fix
+    again = source(tmp_path, recursive="true", format=format_, partition_columns="false")
+    again.at = Position.of({"path": str(tmp_path)}, {"files": 1})
+    assert [row["id"] for row in again.rows()] == [2]
+
+
+def test_a_required_column_may_be_that_of_a_folder(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "n=5").mkdir()
+    (tmp_path / "n=5" / "x.csv").write_text("id\n1\n")
+    read = source(
+        tmp_path, recursive="true", schema="id BIGINT NOT NULL, n INT NOT NULL", format="csv"
+    )
+    assert read.rows() == [{"id": 1, "n": 5}]
+    (tmp_path / "y.csv").write_text("id\n2\n")
+    frame = read.step()
+    assert frame is not None
+    assert frame.where("error IS NULL").count() == 0
