@@ -91,12 +91,18 @@ class Invocation:
         return Checker(open_registry(settings, self._secrets, serving=False))
 
     def runtime(
-        self, *, short_lived: bool = False, serving: bool = False, shared: bool = False
+        self,
+        *,
+        short_lived: bool = False,
+        copies: bool = False,
+        serving: bool = False,
+        shared: bool = False,
     ) -> Runtime:
         """Return the runtime, to be used in a ``with``; nothing is started yet.
 
         Args:
-            short_lived: Whether the process ends soon.
+            short_lived: Whether the process ends by itself.
+            copies: Whether it copies data, possibly much.
             serving: Whether configurations come from clients.
             shared: Whether clients other than this process's own user are possible.
         """
@@ -105,7 +111,9 @@ class Invocation:
             settings = settings.model_copy(update={"java_idle": JAVA_IDLE})
         from headrace.runtime.app import Runtime
 
-        found = Runtime(settings, short_lived=short_lived, serving=serving, shared=shared)
+        found = Runtime(
+            settings, short_lived=short_lived, copies=copies, serving=serving, shared=shared
+        )
         self._secrets = found.secrets  # redacted in the log and in errors
         return found
 

@@ -58,7 +58,7 @@ def run(  # noqa: PLR0917 - its options
     """
     invocation = invocation_of(context)
     terminal = invocation.terminal
-    with invocation.runtime(short_lived=once) as runtime:
+    with invocation.runtime(short_lived=once, copies=True) as runtime:
         from headrace.cli.failures import exit_code
         from headrace.cli.validate import accepted_files
 

@@ -77,7 +77,7 @@ def verify(  # noqa: PLR0917 - its options
         raise UsageError(problem, field="--delete-extra", fix="Pass both.")
     invocation = invocation_of(context)
     terminal = invocation.terminal
-    with invocation.runtime(short_lived=True) as runtime:
+    with invocation.runtime(short_lived=True, copies=True) as runtime:
         checked = accepted_files(runtime, [file], terminal)
         from headrace.control import copies_of
         from headrace.dataplane import VerifyOptions

@@ -106,7 +106,8 @@ class Runtime(Checks):
 
     Args:
         store: The store; by default a file in the home folder.
-        short_lived: Whether the process ends soon, so that a quick start matters most.
+        short_lived: Whether the process ends by itself, so that a quick start matters most.
+        copies: Whether it copies data, which may be so much that speed matters more.
         serving: Whether configurations come from clients.
         shared: Whether the clients are other people than the user who runs this process.
     """
@@ -114,6 +115,7 @@ class Runtime(Checks):
     settings: Settings
     store: Store | None = None
     short_lived: bool = False
+    copies: bool = False
     serving: bool = False
     shared: bool = False
     secrets: Secrets = field(default_factory=Secrets)
@@ -210,6 +212,7 @@ class Runtime(Checks):
             open_session,
             self.settings,
             short_lived=self.short_lived,
+            copies=self.copies,
             idle=self.settings.java_idle,
         )
         most, within = self.settings.spark_failures_max, self.settings.spark_failures_window

@@ -91,6 +91,7 @@ def spark_conf(
     jars: Collection[Path],
     archive: Path | None,
     short_lived: bool,
+    one_compiler: bool,
 ) -> dict[str, str]:
     """Build all of Spark's settings."""
     conf = ALWAYS | {
@@ -98,7 +99,7 @@ def spark_conf(
         "spark.master": settings.master,
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.defaultJavaOptions": _java_options(
-            settings, archive, short_lived=short_lived
+            settings, archive, short_lived=short_lived, one_compiler=one_compiler
         ),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.sql.warehouse.dir": (settings.home / "warehouse").as_uri(),
@@ -133,7 +134,22 @@ def _local(master: str) -> dict[str, str]:
     }
 
 
-def _java_options(settings: SparkSettings, archive: Path | None, *, short_lived: bool) -> str:
+_OPTIMIZED_AFTER = {
+    "Tier4InvocationThreshold": 50_000,
+    "Tier4MinInvocationThreshold": 6_000,
+    "Tier4CompileThreshold": 150_000,
+    "Tier4BackEdgeThreshold": 400_000,
+}
+"""Ten times Java's defaults for the calls and loops after which it optimizes a method.
+
+Spark's code for rows gets there within a second, but its planning, which would take the
+processors in the first minute, does not.
+"""
+
+
+def _java_options(
+    settings: SparkSettings, archive: Path | None, *, short_lived: bool, one_compiler: bool
+) -> str:
     options = [
         f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}",
         f"-Dheadrace.log={settings.home / 'logs' / 'spark.log'}",
@@ -145,10 +161,14 @@ def _java_options(settings: SparkSettings, archive: Path | None, *, short_lived:
     ]
     if archive is not None:
         options.append(f"-XX:SharedArchiveFile={archive}")
+    if one_compiler:
+        # The optimizing compiler pays off after some seconds of work on rows.
+        options.append("-XX:TieredStopAtLevel=1")
+    else:
+        options += (f"-XX:{name}={value}" for name, value in _OPTIMIZED_AFTER.items())
     if short_lived:
-        # Only the first, fast compiler: the second pays off after a minute. The simpler
-        # garbage collector saves 0.3 s over the first jobs.
-        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"]
+        # The simpler garbage collector saves 0.3 s over the first jobs.
+        options.append("-XX:+UseParallelGC")
     return " ".join(f'"{option}"' if " " in option else option for option in options)
 
 

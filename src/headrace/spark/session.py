@@ -63,6 +63,7 @@ def open_session(
     *,
     app_name: str = "headrace",
     short_lived: bool = False,
+    copies: bool = False,
     idle: timedelta | None = None,
 ) -> SparkSession:
     """Return the process's Spark session; start it if there is none.
@@ -74,8 +75,8 @@ def open_session(
     Args:
         settings: Spark's master and settings.
         app_name: The name of the Spark application.
-        short_lived: For a command that ends within a minute: faster start, lower peak
-            performance.
+        short_lived: For a command that ends by itself: faster start, lower peak performance.
+        copies: Whether it copies data, which may be so much that performance matters more.
         idle: How long the JVM of a short-lived command waits for the next command, which then
             reuses it; such a command also reuses a waiting JVM.
 
@@ -97,6 +98,8 @@ def open_session(
             jars=files,
             archive=archive if archive.is_file() else None,
             short_lived=short_lived,
+            # A JVM that waits for more commands may copy data for one of them.
+            one_compiler=short_lived and not copies and not idle,
         )
         if _open is not None and _open.is_alive:
             _require_same(_open.conf, conf)

@@ -17,6 +17,7 @@ def conf(
     home: str = "/home",
     archive: Path | None = None,
     short_lived: bool = False,
+    one_compiler: bool = False,
 ) -> dict[str, str]:
     return spark_conf(
         load_settings(home=home, master=master, spark_conf=users or {}),
@@ -24,6 +25,7 @@ def conf(
         jars=JARS,
         archive=archive,
         short_lived=short_lived,
+        one_compiler=one_compiler,
     )
 
 
@@ -87,7 +89,11 @@ def test_the_archive_is_used_when_there_is_one() -> None:
     assert "SharedArchiveFile" not in conf()["spark.driver.defaultJavaOptions"]
 
 
-def test_only_a_short_lived_process_forgoes_the_second_compiler() -> None:
-    quick = conf(short_lived=True)["spark.driver.defaultJavaOptions"]
+def test_only_a_command_that_copies_nothing_forgoes_the_second_compiler() -> None:
+    quick = conf(short_lived=True, one_compiler=True)["spark.driver.defaultJavaOptions"]
     assert "-XX:TieredStopAtLevel=1" in quick
-    assert "Tiered" not in conf()["spark.driver.defaultJavaOptions"]
+    for short_lived in (False, True):
+        options = conf(short_lived=short_lived)["spark.driver.defaultJavaOptions"]
+        assert "TieredStopAtLevel" not in options
+        assert "-XX:Tier4InvocationThreshold=" in options
+        assert ("-XX:+UseParallelGC" in options) == short_lived

@@ -300,7 +300,7 @@ def _run(
     from headrace.cli.progress import Scoreboard
     from headrace.control import read_config, read_job
 
-    with invocation.runtime(short_lived=True) as runtime:
+    with invocation.runtime(short_lived=True, copies=True) as runtime:
         document: Mapping[str, Any] = read_config(file)
         name = read_job(document).definition.name
         scores = Scoreboard(time.monotonic)
