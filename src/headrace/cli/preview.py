@@ -74,7 +74,7 @@ def preview_on_server(
 def _chosen(found: Mapping[str, Any], connector: str | None) -> tuple[str, Any]:
     from headrace.cli.failures import unknown
 
-    name = connector or next(iter(found))
+    name = next(iter(found)) if connector is None else connector
     if name not in found:
         raise unknown(name, list(found), noun="connector", field="--connector")
     return name, found[name]

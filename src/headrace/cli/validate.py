@@ -68,7 +68,7 @@ class CheckedFiles:
                 f"Pass one of: {', '.join(found)}.",
             )
             raise UsageError(problem, field="--connector", fix=fix)
-        name = connector or next(iter(found))
+        name = next(iter(found)) if connector is None else connector
         if name not in found:
             raise unknown(name, list(found), noun="connector", field="--connector")
         return found[name]

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from headrace.capture import error_from_json
 from headrace.model import SparkError, SparkMemoryError, ToleranceExceededError
@@ -112,6 +112,8 @@ def _of_query(error: Exception, text: str, doing: str) -> HeadraceError:
 
 def _failed_sql(error: Exception) -> str | None:
     """Return the SQL expression that failed for a record; None if it was something else."""
+    if isinstance(error, AnalysisException):
+        return None
     for java in _java_causes(error):
         with suppress(Py4JError):  # other exceptions have no context
             for context in java.getQueryContext():

@@ -43,6 +43,12 @@ class Reading:
             return None
         return FrameReader(self.task).read(self.spark, start, self.at).frame
 
+    def read_by(self) -> str:
+        """Give the reader of all files that have not been read, and why it was chosen."""
+        end = self.task.latest(self.at, ReadLimit())
+        self.task.arrow_parts(self.spark, self.at, end)
+        return str(self.task.reader)
+
     def rows(self, limit: ReadLimit | None = None) -> list[Any]:
         """Give the good values of the next batch."""
         frame = self.step(limit)

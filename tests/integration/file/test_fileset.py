@@ -414,3 +414,12 @@ def test_a_number_with_leading_zeros_is_rejected_if_its_type_was_inferred_withou
     ]
     declared = source(tmp_path, schema="zip BIGINT, price DOUBLE, note STRING")
     assert {row["zip"] for row in declared.rows()} >= {1234, 99}
+
+
+def test_a_first_record_that_is_longer_than_the_sample_is_read_as_text(
+    source: Source, tmp_path: Path
+) -> None:
+    lines = "x\n" * 20
+    put(tmp_path / "a.csv", f'id,note\n1,"{lines}"\n2,b\n')
+    rows = source(tmp_path, infer_rows="10").rows()
+    assert rows == [{"id": "1", "note": lines}, {"id": "2", "note": "b"}]

@@ -91,13 +91,33 @@ def test_what_spark_writes_is_read_as_it_was(
     assert sorted(tuple(row.values()) for row in found) == rows
 
 
-def test_each_file_of_many_has_its_own_value(
-    source: Source, spark: SparkSession, tmp_path: Path
+def test_parquet_is_read_by_arrow_only_if_that_gives_the_same_rows(
+    source: Source, tmp_path: Path
 ) -> None:
-    for number in range(60):
-        put(spark, tmp_path / f"n={number}" / "x.parquet", "parquet", [number])
-    found = source(tmp_path, recursive="true", format="parquet").rows()
-    assert sorted((row["id"], row["n"]) for row in found) == [(n, n) for n in range(60)]
+    (tmp_path / "n=1").mkdir()
+    days = pa.array([date(1000, 1, 1)])
+    rows = pa.table({"id": [1], "day": days})
+    pq.write_table(rows, tmp_path / "n=1" / "new.parquet")
+    assert source(tmp_path, recursive="true", format="parquet").read_by() == "Arrow"
+    keys = {"recursive": "true", "format": "parquet", "schema": "id STRING, n BIGINT"}
+    declared = source(tmp_path, **keys)
+    assert declared.read_by().startswith("Spark")
+    assert declared.rows() == [{"id": "1", "n": 1}]
+    old = rows.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+    pq.write_table(old, tmp_path / "n=1" / "old.parquet")
+    read = source(tmp_path, recursive="true", format="parquet")
+    assert read.read_by().startswith("Spark")
+    assert sorted(str(row["day"]) for row in read.rows()) == ["0999-12-27", "1000-01-01"]
+
+
+@pytest.mark.parametrize("format_", ["parquet", "avro"])
+def test_each_file_of_many_has_its_own_value(
+    source: Source, spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    for number in range(12):
+        put(spark, tmp_path / f"n={number}" / f"x.{format_}", format_, [number])
+    found = source(tmp_path, recursive="true", format=format_).rows()
+    assert sorted((row["id"], row["n"]) for row in found) == [(n, n) for n in range(12)]
 
 
 def test_a_column_of_the_file_itself_is_read_from_the_file(
@@ -114,11 +134,32 @@ def test_a_column_of_the_file_itself_is_read_from_the_file(
     ]
 
 
-def test_json_that_has_the_column_keeps_its_values(source: Source, tmp_path: Path) -> None:
-    (tmp_path / "n=5").mkdir()
-    (tmp_path / "n=5" / "x.json").write_text('{"id":1,"n":7}\n{"id":2}\n{"id":3,"n":null}\n')
+@pytest.mark.parametrize("schema", ["infer", "id BIGINT, n STRUCT<a: BIGINT>"])
+def test_a_json_file_that_has_the_column_keeps_its_values(
+    source: Source, tmp_path: Path, schema: str
+) -> None:
+    for name, text in {
+        "n=web/x.json": '{"id":1,"n":{"a":5}}\n{"id":2}\n',
+        "n=__HIVE_DEFAULT_PARTITION__/y.json": '{"id":3}\n',
+    }.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    found = source(tmp_path, recursive="true", format="json", schema=schema).rows()
+    assert sorted(found, key=lambda row: row["id"]) == [
+        {"id": 1, "n": {"a": 5}},
+        {"id": 2, "n": None},
+        {"id": 3, "n": None},
+    ]
+
+
+def test_each_json_file_may_have_the_column_or_be_in_its_folder(
+    source: Source, tmp_path: Path
+) -> None:
+    for name, text in {"n=5/x.json": '{"id":1,"n":7}\n', "n=6/y.json": '{"id":2}\n'}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
     found = source(tmp_path, recursive="true", format="json").rows()
-    assert [tuple(row.values()) for row in found] == [(1, 7), (2, 5), (3, 5)]
+    assert sorted((row["id"], row["n"]) for row in found) == [(1, 7), (2, 6)]
 
 
 @pytest.mark.parametrize("schema", ["infer", "_c0 BIGINT, day DATE, _c1 STRING"])
@@ -161,7 +202,9 @@ def test_a_folder_that_has_no_value_of_its_type_is_an_error(
     assert [row["id"] for row in again.rows()] == [2]
 
 
-def test_a_required_column_may_be_that_of_a_folder(source: Source, tmp_path: Path) -> None:
+def test_a_required_column_may_be_that_of_a_folder(
+    source: Source, spark: SparkSession, tmp_path: Path
+) -> None:
     (tmp_path / "n=5").mkdir()
     (tmp_path / "n=5" / "x.csv").write_text("id\n1\n")
     read = source(
@@ -172,3 +215,80 @@ def test_a_required_column_may_be_that_of_a_folder(source: Source, tmp_path: Pat
     frame = read.step()
     assert frame is not None
     assert frame.where("error IS NULL").count() == 0
+    put(spark, tmp_path / "n=6" / "z.csv", "csv", [3])
+    put(spark, tmp_path / "w.csv", "csv", [4])
+    frame = read.step()
+    assert [row.value.asDict() for row in frame.where("error IS NULL").collect()] == [
+        {"id": 3, "n": 6}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ("k INT", "1\n2\n"),
+        ("day DATE, v STRING", "2026-01-31,a\n2026-01-30,b\n"),
+    ],
+)
+def test_files_without_a_header_may_have_the_folders_columns_themselves(
+    source: Source, tmp_path: Path, schema: str, text: str
+) -> None:
+    folder = tmp_path / "k=5" / "day=2020-02-20"
+    folder.mkdir(parents=True)
+    (folder / "x.csv").write_text(text)
+    read = source(tmp_path, recursive="true", format="csv", header="false", schema=schema)
+    assert [",".join(map(str, row.values())) for row in read.rows()] == text.split()
+
+
+def test_no_record_of_another_width_is_lost(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "k=5").mkdir()
+    (tmp_path / "k=5" / "x.csv").write_text("1,a\n2,b\n3,c\n")
+    read = source(tmp_path, recursive="true", format="csv", header="false", schema="k INT")
+    frame = read.step()
+    assert frame.where("error IS NOT NULL").count() == frame.count() == 3
+
+
+def test_an_inferred_schema_of_headers_is_that_of_files_without(
+    source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text("id,n\n1,a\n")
+    assert source(tmp_path, format="csv").rows() == [{"id": 1, "n": "a"}]
+    (tmp_path / "y.csv").write_text("2,b\n3,c\n")
+    read = source(tmp_path, format="csv", header="false")
+    read.at = Position.of({"path": str(tmp_path)}, {"files": 1})
+    assert read.rows() == [{"id": 2, "n": "b"}, {"id": 3, "n": "c"}]
+
+
+@pytest.mark.parametrize("header", ["a,b", "id,other"])
+def test_a_header_is_renamed_only_if_it_has_no_name_of_the_schema(
+    source: Source, tmp_path: Path, header: str
+) -> None:
+    (tmp_path / "day=2026-01-31").mkdir()
+    (tmp_path / "day=2026-01-31" / "x.csv").write_text(f"{header}\n1,2020-02-20\n")
+    keys = {"recursive": "true", "format": "csv", "schema": "id BIGINT, day DATE"}
+    day = date(2020, 2, 20) if header == "a,b" else date(2026, 1, 31)
+    assert source(tmp_path, **keys).rows() == [{"id": 1, "day": day}]
+
+
+def test_names_that_differ_in_case_are_the_files_own(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "Day=1").mkdir()
+    (tmp_path / "Day=1" / "x.csv").write_text("id,day\n1,2\n")
+    assert source(tmp_path, recursive="true", format="csv").rows() == [{"id": 1, "day": 2}]
+
+
+def test_times_of_folders_are_in_iso_8601(source: Source, tmp_path: Path) -> None:
+    folder = tmp_path / "day=2026-01-31" / "at=2026-01-31 10%3A00%3A00"
+    folder.mkdir(parents=True)
+    (folder / "x.csv").write_text("id,on\n1,31.12.2025\n")
+    keys = {"recursive": "true", "format": "csv", "time_zone": "Europe/Paris"}
+    [row] = source(tmp_path, **keys, date_format="dd.MM.yyyy").rows()
+    assert (row["on"], row["day"]) == (date(2025, 12, 31), date(2026, 1, 31))
+    assert row["at"].isoformat() == "2026-01-31T09:00:00"
+
+
+def test_a_name_that_is_not_in_utf_8_is_decoded_as_far_as_possible(
+    source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / "%FFx=1").mkdir()
+    (tmp_path / "%FFx=1" / "x.csv").write_text("id\n1\n")
+    assert source(tmp_path, recursive="true", format="csv").rows() == [{"id": 1, "\ufffdx": 1}]

@@ -19,6 +19,7 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
+from headrace.sdk.sqltext import sql_type
 from headrace_plugins.arrow_json import (
     TEXT,
     merged_type,
@@ -42,10 +43,14 @@ from headrace_plugins.connectors.file.inference import (
     undecodable,
 )
 from headrace_plugins.connectors.file.listing import Group, spark_path
-from headrace_plugins.connectors.file.parquet_parts import columns_of, needs_arrow
+from headrace_plugins.connectors.file.parquet_parts import (
+    columns_of,
+    may_use_arrow,
+    needs_arrow,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -165,6 +170,7 @@ def _readable(tree: Any) -> Any:
 
 
 _SAMPLED_FILES = 5
+_NTZ = "TIMESTAMP_NTZ"
 _NUMBERED = re.compile("_c[0-9]+")
 """The names of columns without a header."""
 _LEAST_SAMPLE_BYTES = 16 * 1024
@@ -198,11 +204,17 @@ class Columns:
         schema, groups = self._groups(spark, files)
 
         def with_folders(group: Group) -> Group:
-            # Each line of JSON has its own fields.
-            own = () if self.format is Format.JSON else [f.name for f in group.schema.fields]
+            own = [field.name for field in group.schema.fields]
             return replace(group, folders=self.folders.values(group.files, schema, own))
 
-        return schema, [with_folders(group) for group in groups]
+        groups = [with_folders(group) for group in groups]
+        may = all(
+            g.by_arrow or (g.may_use_arrow and _is_same(g.schema, schema)) for g in groups
+        )
+        if may and any(group.folders for group in groups):
+            # Spark would look up the file of each row.
+            groups = [replace(group, by_arrow=True) for group in groups]
+        return schema, groups
 
     def _groups(
         self, spark: SparkSession, files: Sequence[NumberedFile]
@@ -221,13 +233,21 @@ class Columns:
                     lambda: self._inferred([file.file for file in files], size),
                     first=lambda: self._sampled(files),
                 )
-                return schema, [Group(schema, tuple(files))]
+                return schema, [
+                    Group(_without(schema, names), some)
+                    for names, some in _by(partial(self._elsewhere, schema), files)
+                ]
             case Format.PARQUET:
                 parts = _by(lambda file: _parquet_schema(file.path), files)
                 return self._typed(
                     [
-                        Group(_nullable(from_arrow(arrow)), some, by_arrow=by_arrow)
-                        for (arrow, by_arrow), some in parts
+                        Group(
+                            _nullable(from_arrow(arrow)),
+                            some,
+                            by_arrow=by_arrow,
+                            may_use_arrow=may,
+                        )
+                        for (arrow, by_arrow, may), some in parts
                     ]
                 )
             case _:
@@ -262,10 +282,7 @@ class Columns:
         if not schema.fields:
             raise self._no_columns(files[0].file)
         own = {*headers, *(f.name for f in found.fields)}
-        added = {
-            f.name: f.schema for f in self.folders.schema(files).fields if f.name not in own
-        }
-        schema = grown(schema, Schema.struct(added))
+        schema = grown(schema, self.folders.schema(files, own))
         if schema != known:
             self.memory.put(self.stream, schema)
         return schema
@@ -301,8 +318,8 @@ class Columns:
                 files, lambda: Schema.struct({}), first=lambda: self._sampled(files)
             )
             return schema, [
-                Group(self._in_files(schema, some), some)
-                for _, some in _by(lambda file: tuple(self.folders.texts(file.path)), files)
+                Group(within, some)
+                for within, some in _by(partial(self._headless, schema), files)
             ]
         headers = _by(lambda file: _header(file.path, self.dialect), files)
         parts = [(header, some) for header, some in headers if header]
@@ -323,22 +340,39 @@ class Columns:
         renames = self.declared is not None
 
         def headed(header: Sequence[str], some: tuple[NumberedFile, ...]) -> Group:
-            within = self._in_files(schema, some, header)
+            within = _without(schema, {*self.folders.names(some)} - {*header})
+            if not {*header} & {field.name for field in within.fields}:
+                within = _of_width(schema, len(header), [f.name for f in within.fields])
             found = as_headed(header, within, renames=renames, path=some[0].path)
             return Group(found, some)
 
         return schema, [headed(*each) for each in parts]
 
-    def _in_files(
-        self, schema: Schema, files: Iterable[NumberedFile], header: Sequence[str] = ()
-    ) -> Schema:
-        """Return the columns that are in CSV files themselves, not in their folders' names."""
-        elsewhere = {*self.folders.names(files)} - {*header}
-        if self.declared is None and not self._has_headers:
-            elsewhere |= {f.name for f in schema.fields if not _NUMBERED.fullmatch(f.name)}
-        return Schema.struct(
-            {f.name: f.schema for f in schema.fields if f.name not in elsewhere}
+    def _headless(self, schema: Schema, file: FoundFile) -> Schema:
+        """Return those of the columns that a CSV file without a header has itself."""
+        names = {*self.folders.texts(file.path)}
+        numbered = {f.name for f in schema.fields if _NUMBERED.fullmatch(f.name)}
+        if names.isdisjoint(f.name for f in schema.fields) and self.declared is not None:
+            return schema
+        if self.declared is None and len(numbered) == len(schema.fields):
+            return schema
+        try:
+            width = len(read_header(file.path, self.dialect)[0])
+        except SourceError:
+            return schema  # the first record is rejected
+        inferred = (
+            {f.name for f in schema.fields} - numbered if self.declared is None else set()
         )
+        return _of_width(schema, width, names, inferred)
+
+    def _elsewhere(self, schema: Schema, file: FoundFile) -> frozenset[str]:
+        """Return the columns that only the names of a JSON file's folders have."""
+        names = {n for n in self.folders.texts(file.path) if schema.field(n) is not None}
+        if names:
+            sample = self._sample(file.path, _LEAST_SAMPLE_BYTES)
+            found = infer_json(sample, self.dialect, self.conflict)
+            names -= {found.field(number).name for number in range(found.num_fields)}
+        return frozenset(names)
 
     def _sampled(self, files: Sequence[NumberedFile]) -> Schema:
         """Infer the schema from some files, evenly distributed over all."""
@@ -404,6 +438,25 @@ def _is_named(kind: pa.DataType) -> bool:
     return all(_is_named(field.type) for field in fields)
 
 
+def _is_same(found: Schema, schema: Schema) -> bool:
+    """Return whether the columns have the types of the schema, at any depth."""
+    same = ((field.schema, schema.field(field.name)) for field in found.fields)
+    return all(
+        other is None or sql_type(own, local=_NTZ) == sql_type(other.schema, local=_NTZ)
+        for own, other in same
+    )
+
+
+def _without(schema: Schema, names: Collection[str]) -> Schema:
+    return Schema.struct({f.name: f.schema for f in schema.fields if f.name not in names})
+
+
+def _of_width(schema: Schema, width: int, *elsewhere: Collection[str]) -> Schema:
+    """Return the columns of files with so many, without those that may be elsewhere."""
+    parts = [schema, *(_without(schema, names) for names in elsewhere)]
+    return next((part for part in parts if len(part.fields) == width), schema)
+
+
 def _by(
     key: Callable[[FoundFile], _Key], files: Iterable[NumberedFile]
 ) -> list[tuple[_Key, tuple[NumberedFile, ...]]]:
@@ -419,11 +472,11 @@ def _header(path: str, dialect: Dialect) -> tuple[str, ...]:
     return tuple(names) if has_rows else ()
 
 
-def _parquet_schema(path: str) -> tuple[pa.Schema, bool]:
-    """Return the columns of a file, and whether Arrow must read them."""
+def _parquet_schema(path: str) -> tuple[pa.Schema, bool, bool]:
+    """Return the columns of a file, and whether Arrow must and may read them."""
     try:
         with Location.of(path).open_input() as file, pq.ParquetFile(file) as source:
-            return columns_of(source), needs_arrow(source, path)
+            return columns_of(source), needs_arrow(source, path), may_use_arrow(source)
     except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(
             problem=f"{path} is not a Parquet file: {error}", fix="Repair or delete the file."

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from headrace_plugins.connectors.file.formats import Dialect
-    from headrace_plugins.connectors.file.listing import Group, NumberedFile
+    from headrace_plugins.connectors.file.listing import NumberedFile
+
+
+_AS_BYTES = "surrogateescape"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +36,15 @@ class FolderColumns:
     root: Location | None
     """None to read no such columns."""
     dialect: Dialect
-    """For the patterns and the zone of times."""
+    """For the zone of times, which are in ISO 8601."""
 
     def names(self, files: Iterable[NumberedFile]) -> list[str]:
         """Return the names of the columns of some files."""
         return list(dict.fromkeys(name for file in files for name in self.texts(file.path)))
 
-    def schema(self, files: Sequence[NumberedFile]) -> Schema:
-        """Infer the types of the columns of some files."""
-        names = self.names(files)
+    def schema(self, files: Sequence[NumberedFile], own: Collection[str]) -> Schema:
+        """Infer the types of the columns of some files, other than those in the files."""
+        names = _others(self.names(files), own)
         if not names:
             return Schema.struct({})
         texts = [self.texts(file.path) for file in files]
@@ -51,7 +54,7 @@ class FolderColumns:
     def values(
         self, files: Sequence[NumberedFile], schema: Schema, own: Collection[str]
     ) -> dict[int, pa.RecordBatch]:
-        """Return the values of each file, as a row, by the file's number.
+        """Return the values of each file that are not null, as a row, by the file's number.
 
         Args:
             files: Some files.
@@ -60,12 +63,15 @@ class FolderColumns:
 
         Raises SourceError for a text that does not have its column's type.
         """
-        names = [name for name in self.names(files) if name not in own and schema.field(name)]
+        texts = [self.texts(file.path) for file in files]
+        names = [name for name in _others(self.names(files), own) if schema.field(name)]
+        names = [name for name in names if any(each.get(name) is not None for each in texts)]
         if not names:
             return {}
-        wanted = Schema.struct({name: f.schema for name in names if (f := schema.field(name))})
+        wanted = optional(
+            Schema.struct({f.name: f.schema for f in schema.fields if f.name in names}), names
+        )
         lines = CsvLines(wanted, ["", *names], self._plain)
-        texts = [self.texts(file.path) for file in files]
         # Without the first value, a null would be an empty line, which is no record.
         records = [_line(["x", *(each.get(name) for name in names)]) for each in texts]
         parsed = lines.read(b"".join(records))
@@ -78,7 +84,11 @@ class FolderColumns:
                 "set partition.columns to false.",
                 field="schema",
             )
-        return {file.number: parsed.rows.take([row]) for row, file in enumerate(files)}
+        rows = (parsed.rows.take([number]) for number in range(len(files)))
+        return {
+            file.number: row.select([f.name for f in row.schema if not row[f.name].null_count])
+            for file, row in zip(files, rows, strict=True)
+        }
 
     @property
     def _plain(self) -> Dialect:
@@ -90,6 +100,8 @@ class FolderColumns:
             escape=None,
             null_value="",
             encoding="UTF-8",
+            timestamp_format=None,
+            date_format=None,
             is_inferred=False,
         )
 
@@ -100,31 +112,37 @@ class FolderColumns:
         *folders, _ = Location.of(path).relative_to(self.root).split("/")
         parts = (folder.partition("=") for folder in folders)
         return {
-            _decoded(name): None if text == NULL_FOLDER else _decoded(text)
+            unquote(name): None if text == NULL_FOLDER else unquote(text, errors=_AS_BYTES)
             for name, sign, text in parts
             if sign and name
         }
 
 
-def _decoded(text: str) -> str:
-    return unquote(text, errors="surrogateescape")
+def _others(names: Iterable[str], own: Collection[str]) -> list[str]:
+    """Return the names that are not those of own columns, in whatever case."""
+    known = {name.lower() for name in own}
+    return [name for name in names if name.lower() not in known]
 
 
 def _line(texts: Iterable[str | None]) -> bytes:
     """Return a CSV record in which only a null has no quotes."""
     doubled = ("" if t is None else '"' + t.replace('"', '""') + '"' for t in texts)
-    return (",".join(doubled) + "\n").encode(errors="surrogateescape")
+    return (",".join(doubled) + "\n").encode(errors=_AS_BYTES)
 
 
-def without_folder_columns(schema: Schema, groups: Iterable[Group]) -> Schema:
-    """Return the schema to read rows with that get further columns from their folders."""
-    names = {name for g in groups for row in g.folders.values() for name in row.schema.names}
+def optional(schema: Schema, names: Collection[str]) -> Schema:
+    """Return the schema with optional columns, as their values are not in the files."""
     return schema.with_fields(
         {
             f.name: f.schema.replaced(optional=True) if f.name in names else f.schema
             for f in schema.fields
         }
     )
+
+
+def names_of(values: pa.RecordBatch | None) -> tuple[str, ...]:
+    """Return the columns of which a file's folders have values."""
+    return () if values is None else tuple(values.schema.names)
 
 
 def filled(

@@ -175,9 +175,10 @@ def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
     # A sample may end inside a value with line breaks.
     if ends.is_open(sample):
         sample = sample[: ends.whole(sample)]
+    has_records = len(sample) > (ends.first_end(sample) if dialect.header else 0)
     sample = ends.doubled(_valid(sample, ends, header=dialect.header))
     table = _csv(sample, dialect) if sample else None
-    if table is None or not table.num_rows:
+    if table is None or (has_records and not table.num_rows):
         return pa.struct([])
     names = [
         dialect.stand_ins.text(name) if dialect.header and name else f"_c{number}"

@@ -55,7 +55,8 @@ _DEEPEST = 200
 """Fixed, as Python's own limit depends on how deep the caller is in its calls."""
 _TOO_DEEP = f"the value is nested more than {_DEEPEST} levels deep"
 _PLAIN = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_FLOAT32_MAX = math.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0)
+"""The largest number that is rounded to a finite one of 32 bits."""
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _ARROWS_OWN = re.compile(rb"[:,\[]\s*(?:-?Inf(?!inity)|-NaN)\s*[,\]}]")
@@ -109,9 +110,12 @@ class JsonLines:
         """Parse lines. Raises one of FAULTS if a line may not be exactly one row."""
         if (table := self._table(target, lines)) is None:
             return Parsed(no_rows(target))
-        if not all(map(is_finite, table.itercolumns())) and _ARROWS_OWN.search(lines):
-            message = "A number may be invalid."
-            raise pa.ArrowInvalid(message)
+        if not all(map(is_finite, table.itercolumns())):
+            # Arrow reads a number that is too large as infinity.
+            is_named = b"NaN" in lines or b"Infinity" in lines
+            if not is_named or _ARROWS_OWN.search(lines):
+                message = "A number may be invalid."
+                raise pa.ArrowInvalid(message)
         columns = table.columns  # not set one by one, which is quadratic
         for number, column in enumerate(target):
             values = columns[number]

@@ -314,6 +314,7 @@ class Group:
         schema: The columns; a column that a file lacks is null.
         files: In the order of their numbers.
         by_arrow: Whether Arrow reads the files, as Spark cannot read some column correctly.
+        may_use_arrow: Whether Arrow may read the files as well as Spark.
         avro: The Avro schema that Spark uses instead of the writer's schema.
         absent: The Avro fields that are null in all records.
         millis: The Avro fields in milliseconds, where the schema has microseconds.
@@ -323,6 +324,7 @@ class Group:
     schema: Schema
     files: tuple[NumberedFile, ...]
     by_arrow: bool = False
+    may_use_arrow: bool = False
     avro: str | None = None
     absent: frozenset[str] = frozenset()
     millis: frozenset[str] = frozenset()

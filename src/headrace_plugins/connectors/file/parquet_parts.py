@@ -2,7 +2,8 @@
 
 These have columns of the null type, half floats, times of day, nanoseconds, INT96 that Spark
 did not write, decimals of variable length, or names that differ only in case, or are
-compressed with Brotli or Hadoop's LZ4. Each part is some row groups of a file.
+compressed with Brotli or Hadoop's LZ4. Arrow also reads files that have columns in the names of
+their folders, as it is faster. Each part is some row groups of files.
 """
 
 from __future__ import annotations
@@ -20,24 +21,26 @@ import pyarrow.parquet as pq
 from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.file.folder_columns import filled, without_folder_columns
+from headrace_plugins.connectors.file.folder_columns import filled, names_of, optional
 from headrace_plugins.connectors.file.listing import has_colon
 from headrace_plugins.connectors.file.records import PLUGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import IO
 
     from numpy.typing import NDArray
 
     from headrace_plugins.connectors.file.listing import Group
 
-_ROW_GROUPS = 4
+_PART_BYTES = 128 * 1024 * 1024
+_PART_GROUPS = 256
 _BATCH_ROWS = 64 * 1024
 _MICRO = 1000
 _ARROWS_CODECS = {"BROTLI", "UNKNOWN"}
 """Codecs that Spark does not support; Arrow reports Hadoop's LZ4 as unknown, but reads it."""
 _LONG_DIGITS = 18
+_VERSION, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 _OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 
 
@@ -46,7 +49,7 @@ class RowGroups:
     """Some row groups of a file."""
 
     path: str
-    numbers: tuple[int, ...]
+    numbers: list[int]
     folders: pa.RecordBatch | None = None
     """The values in the names of the file's folders, as a row."""
 
@@ -58,10 +61,8 @@ def parquet_parts(groups: Sequence[Group], schema: Schema, *, truncates: bool) -
     """
     files = [(file, group.folders.get(file.number)) for group in groups for file in group.files]
     files.sort(key=lambda each: each[0].number)
-    parts = [part for file, folders in files for part in _parts(file.path, folders)]
-    within = without_folder_columns(schema, groups)
-    reader = ParquetReader(schema, within, truncates=truncates)
-    return ArrowParts(schema, parts, reader.read, PLUGIN)
+    parts = [*_parts((file.path, folders) for file, folders in files)]
+    return ArrowParts(schema, parts, ParquetReader(schema, truncates=truncates).read, PLUGIN)
 
 
 def needs_arrow(file: pq.ParquetFile, path: str) -> bool:
@@ -81,6 +82,16 @@ def needs_arrow(file: pq.ParquetFile, path: str) -> bool:
     if has_int96(file) and _OF_SPARK not in (file.metadata.metadata or {}):
         return True
     return _is_odd(pa.struct(list(columns_of(file))))
+
+
+def may_use_arrow(file: pq.ParquetFile) -> bool:
+    """Return whether Arrow reads the same times as Spark.
+
+    Old versions of Spark wrote days of the Julian calendar, which Arrow does not convert.
+    """
+    facts = file.metadata.metadata or {}
+    is_old = _LEGACY in facts or facts.get(_VERSION, b"3") < b"3"
+    return not is_old and not has_int96(file)
 
 
 def has_int96(file: pq.ParquetFile) -> bool:
@@ -142,12 +153,26 @@ def _is_odd(arrow: pa.DataType) -> bool:
     return any(test(arrow) for test in odd) or any(_is_odd(field.type) for field in fields)
 
 
-def _parts(path: str, folders: pa.RecordBatch | None) -> Iterator[RowGroups]:
-    with Location.of(path).open_input() as file:
-        count = pq.read_metadata(file).num_row_groups
-    for start in range(0, count, _ROW_GROUPS):
-        numbers = tuple(range(start, min(start + _ROW_GROUPS, count)))
-        yield RowGroups(path, numbers, folders)
+def _parts(
+    files: Iterable[tuple[str, pa.RecordBatch | None]],
+) -> Iterator[list[RowGroups]]:
+    """Yield the row groups of each part."""
+    part: list[RowGroups] = []
+    size = count = 0
+    for path, folders in files:
+        with Location.of(path).open_input() as file:
+            metadata = pq.read_metadata(file)
+        for number in range(metadata.num_row_groups):
+            own = metadata.row_group(number).total_byte_size
+            if part and (size + own > _PART_BYTES or count == _PART_GROUPS):
+                yield part
+                part, size, count = [], 0, 0
+            if not part or part[-1].path != path:
+                part.append(RowGroups(path, [], folders))
+            part[-1].numbers.append(number)
+            size, count = size + own, count + 1
+    if part:
+        yield part
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +180,17 @@ class ParquetReader:
     """Reads row groups on executors."""
 
     schema: Schema
-    within: Schema
-    """The schema of what is in the files, with columns that may be in folders' names."""
     truncates: bool
 
-    def read(self, part: RowGroups) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
+    def read(
+        self, part: Sequence[RowGroups]
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         """Yield rows, and the rows that would lose precision, each with the reason."""
-        target = to_arrow(self.within)
+        for groups in part:
+            yield from self._read(groups)
+
+    def _read(self, part: RowGroups) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
+        target = to_arrow(optional(self.schema, names_of(part.folders)))
         try:
             with Location.of(part.path).open_input() as file:
                 for batch, exact in _batches(file, part.numbers):

@@ -131,16 +131,17 @@ def _folder_values(group: Group, target: Schema) -> dict[str, str]:
     """Return SQL for the columns whose values are in the names of the files' folders."""
     if not group.folders:
         return {}
-    names = next(iter(group.folders.values())).schema.names
+    names = {name for row in group.folders.values() for name in row.schema.names}
     fields = [field for field in target.fields if field.name in names]
     numbers: dict[NumberedFile, int] = {}
-    rows: dict[str, int] = {}
+    rows: dict[tuple[str, ...], int] = {}
     for file in group.files:
         [row] = group.folders[file.number].to_pylist()
-        pairs = (f"{literal(f.name)}, {sql_value(f.schema, row[f.name])}" for f in fields)
-        numbers[file] = rows.setdefault(f"named_struct({', '.join(pairs)})", len(rows))
-    one = f"array({', '.join(rows)})[{_by_file(numbers)}]"
-    return {field.name: f"{one}.{quote(field.name)}" for field in fields}
+        texts = tuple(sql_value(f.schema, row.get(f.name)) for f in fields)
+        numbers[file] = rows.setdefault(texts, len(rows))
+    which = _by_file(numbers)
+    columns = zip(fields, zip(*rows, strict=True), strict=True)
+    return {field.name: f"array({', '.join(texts)})[{which}]" for field, texts in columns}
 
 
 def _kind(schema: Schema) -> tuple[object, ...]:

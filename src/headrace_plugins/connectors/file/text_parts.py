@@ -16,7 +16,7 @@ from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.connectors.file.csv_lines import CsvLines
 from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, lines_of_document
-from headrace_plugins.connectors.file.folder_columns import filled, without_folder_columns
+from headrace_plugins.connectors.file.folder_columns import filled, names_of, optional
 from headrace_plugins.connectors.file.formats import (
     BOM,
     Dialect,
@@ -137,8 +137,7 @@ def text_parts(
             )
         else:
             pieces += _pieces(file, found.get(file.path, ()))
-    within = without_folder_columns(schema, groups)
-    reader = TextReader(schema, within, dialect, ends, format_)
+    reader = TextReader(schema, dialect, ends, format_)
     return ArrowParts(schema, list(_parts(pieces)), reader.read, PLUGIN)
 
 
@@ -212,8 +211,6 @@ class TextReader:
     """Reads pieces of CSV files, JSON lines or text files, on executors."""
 
     schema: Schema
-    within: Schema
-    """The schema of what is in the files, with columns that may be in folders' names."""
     dialect: Dialect
     ends: RecordEnds
     format: Format
@@ -230,7 +227,7 @@ class TextReader:
 
     def _records(self, piece: Piece) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         piece = _at_lines(piece) if piece.line is None else piece
-        lines = _parser(self, piece.names)
+        lines = _parser(self, piece.names, names_of(piece.folders))
         line, start, begins, after = piece.line, piece.start, not piece.start, ""
         for block, is_rest in self._blocks(piece):
             records = block.removeprefix(BOM) if begins else block
@@ -258,7 +255,7 @@ class TextReader:
                 line += self.ends.lines(block)
 
     def _document(self, piece: Piece) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
-        lines = _parser(self, piece.names)
+        lines = _parser(self, piece.names, names_of(piece.folders))
         try:
             with Location.of(piece.path).open_input() as file:
                 raw = bytes(unpacked(file, piece.path).read(LONGEST_DOCUMENT + 1))
@@ -350,16 +347,18 @@ class TextReader:
 
 
 @lru_cache(maxsize=16)
-def _parser(reader: TextReader, names: tuple[str, ...]) -> CsvLines | JsonLines | TextLines:
-    """Return a parser for files with the columns ``names``.
+def _parser(
+    reader: TextReader, names: tuple[str, ...], elsewhere: tuple[str, ...]
+) -> CsvLines | JsonLines | TextLines:
+    """Return a parser for files with the columns ``names``, and others ``elsewhere``.
 
     A worker caches the parser: it learns the form of times, and a failed attempt costs as much
     as a successful one.
     """
     if isinstance(reader.ends, CsvQuoting):
-        return CsvLines(reader.within, names, reader.dialect)
+        return CsvLines(optional(reader.schema, elsewhere), names, reader.dialect)
     if reader.format is Format.JSON:
-        return JsonLines(reader.within, reader.dialect)
+        return JsonLines(optional(reader.schema, elsewhere), reader.dialect)
     return TextLines()
 
 

@@ -205,3 +205,25 @@ def test_lines_are_the_same_together_in_pieces_and_one_by_one(
         bad.reason for each in alone for bad in each.rejected
     ]
     assert repr(read(file, schema, chunk=chunk)) == repr((rows, rejected))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "text", "fits"),
+    [
+        ("f FLOAT", "3.4028235e38", True),
+        ("f FLOAT", "3.4028236e38", False),
+        ("f DOUBLE", "1.7976931348623159e308", False),
+        ("f DOUBLE", "9" * 400, False),
+        ("f ARRAY<DOUBLE>", f"[{'9' * 400}]", False),
+    ],
+)
+@pytest.mark.parametrize("beside", [0, 600])
+def test_a_number_is_too_large_if_it_would_be_infinite(
+    ddl: str, text: str, beside: int, *, fits: bool
+) -> None:
+    lines = [f'{{"f":{text}}}', *['{"f":"x"}'] * beside]
+    parsed = JsonLines(parse_ddl(ddl, field="schema"), Dialect()).read(
+        "\n".join(lines).encode()
+    )
+    assert parsed.rows.num_rows == int(fits)
+    assert len(parsed.rejected) == beside + (not fits)
