@@ -92,6 +92,7 @@ def open_session(
         )
         files = cache.resolve(locked_jars())
         archive = archive_file(settings.cache, java, files)
+        may_wait = IS_POSSIBLE and short_lived and is_local(settings.master)
         conf = spark_conf(
             settings,
             app_name=app_name,
@@ -99,7 +100,7 @@ def open_session(
             archive=archive if archive.is_file() else None,
             short_lived=short_lived,
             # A JVM that waits for more commands may copy data for one of them.
-            one_compiler=short_lived and not copies and not idle,
+            one_compiler=short_lived and not copies and not (may_wait and idle),
         )
         if _open is not None and _open.is_alive:
             _require_same(_open.conf, conf)
@@ -110,7 +111,6 @@ def open_session(
                 problem="This process has a Spark session that Headrace did not start.",
                 fix="Stop it first, or run Headrace in a separate process.",
             )
-        may_wait = IS_POSSIBLE and short_lived and is_local(settings.master)
         folder = own_folder() if may_wait else None
         place = Place.of(folder, conf, idle) if folder and idle else None
         with spark_environment(java), _interrupts_unchanged():

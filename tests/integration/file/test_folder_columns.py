@@ -259,15 +259,76 @@ def test_an_inferred_schema_of_headers_is_that_of_files_without(
     assert read.rows() == [{"id": 2, "n": "b"}, {"id": 3, "n": "c"}]
 
 
-@pytest.mark.parametrize("header", ["a,b", "id,other"])
+@pytest.mark.parametrize(
+    ("schema", "header", "expected"),
+    [
+        ("id STRING, day STRING", "a,b", {"id": "1", "day": "2"}),
+        ("id STRING, day STRING", "a", {"id": "1", "day": "D"}),
+        ("id STRING, day STRING", "id,other", {"id": "1", "day": "D"}),
+        ("id STRING, day STRING", "day,id", {"id": "2", "day": "1"}),
+        ("x STRING, y STRING, day STRING", "a,b", {"x": "1", "y": "2", "day": "D"}),
+        ("day STRING", "id", {"day": "D"}),
+        ("day STRING", "id,v", {"day": "D"}),
+        ("day STRING", "day", {"day": "1"}),
+    ],
+)
 def test_a_header_is_renamed_only_if_it_has_no_name_of_the_schema(
-    source: Source, tmp_path: Path, header: str
+    source: Source, tmp_path: Path, schema: str, header: str, expected: dict[str, str]
 ) -> None:
-    (tmp_path / "day=2026-01-31").mkdir()
-    (tmp_path / "day=2026-01-31" / "x.csv").write_text(f"{header}\n1,2020-02-20\n")
-    keys = {"recursive": "true", "format": "csv", "schema": "id BIGINT, day DATE"}
-    day = date(2020, 2, 20) if header == "a,b" else date(2026, 1, 31)
-    assert source(tmp_path, **keys).rows() == [{"id": 1, "day": day}]
+    (tmp_path / "day=D").mkdir()
+    values = "1,2" if "," in header else "1"
+    (tmp_path / "day=D" / "x.csv").write_text(f"{header}\n{values}\n")
+    read = source(tmp_path, recursive="true", format="csv", schema=schema)
+    assert read.rows() == [expected]
+
+
+@pytest.mark.parametrize("first", ["5,b,77", "#c", "\udcff,a"])
+def test_an_odd_first_record_without_a_header_is_the_only_one_that_is_rejected(
+    source: Source, tmp_path: Path, first: str
+) -> None:
+    (tmp_path / "n=1").mkdir()
+    (tmp_path / "n=1" / "x.csv").write_text("1,a\n")
+    read = source(tmp_path, recursive="true", format="csv", header="false")
+    assert read.rows() == [{"_c0": 1, "_c1": "a", "n": 1}]
+    (tmp_path / "n=2").mkdir()
+    text = f"{first}\n2,b\n3,c\n"
+    (tmp_path / "n=2" / "y.csv").write_bytes(text.encode(errors="surrogateescape"))
+    frame = read.step()
+    good = frame.where("error IS NULL").collect()
+    assert [tuple(row.value) for row in good] == [(2, "b", 2), (3, "c", 2)]
+    assert frame.count() == 3
+
+
+def test_a_long_first_value_without_a_header_is_read(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "n=1").mkdir()
+    (tmp_path / "n=1" / "x.csv").write_text(f"{'x' * 200_000}\ny\n")
+    read = source(
+        tmp_path, recursive="true", format="csv", header="false", schema="t STRING, n INT"
+    )
+    assert [(len(row["t"]), row["n"]) for row in read.rows()] == [(200_000, 1), (1, 1)]
+
+
+def test_nulls_in_required_columns_of_parquet_are_read_as_spark_does(
+    source: Source, tmp_path: Path
+) -> None:
+    for folder in ("n=4", "n=__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table({"id": [1, None]}), tmp_path / folder / "x.parquet")
+    keys = {"recursive": "true", "format": "parquet"}
+    found = source(tmp_path, **keys, schema="id BIGINT NOT NULL, n INT NOT NULL").rows()
+    assert sorted(map(str, found)) == sorted(
+        str({"id": id_, "n": n}) for id_ in (1, None) for n in (4, None)
+    )
+
+
+def test_only_the_wanted_columns_of_parquet_are_read(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "n=4").mkdir()
+    rows = pa.table({"a": [1, 2], "b.c": [3, 4], "d": [5, 6]})
+    pq.write_table(rows, tmp_path / "n=4" / "x.parquet")
+    keys = {"recursive": "true", "format": "parquet"}
+    assert source(tmp_path, **keys, schema="n BIGINT").rows() == [{"n": 4}, {"n": 4}]
+    found = source(tmp_path, **keys, schema="`b.c` BIGINT, n BIGINT").rows()
+    assert found == [{"b.c": 3, "n": 4}, {"b.c": 4, "n": 4}]
 
 
 def test_names_that_differ_in_case_are_the_files_own(source: Source, tmp_path: Path) -> None:

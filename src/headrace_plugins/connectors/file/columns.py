@@ -31,6 +31,7 @@ from headrace_plugins.connectors.file.folder_columns import FolderColumns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import (
     SAMPLE_BYTES,
+    first_width,
     grown,
     header_names,
     infer_csv,
@@ -341,8 +342,9 @@ class Columns:
 
         def headed(header: Sequence[str], some: tuple[NumberedFile, ...]) -> Group:
             within = _without(schema, {*self.folders.names(some)} - {*header})
-            if not {*header} & {field.name for field in within.fields}:
-                within = _of_width(schema, len(header), [f.name for f in within.fields])
+            own = {field.name for field in within.fields}
+            if own and own.isdisjoint(header) and len(header) == len(schema.fields):
+                within = schema  # the header is renamed, and has all columns
             found = as_headed(header, within, renames=renames, path=some[0].path)
             return Group(found, some)
 
@@ -350,20 +352,15 @@ class Columns:
 
     def _headless(self, schema: Schema, file: FoundFile) -> Schema:
         """Return those of the columns that a CSV file without a header has itself."""
-        names = {*self.folders.texts(file.path)}
-        numbered = {f.name for f in schema.fields if _NUMBERED.fullmatch(f.name)}
-        if names.isdisjoint(f.name for f in schema.fields) and self.declared is not None:
+        if self.declared is None:
+            numbered = [f.name for f in schema.fields if _NUMBERED.fullmatch(f.name)]
+            others = {f.name for f in schema.fields if f.name not in numbered}
+            return _without(schema, others if numbered else ())
+        within = _without(schema, self.folders.texts(file.path))
+        if len(within.fields) == len(schema.fields):
             return schema
-        if self.declared is None and len(numbered) == len(schema.fields):
-            return schema
-        try:
-            width = len(read_header(file.path, self.dialect)[0])
-        except SourceError:
-            return schema  # the first record is rejected
-        inferred = (
-            {f.name for f in schema.fields} - numbered if self.declared is None else set()
-        )
-        return _of_width(schema, width, names, inferred)
+        is_whole = first_width(file.path, self.dialect) == len(schema.fields)
+        return schema if is_whole or not within.fields else within
 
     def _elsewhere(self, schema: Schema, file: FoundFile) -> frozenset[str]:
         """Return the columns that only the names of a JSON file's folders have."""
@@ -439,9 +436,9 @@ def _is_named(kind: pa.DataType) -> bool:
 
 
 def _is_same(found: Schema, schema: Schema) -> bool:
-    """Return whether the columns have the types of the schema, at any depth."""
+    """Return whether the columns have the types of the schema, and none is required."""
     same = ((field.schema, schema.field(field.name)) for field in found.fields)
-    return all(
+    return all(field.schema.optional for field in schema.fields) and all(
         other is None or sql_type(own, local=_NTZ) == sql_type(other.schema, local=_NTZ)
         for own, other in same
     )
@@ -449,12 +446,6 @@ def _is_same(found: Schema, schema: Schema) -> bool:
 
 def _without(schema: Schema, names: Collection[str]) -> Schema:
     return Schema.struct({f.name: f.schema for f in schema.fields if f.name not in names})
-
-
-def _of_width(schema: Schema, width: int, *elsewhere: Collection[str]) -> Schema:
-    """Return the columns of files with so many, without those that may be elsewhere."""
-    parts = [schema, *(_without(schema, names) for names in elsewhere)]
-    return next((part for part in parts if len(part.fields) == width), schema)
 
 
 def _by(

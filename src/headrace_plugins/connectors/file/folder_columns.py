@@ -84,11 +84,12 @@ class FolderColumns:
                 "set partition.columns to false.",
                 field="schema",
             )
-        rows = (parsed.rows.take([number]) for number in range(len(files)))
-        return {
-            file.number: row.select([f.name for f in row.schema if not row[f.name].null_count])
-            for file, row in zip(files, rows, strict=True)
-        }
+        found = {}
+        for number, file in enumerate(files):
+            row = parsed.rows.take([number])
+            if known := [name for name in row.schema.names if not row[name].null_count]:
+                found[file.number] = row.select(known)
+        return found
 
     @property
     def _plain(self) -> Dialect:

@@ -112,6 +112,14 @@ def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
         raise undecodable(path, dialect, error) from error
 
 
+def first_width(path: str, dialect: Dialect) -> int:
+    """Return how many values the first record of a CSV file has, if it is not too long."""
+    head, end, _ = _head(path, dialect, _LONGEST_HEADER)
+    if dialect.ends.is_open(head[:end]):
+        return 0
+    return int(_csv(dialect.ends.doubled(head[:end]), dialect).num_columns)
+
+
 def _head(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, int, bool]:
     """Return a file's beginning, the end of its first record, and whether it is complete."""
     head, is_all = _beginning(path, dialect, size_bytes)

@@ -61,6 +61,8 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _ARROWS_OWN = re.compile(rb"[:,\[]\s*(?:-?Inf(?!inity)|-NaN)\s*[,\]}]")
 """Numbers that only Arrow accepts."""
+_MAYBE_TOO_LARGE = re.compile(rb"[0-9]{32}|[eE]\+?0*[0-9]{3}")
+"""In all numbers that Arrow reads as infinity, although they are not called so."""
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _UTC = pa.timestamp("us", "UTC")
 _TIME_START = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])")
@@ -110,12 +112,11 @@ class JsonLines:
         """Parse lines. Raises one of FAULTS if a line may not be exactly one row."""
         if (table := self._table(target, lines)) is None:
             return Parsed(no_rows(target))
-        if not all(map(is_finite, table.itercolumns())):
-            # Arrow reads a number that is too large as infinity.
-            is_named = b"NaN" in lines or b"Infinity" in lines
-            if not is_named or _ARROWS_OWN.search(lines):
-                message = "A number may be invalid."
-                raise pa.ArrowInvalid(message)
+        if not all(map(is_finite, table.itercolumns())) and (
+            _ARROWS_OWN.search(lines) or _MAYBE_TOO_LARGE.search(lines)
+        ):
+            message = "A number may be invalid."
+            raise pa.ArrowInvalid(message)
         columns = table.columns  # not set one by one, which is quadratic
         for number, column in enumerate(target):
             values = columns[number]

@@ -193,7 +193,7 @@ class ParquetReader:
         target = to_arrow(optional(self.schema, names_of(part.folders)))
         try:
             with Location.of(part.path).open_input() as file:
-                for batch, exact in _batches(file, part.numbers):
+                for batch, exact in _batches(file, part.numbers, target.names):
                     good, rejected = (batch, []) if self.truncates else _divided(batch, exact)
                     yield (
                         filled(conform(good, target), part.folders, self.schema),
@@ -205,18 +205,21 @@ class ParquetReader:
 
 
 def _batches(
-    file: IO[bytes], numbers: Sequence[int]
+    file: IO[bytes], numbers: Sequence[int], wanted: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Yield rows, and the same rows with INT96 in full precision.
 
     Arrow's nanoseconds have no times before 1677 and after 2262: such INT96 values overflow.
     """
     source = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
-    batches = source.iter_batches(_BATCH_ROWS, row_groups=numbers)
+    names = source.schema_arrow.names
+    # A dot would mean a field of a struct.
+    columns = None if "." in "".join(names) else [n for n in names if n in wanted]
+    batches = source.iter_batches(_BATCH_ROWS, row_groups=numbers, columns=columns)
     if not has_int96(source):
         yield from ((batch, batch) for batch in batches)
         return
-    exact = pq.ParquetFile(file).iter_batches(_BATCH_ROWS, row_groups=numbers)
+    exact = pq.ParquetFile(file).iter_batches(_BATCH_ROWS, row_groups=numbers, columns=columns)
     yield from zip(batches, exact, strict=True)
 
 

@@ -136,7 +136,8 @@ def _folder_values(group: Group, target: Schema) -> dict[str, str]:
     numbers: dict[NumberedFile, int] = {}
     rows: dict[tuple[str, ...], int] = {}
     for file in group.files:
-        [row] = group.folders[file.number].to_pylist()
+        folders = group.folders.get(file.number)
+        [row] = [{}] if folders is None else folders.to_pylist()
         texts = tuple(sql_value(f.schema, row.get(f.name)) for f in fields)
         numbers[file] = rows.setdefault(texts, len(rows))
     which = _by_file(numbers)

@@ -227,3 +227,13 @@ def test_a_number_is_too_large_if_it_would_be_infinite(
     )
     assert parsed.rows.num_rows == int(fits)
     assert len(parsed.rejected) == beside + (not fits)
+
+
+@pytest.mark.parametrize("named", ["Infinity War", "NaN"])
+@pytest.mark.parametrize("text", ["1.8e308", "9" * 400, "1" + "0" * 250 + "e99"])
+def test_a_number_is_too_large_beside_a_text_that_names_infinity(named: str, text: str) -> None:
+    schema = parse_ddl("x DOUBLE, t STRING", field="schema")
+    lines = f'{{"x":{text}}}\n{{"x":1.0,"t":"{named}"}}\n{{"x":Infinity}}\n'
+    parsed = JsonLines(schema, Dialect()).read(lines.encode())
+    assert [bad.line for bad in parsed.rejected] == [0]
+    assert parsed.rows.column("x").to_pylist() == [1.0, float("inf")]
