@@ -288,7 +288,7 @@ class DeadLetterQueue:
             StateError: A letter belongs to a sink that no longer exists.
         """
         at = self._next()
-        repairs = None if repaired is None else few_repairs(repaired)
+        repairs = None if repaired is None else few_repairs(repaired, chosen.connector)
         few = self._few(chosen) if repaired is None or repairs is not None else None
         unknown = 0
         if few is not None:
@@ -300,7 +300,7 @@ class DeadLetterQueue:
         if repaired is None:
             letters = letters.selectExpr("*", "cause.raw IS NOT NULL AS unfit")
         else:
-            lines = repairs_frame(self._spark(), repaired)
+            lines = repairs_frame(self._spark(), repaired, chosen.connector)
             unknown = lines.join(letters, ID, "left_anti").count()
             letters = letters.join(lines, ID).selectExpr(
                 "* EXCEPT (key, value, headers, new_key, new_value, new_text, new_headers)",

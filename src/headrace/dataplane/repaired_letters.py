@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,16 +26,19 @@ REPAIRS = Schema.struct(
 )
 """The contents of a line, null if missing: the key and the value as the original JSON text,
 ``new_text`` the value as a text, and headers."""
+_LINES = Schema.struct({"of": _TEXT, **{f.name: f.schema for f in REPAIRS.fields}})
+"""The contents of a line, and its connector."""
 _MOST_BYTES = 16 * 2**20
 _COMPRESSED = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst")
 """Suffixes of files that only Spark reads."""
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def few_repairs(file: Path) -> pa.Table | None:
+def few_repairs(file: Path, connector: str | None = None) -> pa.Table | None:
     """Read a file that fits into memory as ``REPAIRS``; return None if Spark must read it.
 
-    Raises ConfigError if a line is not JSON, or if two lines have the same id.
+    Raises ConfigError if a line is not JSON or of another connector, or if two lines have the
+    same id.
     """
     if not file.is_file() or file.suffix in _COMPRESSED or file.stat().st_size > _MOST_BYTES:
         return None
@@ -43,14 +46,14 @@ def few_repairs(file: Path) -> pa.Table | None:
         repairs = pa.Table.from_batches([_parsed(lines)])
     ids = repairs.column("id")
     _check(repairs.num_rows, pc.count(ids).as_py(), pc.count_distinct(ids).as_py())
-    return repairs
+    if connector is not None:
+        others = pc.filter(repairs["of"], pc.not_equal(repairs["of"], connector))
+        _check_connectors(others.unique().to_pylist(), connector)
+    return repairs.drop_columns(["of"])
 
 
-def repairs_frame(spark: SparkSession, file: Path) -> DataFrame:
-    """Read a file of any size as ``REPAIRS``.
-
-    Raises ConfigError if a line is not JSON, or if two lines have the same id.
-    """
+def repairs_frame(spark: SparkSession, file: Path, connector: str | None = None) -> DataFrame:
+    """Read a file of any size as ``REPAIRS``. Raises as ``few_repairs``."""
 
     def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -58,10 +61,14 @@ def repairs_frame(spark: SparkSession, file: Path) -> DataFrame:
             yield _parsed(line.decode(errors="replace") for line in lines)
 
     lines = spark.read.text(str(file)).selectExpr("CAST(value AS BINARY)")
-    types = T.StructType.fromJson(to_spark_json(REPAIRS))
+    types = T.StructType.fromJson(to_spark_json(_LINES))
     rows = in_workers(lines, parsed, types)
-    _check(*rows.selectExpr("count(1)", "count(id)", "count(DISTINCT id)").collect()[0])
-    return rows
+    figures = ("count(1)", "count(id)", "count(DISTINCT id)", "collect_set(of)")
+    *counts, connectors = rows.selectExpr(*figures).collect()[0]
+    _check(*counts)
+    if connector is not None:
+        _check_connectors({*connectors} - {connector}, connector)
+    return rows.drop("of")
 
 
 def _check(lines: int, named: int, different: int) -> None:
@@ -73,9 +80,16 @@ def _check(lines: int, named: int, different: int) -> None:
         raise ConfigError(problem, field="--records", fix="Keep one line for each letter.")
 
 
+def _check_connectors(others: Collection[str], connector: str) -> None:
+    # Ids are unique within a dead-letter topic only.
+    if others:
+        problem = f"The file has letters of the connector {min(others)}, not of {connector}."
+        raise ConfigError(problem, field="--records", fix="Replay them with their connector.")
+
+
 def _parsed(lines: Iterable[str]) -> pa.RecordBatch:
     rows = [_repair(line) for line in lines if line.strip()]
-    return pa.RecordBatch.from_pylist(rows, to_arrow(REPAIRS))
+    return pa.RecordBatch.from_pylist(rows, to_arrow(_LINES))
 
 
 def _repair(line: str) -> dict[str, Any]:
@@ -86,6 +100,7 @@ def _repair(line: str) -> dict[str, Any]:
         return {}
     value, text = found.get("value", (None, None))
     return {
+        "of": _text(*found.get("connector", (None, ""))),
         "id": _text(*found.get("id", (None, ""))),
         "new_key": found.get("key", (None, None))[1],
         "new_value": text,

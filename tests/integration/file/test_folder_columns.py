@@ -353,3 +353,36 @@ def test_a_name_that_is_not_in_utf_8_is_decoded_as_far_as_possible(
     (tmp_path / "%FFx=1").mkdir()
     (tmp_path / "%FFx=1" / "x.csv").write_text("id\n1\n")
     assert source(tmp_path, recursive="true", format="csv").rows() == [{"id": 1, "\ufffdx": 1}]
+
+
+def test_a_folder_may_begin_with_an_underscore_if_it_is_a_partition(
+    source: Source, tmp_path: Path
+) -> None:
+    for folder in ("_year=2026", "_tmp", ".n=1", "_year=2027/_n=2"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x.csv").write_text("id\n1\n")
+        (tmp_path / folder / "_a=b.csv").write_text("id\n2\n")
+    for path in (tmp_path, f"{tmp_path}/_year=*/**/*.csv", f"{tmp_path}/**/*.csv"):
+        found = source(path, recursive="true", format="csv").rows()
+        assert sorted(row["_year"] for row in found) == [2026, 2027]
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "parquet", "avro"])
+@pytest.mark.parametrize("schema", ["infer", "id BIGINT, city STRING"])
+def test_a_folder_in_another_case_has_the_values_of_the_column(
+    source: Source, spark: SparkSession, tmp_path: Path, format_: str, schema: str
+) -> None:
+    put(spark, tmp_path / "city=Oslo" / f"x.{format_}", format_, [1])
+    put(spark, tmp_path / "City=Rom" / f"y.{format_}", format_, [2])
+    found = source(tmp_path, recursive="true", format=format_, schema=schema).rows()
+    name = list(found[0])[1]
+    assert sorted((row["id"], row[name]) for row in found) == [(1, "Oslo"), (2, "Rom")]
+
+
+@pytest.mark.parametrize("format_", ["parquet", "avro"])
+def test_a_declared_column_in_another_case_is_an_error(
+    source: Source, spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    put(spark, tmp_path / "in" / f"x.{format_}", format_, [1])
+    with pytest.raises(SourceError, match="has the column id; the schema declares ID"):
+        source(tmp_path / "in", format=format_, schema="ID BIGINT").rows()

@@ -102,3 +102,14 @@ def test_what_spark_has_to_read_is_left_to_it(
     assert few_repairs(tmp_path / "letters.jsonl") is not None
     monkeypatch.setattr("headrace.dataplane.repaired_letters._MOST_BYTES", 11)
     assert few_repairs(tmp_path / "letters.jsonl") is None
+
+
+def test_letters_of_another_connector_are_refused(tmp_path: Path) -> None:
+    """Their ids are those of other letters in its own topic."""
+    file = tmp_path / "letters.jsonl"
+    file.write_text('{"id": "1-0", "connector": "alpha"}\n{"id": "1-1"}\n')
+    with pytest.raises(ConfigError, match="letters of the connector alpha, not of beta"):
+        few_repairs(file, "beta")
+    found = few_repairs(file, "alpha")
+    assert found is not None
+    assert found.num_rows == 2

@@ -27,7 +27,7 @@ from headrace_plugins.arrow_json import (
 from headrace_plugins.avro_container import container_metadata
 from headrace_plugins.connectors.file.csv_lines import CsvLines
 from headrace_plugins.connectors.file.documents import first_items
-from headrace_plugins.connectors.file.folder_columns import FolderColumns
+from headrace_plugins.connectors.file.folder_columns import FolderColumns, column_of
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import (
     SAMPLE_BYTES,
@@ -43,7 +43,7 @@ from headrace_plugins.connectors.file.inference import (
     to_schema,
     undecodable,
 )
-from headrace_plugins.connectors.file.listing import Group, spark_path
+from headrace_plugins.connectors.file.listing import Group, NumberedFile, spark_path
 from headrace_plugins.connectors.file.parquet_parts import (
     columns_of,
     may_use_arrow,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import SchemaMemory
     from headrace_plugins.connectors.file.formats import Dialect
-    from headrace_plugins.connectors.file.listing import FoundFile, NumberedFile
+    from headrace_plugins.connectors.file.listing import FoundFile
 
 
 def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str) -> Schema:
@@ -283,6 +283,9 @@ class Columns:
         if not schema.fields:
             raise self._no_columns(files[0].file)
         own = {*headers, *(f.name for f in found.fields)}
+        # A column in another case is the same one; see FolderColumns.values.
+        names = self.folders.names(files)
+        own |= {name for name in names if column_of(schema, name) not in (None, name)}
         schema = grown(schema, self.folders.schema(files, own))
         if schema != known:
             self.memory.put(self.stream, schema)
@@ -303,6 +306,9 @@ class Columns:
 
     def _typed(self, groups: list[Group]) -> tuple[Schema, list[Group]]:
         """Merge the schemas of files that contain their schema."""
+        if (declared := self.declared) is not None:
+            for group in groups:
+                _check_case(declared, group)
 
         def merged() -> Schema:
             schema = groups[0].schema
@@ -341,7 +347,7 @@ class Columns:
         renames = self.declared is not None
 
         def headed(header: Sequence[str], some: tuple[NumberedFile, ...]) -> Group:
-            within = _without(schema, {*self.folders.names(some)} - {*header})
+            within = _without(schema, self.folders.columns(some, schema) - {*header})
             own = {field.name for field in within.fields}
             if own and own.isdisjoint(header) and len(header) == len(schema.fields):
                 within = schema  # the header is renamed, and has all columns
@@ -356,7 +362,7 @@ class Columns:
             numbered = [f.name for f in schema.fields if _NUMBERED.fullmatch(f.name)]
             others = {f.name for f in schema.fields if f.name not in numbered}
             return _without(schema, others if numbered else ())
-        within = _without(schema, self.folders.texts(file.path))
+        within = _without(schema, self.folders.columns([NumberedFile(0, file)], schema))
         if len(within.fields) == len(schema.fields):
             return schema
         is_whole = first_width(file.path, self.dialect) == len(schema.fields)
@@ -364,7 +370,7 @@ class Columns:
 
     def _elsewhere(self, schema: Schema, file: FoundFile) -> frozenset[str]:
         """Return the columns that only the names of a JSON file's folders have."""
-        names = {n for n in self.folders.texts(file.path) if schema.field(n) is not None}
+        names = self.folders.columns([NumberedFile(0, file)], schema)
         if names:
             sample = self._sample(file.path, _LEAST_SAMPLE_BYTES)
             found = infer_json(sample, self.dialect, self.conflict)
@@ -442,6 +448,19 @@ def _is_same(found: Schema, schema: Schema) -> bool:
         other is None or sql_type(own, local=_NTZ) == sql_type(other.schema, local=_NTZ)
         for own, other in same
     )
+
+
+def _check_case(schema: Schema, group: Group) -> None:
+    """Raise SourceError for a declared column that files have in another case: it is null."""
+    for field in schema.fields:
+        other = column_of(group.schema, field.name)
+        if other not in (None, field.name) and schema.field(str(other)) is None:
+            raise SourceError(
+                problem=f"{group.files[0].path} has the column {other}; the schema declares "
+                f"{field.name}.",
+                fix=f"Declare it as {other}: names are case-sensitive.",
+                field="schema",
+            )
 
 
 def _without(schema: Schema, names: Collection[str]) -> Schema:

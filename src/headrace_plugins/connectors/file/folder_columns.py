@@ -39,17 +39,32 @@ class FolderColumns:
     """For the zone of times, which are in ISO 8601."""
 
     def names(self, files: Iterable[NumberedFile]) -> list[str]:
-        """Return the names of the columns of some files."""
-        return list(dict.fromkeys(name for file in files for name in self.texts(file.path)))
+        """Return the names of the columns of some files, of several cases the first."""
+        found: dict[str, str] = {}
+        for file in files:
+            for name in self._texts(file.path):
+                found.setdefault(name.lower(), name)
+        return list(found.values())
+
+    def columns(self, files: Iterable[NumberedFile], schema: Schema) -> set[str]:
+        """Return the columns of a schema that are those of some files."""
+        found = (column_of(schema, name) for name in self.names(files))
+        return {name for name in found if name is not None}
 
     def schema(self, files: Sequence[NumberedFile], own: Collection[str]) -> Schema:
         """Infer the types of the columns of some files, other than those in the files."""
-        names = _others(self.names(files), own)
+        known = {name.lower() for name in own}
+        names = [name for name in self.names(files) if name.lower() not in known]
         if not names:
             return Schema.struct({})
-        texts = [self.texts(file.path) for file in files]
-        rows = [_line(names), *(_line([each.get(name) for name in names]) for each in texts)]
-        return to_schema(infer_csv(b"".join(rows), self._plain))
+        texts = Schema.struct(dict.fromkeys(names, Schema.string()))
+        rows = (_line(map(self._found(file, texts).get, names)) for file in files)
+        return to_schema(infer_csv(b"".join([_line(names), *rows]), self._plain))
+
+    def _found(self, file: NumberedFile, schema: Schema) -> dict[str, str | None]:
+        """Return a file's values as text, by the columns of a schema."""
+        found = ((column_of(schema, n), text) for n, text in self._texts(file.path).items())
+        return {name: text for name, text in found if name is not None}
 
     def values(
         self, files: Sequence[NumberedFile], schema: Schema, own: Collection[str]
@@ -63,17 +78,22 @@ class FolderColumns:
 
         Raises SourceError for a text that does not have its column's type.
         """
-        texts = [self.texts(file.path) for file in files]
-        names = [name for name in _others(self.names(files), own) if schema.field(name)]
-        names = [name for name in names if any(each.get(name) is not None for each in texts)]
-        if not names:
+        if not self.names(files):
             return {}
-        wanted = optional(
-            Schema.struct({f.name: f.schema for f in schema.fields if f.name in names}), names
+        known = {name.lower() for name in own}
+        others = Schema.struct(
+            {f.name: f.schema for f in schema.fields if f.name.lower() not in known}
         )
-        lines = CsvLines(wanted, ["", *names], self._plain)
+        texts = [self._found(file, others) for file in files]
+        given = {name for each in texts for name, text in each.items() if text is not None}
+        columns = [field.name for field in others.fields if field.name in given]
+        if not columns:
+            return {}
+        kinds = {field.name: field.schema for field in others.fields if field.name in given}
+        wanted = optional(Schema.struct(kinds), columns)
+        lines = CsvLines(wanted, ["", *columns], self._plain)
         # Without the first value, a null would be an empty line, which is no record.
-        records = [_line(["x", *(each.get(name) for name in names)]) for each in texts]
+        records = [_line(["x", *map(each.get, columns)]) for each in texts]
         parsed = lines.read(b"".join(records))
         if parsed.rejected:
             pairs = zip(files, map(lines.read, records), strict=True)
@@ -87,8 +107,8 @@ class FolderColumns:
         found = {}
         for number, file in enumerate(files):
             row = parsed.rows.take([number])
-            if known := [name for name in row.schema.names if not row[name].null_count]:
-                found[file.number] = row.select(known)
+            if names := [name for name in row.schema.names if not row[name].null_count]:
+                found[file.number] = row.select(names)
         return found
 
     @property
@@ -106,7 +126,7 @@ class FolderColumns:
             is_inferred=False,
         )
 
-    def texts(self, path: str) -> dict[str, str | None]:
+    def _texts(self, path: str) -> dict[str, str | None]:
         """Return a file's values as text, by column."""
         if self.root is None or "=" not in path:
             return {}
@@ -119,10 +139,11 @@ class FolderColumns:
         }
 
 
-def _others(names: Iterable[str], own: Collection[str]) -> list[str]:
-    """Return the names that are not those of own columns, in whatever case."""
-    known = {name.lower() for name in own}
-    return [name for name in names if name.lower() not in known]
+def column_of(schema: Schema, name: str) -> str | None:
+    """Return the column of a name, which may have another case, as in Spark; None if none."""
+    if schema.field(name) is not None:
+        return name
+    return next((f.name for f in schema.fields if f.name.lower() == name.lower()), None)
 
 
 def _line(texts: Iterable[str | None]) -> bytes:

@@ -30,6 +30,11 @@ HIDDEN = ("_", ".")
 """Name prefixes of files that are being written, by convention of Hadoop and rsync."""
 
 
+def is_hidden(name: str, *, is_folder: bool) -> bool:
+    """Return whether a file or folder is not read; ``_name=value`` is a partition's folder."""
+    return name.startswith(HIDDEN) and not (is_folder and name[0] == "_" and "=" in name)
+
+
 @dataclass(frozen=True, slots=True)
 class FoundFile:
     """A file as it was when it was found; its path is a location as text."""
@@ -141,8 +146,8 @@ class Listing:
         """Return whether the path is a folder with subfolders, not searched, and no files."""
         if self.recursive or self.is_glob or not self.location.is_folder():
             return False
-        kinds = {e.is_folder for e in self.location.list() if not e.name.startswith(HIDDEN)}
-        return kinds == {True}
+        found = [e for e in self.location.list() if not _is_hidden(e)]
+        return bool(found) and all(entry.is_folder for entry in found)
 
     def _warn_if_only_folders(self) -> None:
         if self.path not in self._warned and self.has_only_folders:
@@ -178,7 +183,8 @@ class Listing:
             yield from self._matches(folder, rest, real)
         elif not glob.has_magic(first):
             try:
-                exists = not first.startswith(HIDDEN) and (folder / first).exists()
+                hidden = is_hidden(first, is_folder=bool(rest) or (folder / first).is_folder())
+                exists = not hidden and (folder / first).exists()
             except PermissionError as error:
                 exists = self._pass_over(folder, error, is_root=is_root)
             if exists:
@@ -200,7 +206,7 @@ class Listing:
     def _entries(self, folder: Location, *, is_root: bool) -> Iterator[Entry]:
         try:
             for entry in folder.list():
-                if not entry.name.startswith(HIDDEN):
+                if not _is_hidden(entry):
                     yield entry
         except PermissionError as error:
             self._pass_over(folder, error, is_root=is_root)
@@ -273,7 +279,7 @@ def _files(folder: Location, real: Sequence[Location]) -> Iterator[str]:
     links; it is empty if subfolders are not searched.
     """
     for entry in folder.list():
-        if entry.name.startswith(HIDDEN):
+        if _is_hidden(entry):
             continue
         if not entry.is_folder:
             yield str(entry.location)
@@ -281,6 +287,10 @@ def _files(folder: Location, real: Sequence[Location]) -> Iterator[str]:
             below = entry.location.resolved() if entry.is_link else real[-1] / entry.name
             if below not in real:
                 yield from _files(entry.location, (*real, below))
+
+
+def _is_hidden(entry: Entry) -> bool:
+    return is_hidden(entry.name, is_folder=entry.is_folder)
 
 
 def _found(path: str) -> FoundFile | None:
