@@ -42,6 +42,7 @@ _SOCKETS = "spark.python.unix.domain.socket.dir"
 """What answers Python in a JVM keeps its folder: it is the JVM's, and no context's."""
 # Of two commands one may be without Java's second compiler.
 _QUICK = json.loads(QUICK_JAVA["HEADRACE_SPARK_CONF"]).items()
+_COMPILERS = re.compile(r" ?-XX:Tier\S+")
 _LOG = re.compile(r"-Dheadrace\.log=\S*")
 # Variables that Spark and its Python workers take from the JVM's environment, as clients of
 # databases do. Ours become settings, which are compared as such.
@@ -209,7 +210,7 @@ def _of_a_start(conf: Mapping[str, str]) -> dict[str, str]:
         for name, value in conf.items()
         if name not in {*_OF_A_CONTEXT, _SOCKETS} and (name, value) not in _QUICK
     }
-    return {name: _LOG.sub("", value) for name, value in rest.items()}
+    return {name: _COMPILERS.sub("", _LOG.sub("", value)) for name, value in rest.items()}
 
 
 if __name__ == "__main__":

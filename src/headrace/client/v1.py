@@ -128,6 +128,16 @@ class LetterChoice:
 _REPAIRED = ("id", "key", "value", "headers")
 """The fields of a repaired letter that are sent to the server."""
 _PAGE = "1000"
+
+
+def _repaired(letter: Mapping[str, Any], connector: str) -> dict[str, Any]:
+    """Return what is sent of a letter; the id of another connector's is that of none."""
+    found = {part: letter[part] for part in _REPAIRED if part in letter}
+    of = letter.get("connector")
+    is_own = of is None or of == connector
+    return found if is_own else {**found, "id": f"{of}/{letter['id']}"}
+
+
 _SHOWN = 10
 
 
@@ -382,9 +392,7 @@ class V1Api:
         """
         body = chosen.to_json()
         if repaired is not None:
-            body["repaired"] = [
-                {part: each[part] for part in _REPAIRED if part in each} for each in repaired
-            ]
+            body["repaired"] = [_repaired(each, name) for each in repaired]
         return dict(self._v1(name, "POST", "/dead-letters/replay", body))
 
     def _v1(

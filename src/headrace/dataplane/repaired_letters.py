@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,8 +26,6 @@ REPAIRS = Schema.struct(
 )
 """The contents of a line, null if missing: the key and the value as the original JSON text,
 ``new_text`` the value as a text, and headers."""
-_LINES = Schema.struct({"of": _TEXT, **{f.name: f.schema for f in REPAIRS.fields}})
-"""The contents of a line, and its connector."""
 _MOST_BYTES = 16 * 2**20
 _COMPRESSED = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst")
 """Suffixes of files that only Spark reads."""
@@ -37,38 +35,32 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 def few_repairs(file: Path, connector: str | None = None) -> pa.Table | None:
     """Read a file that fits into memory as ``REPAIRS``; return None if Spark must read it.
 
-    Raises ConfigError if a line is not JSON or of another connector, or if two lines have the
-    same id.
+    A letter of another connector than ``connector`` gets an id that no letter has, as its own
+    is unique in its dead-letter topic only. Raises ConfigError if a line is not JSON, or if two
+    lines have the same id.
     """
     if not file.is_file() or file.suffix in _COMPRESSED or file.stat().st_size > _MOST_BYTES:
         return None
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
-        repairs = pa.Table.from_batches([_parsed(lines)])
+        repairs = pa.Table.from_batches([_parsed(lines, connector)])
     ids = repairs.column("id")
     _check(repairs.num_rows, pc.count(ids).as_py(), pc.count_distinct(ids).as_py())
-    if connector is not None:
-        others = pc.filter(repairs["of"], pc.not_equal(repairs["of"], connector))
-        _check_connectors(others.unique().to_pylist(), connector)
-    return repairs.drop_columns(["of"])
+    return repairs
 
 
 def repairs_frame(spark: SparkSession, file: Path, connector: str | None = None) -> DataFrame:
-    """Read a file of any size as ``REPAIRS``. Raises as ``few_repairs``."""
+    """Read a file of any size as ``REPAIRS``; see ``few_repairs``."""
 
     def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             lines = batch.column(0).to_pylist()
-            yield _parsed(line.decode(errors="replace") for line in lines)
+            yield _parsed((line.decode(errors="replace") for line in lines), connector)
 
     lines = spark.read.text(str(file)).selectExpr("CAST(value AS BINARY)")
-    types = T.StructType.fromJson(to_spark_json(_LINES))
+    types = T.StructType.fromJson(to_spark_json(REPAIRS))
     rows = in_workers(lines, parsed, types)
-    figures = ("count(1)", "count(id)", "count(DISTINCT id)", "collect_set(of)")
-    *counts, connectors = rows.selectExpr(*figures).collect()[0]
-    _check(*counts)
-    if connector is not None:
-        _check_connectors({*connectors} - {connector}, connector)
-    return rows.drop("of")
+    _check(*rows.selectExpr("count(1)", "count(id)", "count(DISTINCT id)").collect()[0])
+    return rows
 
 
 def _check(lines: int, named: int, different: int) -> None:
@@ -80,28 +72,23 @@ def _check(lines: int, named: int, different: int) -> None:
         raise ConfigError(problem, field="--records", fix="Keep one line for each letter.")
 
 
-def _check_connectors(others: Collection[str], connector: str) -> None:
-    # Ids are unique within a dead-letter topic only.
-    if others:
-        problem = f"The file has letters of the connector {min(others)}, not of {connector}."
-        raise ConfigError(problem, field="--records", fix="Replay them with their connector.")
+def _parsed(lines: Iterable[str], connector: str | None) -> pa.RecordBatch:
+    rows = [_repair(line, connector) for line in lines if line.strip()]
+    return pa.RecordBatch.from_pylist(rows, to_arrow(REPAIRS))
 
 
-def _parsed(lines: Iterable[str]) -> pa.RecordBatch:
-    rows = [_repair(line) for line in lines if line.strip()]
-    return pa.RecordBatch.from_pylist(rows, to_arrow(_LINES))
-
-
-def _repair(line: str) -> dict[str, Any]:
+def _repair(line: str, connector: str | None) -> dict[str, Any]:
     """Return the contents of a line; an empty dict if the line is not a JSON object."""
     try:
         found = _members(line)
     except (ValueError, RecursionError):
         return {}
     value, text = found.get("value", (None, None))
+    id_, of = _text(*found.get("id", (None, ""))), found.get("connector", (None, ""))[0]
+    if id_ is not None and None not in (of, connector) and of != connector:
+        id_ = f"{of}/{id_}"
     return {
-        "of": _text(*found.get("connector", (None, ""))),
-        "id": _text(*found.get("id", (None, ""))),
+        "id": id_,
         "new_key": found.get("key", (None, None))[1],
         "new_value": text,
         "new_text": _text(value, text or ""),

@@ -248,15 +248,19 @@ def test_no_record_of_another_width_is_lost(source: Source, tmp_path: Path) -> N
     assert frame.where("error IS NOT NULL").count() == frame.count() == 3
 
 
+@pytest.mark.parametrize("folder", ["", "day=D"])
 def test_an_inferred_schema_of_headers_is_that_of_files_without(
-    source: Source, tmp_path: Path
+    source: Source, tmp_path: Path, folder: str
 ) -> None:
     (tmp_path / "x.csv").write_text("id,n\n1,a\n")
-    assert source(tmp_path, format="csv").rows() == [{"id": 1, "n": "a"}]
-    (tmp_path / "y.csv").write_text("2,b\n3,c\n")
-    read = source(tmp_path, format="csv", header="false")
+    keys = {"format": "csv", "recursive": "true"}
+    assert source(tmp_path, **keys).rows() == [{"id": 1, "n": "a"}]
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / "y.csv").write_text("2,b\n3,c\n")
+    read = source(tmp_path, **keys, header="false")
     read.at = Position.of({"path": str(tmp_path)}, {"files": 1})
-    assert read.rows() == [{"id": 2, "n": "b"}, {"id": 3, "n": "c"}]
+    day = {"day": "D"} if folder else {}
+    assert read.rows() == [{"id": 2, "n": "b", **day}, {"id": 3, "n": "c", **day}]
 
 
 @pytest.mark.parametrize(

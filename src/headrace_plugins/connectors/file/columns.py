@@ -360,8 +360,8 @@ class Columns:
         """Return those of the columns that a CSV file without a header has itself."""
         if self.declared is None:
             numbered = [f.name for f in schema.fields if _NUMBERED.fullmatch(f.name)]
-            others = {f.name for f in schema.fields if f.name not in numbered}
-            return _without(schema, others if numbered else ())
+            if numbered:
+                return _without(schema, {f.name for f in schema.fields} - {*numbered})
         within = _without(schema, self.folders.columns([NumberedFile(0, file)], schema))
         if len(within.fields) == len(schema.fields):
             return schema
@@ -458,7 +458,7 @@ def _check_case(schema: Schema, group: Group) -> None:
             raise SourceError(
                 problem=f"{group.files[0].path} has the column {other}; the schema declares "
                 f"{field.name}.",
-                fix=f"Declare it as {other}: names are case-sensitive.",
+                fix=f"Declare {other}, or both if the files differ: names are case-sensitive.",
                 field="schema",
             )
 

@@ -114,7 +114,9 @@ def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
 
 def first_width(path: str, dialect: Dialect) -> int:
     """Return how many values the first record of a CSV file has, if it is not too long."""
-    head, end, _ = _head(path, dialect, _LONGEST_HEADER)
+    head, end, is_all = _head(path, dialect, _HEAD_BYTES)
+    if not is_all and end == len(head):
+        head, end, is_all = _head(path, dialect, _LONGEST_HEADER)
     if dialect.ends.is_open(head[:end]):
         return 0
     return int(_csv(dialect.ends.doubled(head[:end]), dialect).num_columns)
