@@ -209,10 +209,9 @@ class Columns:
             return replace(group, folders=self.folders.values(group.files, schema, own))
 
         groups = [with_folders(group) for group in groups]
-        may = all(
+        if any(group.folders for group in groups) and all(
             g.by_arrow or (g.may_use_arrow and _is_same(g.schema, schema)) for g in groups
-        )
-        if may and any(group.folders for group in groups):
+        ):
             # Spark would look up the file of each row.
             groups = [replace(group, by_arrow=True) for group in groups]
         return schema, groups
