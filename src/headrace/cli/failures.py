@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -14,7 +14,7 @@ from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 from headrace.sdk.errors import Category, SetupError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.cli.invocation import Invocation
     from headrace.cli.terminal import Terminal
@@ -27,6 +27,9 @@ _CODES = {
     Category.CONFIG: WRONG_CONFIG,
     Category.ENVIRONMENT: INCOMPLETE_MACHINE,
 }
+
+
+_Found = TypeVar("_Found")
 
 
 class UsageError(ConfigError):
@@ -112,6 +115,16 @@ def unknown(name: str, known: Sequence[str], *, noun: str, field: str) -> Config
     else:
         fix = f"Use one of: {', '.join(known)}." if known else f"There is no {noun} yet."
     return ConfigError(f"No {noun} is called {name!r}.", field=field, fix=fix)
+
+
+def chosen_connector(found: Mapping[str, _Found], name: str | None) -> _Found:
+    """Return the connector of --connector, or the first if that is None, by its name.
+
+    Raises ConfigError if there is no such connector.
+    """
+    if name is not None and name not in found:
+        raise unknown(name, list(found), noun="connector", field="--connector")
+    return found[next(iter(found)) if name is None else name]
 
 
 def _known(error: Exception, invocation: Invocation | None = None) -> HeadraceError:

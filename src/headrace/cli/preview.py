@@ -33,17 +33,18 @@ def preview(
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
+        from headrace.cli.failures import chosen_connector
         from headrace.cli.validate import accepted_files
 
         checked = accepted_files(runtime, [file], terminal)
-        name, definition = _chosen({d.name: d for _, d in checked.definitions}, connector)
-        with terminal.status(f"reading {rows} records of {name}"):
+        definition = chosen_connector({d.name: d for _, d in checked.definitions}, connector)
+        with terminal.status(f"reading {rows} records of {definition.name}"):
             found = runtime.preview(definition, rows)
     stages = [
         {"name": s.name, "fields": s.fields, "records": s.records, "reader": s.reader}
         for s in found
     ]
-    show_stages(terminal, name, stages)
+    show_stages(terminal, definition.name, stages)
     return 0
 
 
@@ -63,21 +64,13 @@ def preview_on_server(
     Stores and writes nothing.
     """
     from headrace.cli.definition_files import read_files
+    from headrace.cli.failures import chosen_connector
 
-    name, described = _chosen({each.name: each for each in read_files(files)}, connector)
+    described = chosen_connector({each.name: each for each in read_files(files)}, connector)
     invocation = invocation_of(context)
     with invocation.client(timedelta(seconds=timeout)) as client:
         stages = client.preview(described.config, rows)
-    show_stages(invocation.terminal, name, stages)
-
-
-def _chosen(found: Mapping[str, Any], connector: str | None) -> tuple[str, Any]:
-    from headrace.cli.failures import unknown
-
-    name = next(iter(found)) if connector is None else connector
-    if name not in found:
-        raise unknown(name, list(found), noun="connector", field="--connector")
-    return name, found[name]
+    show_stages(invocation.terminal, described.name, stages)
 
 
 def show_stages(terminal: Terminal, connector: str, stages: Sequence[Stage]) -> None:

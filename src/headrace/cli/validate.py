@@ -59,19 +59,14 @@ class CheckedFiles:
 
         Raises UsageError if there are several, and ConfigError if there is no such connector.
         """
-        from headrace.cli.failures import UsageError, unknown
+        from headrace.cli.failures import UsageError, chosen_connector
 
         found = {definition.name: definition for _, definition in self.definitions}
         if connector is None and len(found) > 1:
-            problem, fix = (
-                f"{file} defines several connectors.",
-                f"Pass one of: {', '.join(found)}.",
-            )
+            problem = f"{file} defines several connectors."
+            fix = f"Pass one of: {', '.join(found)}."
             raise UsageError(problem, field="--connector", fix=fix)
-        name = next(iter(found)) if connector is None else connector
-        if name not in found:
-            raise unknown(name, list(found), noun="connector", field="--connector")
-        return found[name]
+        return chosen_connector(found, connector)
 
     def exit_code(self) -> int:
         """Return the exit code for the errors, or 0 without errors."""

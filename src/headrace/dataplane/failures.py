@@ -92,10 +92,11 @@ def translate(error: Exception, doing: str) -> HeadraceError:
         return error_from_json({"code": python[1], **facts})
     if isinstance(error, Py4JNetworkError):
         return _jvm_died()
-    return _of_query(error, text, doing)
+    return _query_error(error, text, doing)
 
 
-def _of_query(error: Exception, text: str, doing: str) -> HeadraceError:
+def _query_error(error: Exception, text: str, doing: str) -> HeadraceError:
+    """Return the error of a query, which names the SQL that failed."""
     if (alike := _ALIKE.search(text)) is not None:
         return SourceError(
             problem=f"Several fields are called {alike[1]}: Spark ignores the case of names.",

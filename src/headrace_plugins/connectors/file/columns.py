@@ -282,10 +282,7 @@ class Columns:
         if not schema.fields:
             raise self._no_columns(files[0].file)
         own = {*headers, *(f.name for f in found.fields)}
-        # A column in another case is the same one; see FolderColumns.values.
-        names = self.folders.names(files)
-        own |= {name for name in names if column_of(schema, name) not in (None, name)}
-        schema = grown(schema, self.folders.schema(files, own))
+        schema = grown(schema, self.folders.schema(files, schema, own))
         if schema != known:
             self.memory.put(self.stream, schema)
         return schema

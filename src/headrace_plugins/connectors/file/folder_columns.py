@@ -51,10 +51,16 @@ class FolderColumns:
         found = (column_of(schema, name) for name in self.names(files))
         return {name for name in found if name is not None}
 
-    def schema(self, files: Sequence[NumberedFile], own: Collection[str]) -> Schema:
-        """Infer the types of the columns of some files, other than those in the files."""
-        known = {name.lower() for name in own}
-        names = [name for name in self.names(files) if name.lower() not in known]
+    def schema(
+        self, files: Sequence[NumberedFile], known: Schema, own: Collection[str]
+    ) -> Schema:
+        """Infer the types of the columns of some files, other than those in the files.
+
+        A name that differs in case from a known column is that column's, see ``values``.
+        """
+        names = [n for n in self.names(files) if column_of(known, n) in (None, n)]
+        in_files = {name.lower() for name in own}
+        names = [name for name in names if name.lower() not in in_files]
         if not names:
             return Schema.struct({})
         texts = Schema.struct(dict.fromkeys(names, Schema.string()))
@@ -80,9 +86,9 @@ class FolderColumns:
         """
         if not self.names(files):
             return {}
-        known = {name.lower() for name in own}
+        in_files = {name.lower() for name in own}
         others = Schema.struct(
-            {f.name: f.schema for f in schema.fields if f.name.lower() not in known}
+            {f.name: f.schema for f in schema.fields if f.name.lower() not in in_files}
         )
         texts = [self._found(file, others) for file in files]
         given = {name for each in texts for name, text in each.items() if text is not None}

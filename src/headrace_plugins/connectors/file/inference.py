@@ -97,9 +97,7 @@ def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
     Empty lines before the header are skipped. A blank file has neither header nor rows. Raises
     SourceError for a header without an end.
     """
-    head, end, is_all = _head(path, dialect, _HEAD_BYTES)
-    if not is_all and end == len(head):
-        head, end, is_all = _head(path, dialect, _LONGEST_HEADER)
+    head, end, is_all = _head(path, dialect)
     if dialect.ends.is_open(head[:end]) or not (is_all or end < len(head)):
         raise SourceError(
             problem=f"The header of {path} has no end: a quote in it is not closed, or it is "
@@ -114,19 +112,21 @@ def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
 
 def first_width(path: str, dialect: Dialect) -> int:
     """Return how many values the first record of a CSV file has, if it is not too long."""
-    head, end, is_all = _head(path, dialect, _HEAD_BYTES)
-    if not is_all and end == len(head):
-        head, end, is_all = _head(path, dialect, _LONGEST_HEADER)
+    head, end, _ = _head(path, dialect)
     if dialect.ends.is_open(head[:end]):
         return 0
     return int(_csv(dialect.ends.doubled(head[:end]), dialect).num_columns)
 
 
-def _head(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, int, bool]:
+def _head(path: str, dialect: Dialect) -> tuple[bytes, int, bool]:
     """Return a file's beginning, the end of its first record, and whether it is complete."""
-    head, is_all = _beginning(path, dialect, size_bytes)
-    head = dialect.stand_ins.block(head.lstrip(b"\r\n"))
-    return head, dialect.ends.first_end(head), is_all
+    head, end, is_all = b"", 0, False
+    for size_bytes in (_HEAD_BYTES, _LONGEST_HEADER):
+        if not is_all and end == len(head):
+            head, is_all = _beginning(path, dialect, size_bytes)
+            head = dialect.stand_ins.block(head.lstrip(b"\r\n"))
+            end = dialect.ends.first_end(head)
+    return head, end, is_all
 
 
 def undecodable(path: str, dialect: Dialect, error: Exception) -> SourceError:
