@@ -32,6 +32,8 @@ _SLICE_BYTES = 256 * 1024
 
 A record that is rejected takes some 500 bytes of memory beside its own.
 """
+_SLICE_LINES = 256
+"""The fewest lines of a slice: each column of a slice has a cost that few rows do not pay off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,16 @@ def salvaged(
     """
     try:
         whole = parse(block) if block else Parsed(no_rows(schema))
-    except FAULTS:
-        whole = None
+    except FAULTS as error:
+        whole, reason = None, _reason(error)
     if whole is not None:
         yield whole
         return
     line = 0
     for some in _slices(block, ends):
         records = ends.records(some)
-        parts, bad = _isolated(records, parse, find_invalid, one_by_one)
+        known = reason if len(some) == len(block) else None
+        parts, bad = _isolated(records, parse, find_invalid, one_by_one, reason=known)
         yield Parsed(_one_batch(parts, schema), [*_bad_records(records, bad, ends, line)])
         line += ends.lines(some)
 
@@ -103,7 +106,8 @@ def _slices(block: bytes, ends: RecordEnds) -> Iterator[bytes]:
     """Divide a block at ends of records."""
     start, size = 0, _SLICE_BYTES
     while start + size < len(block):
-        if end := ends.whole(block[start : start + size]):
+        end = ends.whole(block[start : start + size])
+        if end and ends.lines(block[start : start + end]) >= _SLICE_LINES:
             yield block[start : start + end]
             start, size = start + end, _SLICE_BYTES
         else:
@@ -117,19 +121,26 @@ def _isolated(
     parse: Callable[[bytes], Parsed],
     find_invalid: Callable[[list[bytes]], Mapping[int, str]],
     one_by_one: Callable[[list[bytes]], Parsed] | None,
+    *,
+    reason: str | None = None,
 ) -> tuple[list[pa.RecordBatch], dict[int, str]]:
-    """Return the rows of the valid records, and the indices of the others, with reasons."""
+    """Return the rows of the valid records, and the indices of the others, with reasons.
+
+    ``reason`` is why all records cannot be parsed together, if that is known.
+    """
     parts: list[pa.RecordBatch] = []
     bad: dict[int, str] = {}
-    pending: list[tuple[Sequence[int], bool]] = [(range(len(records)), False)]
+    pending: list[tuple[Sequence[int], bool, str | None]]
+    pending = [(range(len(records)), False, reason)]
     while pending:
-        numbers, is_examined = pending.pop()
+        numbers, is_examined, reason = pending.pop()
         some = [records[number] for number in numbers]
-        try:
-            parts.append(parse(b"".join(some)).rows)
-            continue
-        except FAULTS as error:
-            reason = _reason(error)
+        if reason is None:
+            try:
+                parts.append(parse(b"".join(some)).rows)
+                continue
+            except FAULTS as error:
+                reason = _reason(error)
         if one_by_one is not None and len(some) <= _FEW:
             parsed = one_by_one(some)
             parts.append(parsed.rows)
@@ -137,12 +148,12 @@ def _isolated(
         elif not is_examined and (found := find_invalid(some)):
             bad.update((numbers[index], text) for index, text in found.items())
             if rest := [number for number in numbers if number not in bad]:
-                pending.append((rest, True))
+                pending.append((rest, True, None))
         elif len(some) == 1:
             bad[numbers[0]] = reason
         else:
             half = len(some) // 2
-            pending += [(numbers[half:], True), (numbers[:half], True)]
+            pending += [(numbers[half:], True, None), (numbers[:half], True, None)]
     return parts, bad
 
 

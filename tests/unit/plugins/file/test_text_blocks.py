@@ -101,6 +101,18 @@ def test_csv_with_invalid_records_is_parsed_few_times(fault: str, calls: list[in
     assert sum(calls) < 8 * len(block)
 
 
+def test_few_wide_records_with_an_invalid_one_are_parsed_three_times(calls: list[int]) -> None:
+    names = [f"c{n}" for n in range(2_000)]
+    schema = Schema.struct(dict.fromkeys(names, Schema.int64(optional=True)))
+    rows = [
+        ["none" if (row, n) == (7, 5) else "123456" for n in range(2_000)] for row in range(99)
+    ]
+    found = CsvLines(schema, names, Dialect()).read(csv(rows))
+    assert [bad.line for bad in found.rejected] == [7]
+    assert found.rows.num_rows == 98
+    assert len(calls) == 3  # all records, their texts, and all but the invalid one
+
+
 def test_json_lines_without_a_fault_near_them_are_not_read_one_by_one(
     calls: list[int],
 ) -> None:
