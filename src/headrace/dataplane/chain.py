@@ -217,7 +217,7 @@ def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFra
         if isinstance(step.transform, CodeTransform):
             return _run_code(before, step, step.transform, batch)
         shape = step.apply(before.shape, before.types)
-        if shape.shared and not before.is_flat and not before.is_wide:
+        if shape.shared and not before.is_wide and not before.is_flat:
             # Spark rebuilds a struct for each record if two projections use it.
             before = before.named()
             shape = step.apply(before.shape, before.types)

@@ -33,7 +33,7 @@ _SLICE_BYTES = 256 * 1024
 A record that is rejected takes some 500 bytes of memory beside its own.
 """
 _SLICE_LINES = 256
-"""The fewest lines of a slice: each column of a slice has a cost that few rows do not pay off."""
+"""The fewest lines of a slice: a slice has costs for each column, whatever its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,11 @@ def salvaged(
     need not find all. ``one_by_one`` parses the records once only few are left, and raises
     nothing.
     """
+    whole, reason = None, None
     try:
         whole = parse(block) if block else Parsed(no_rows(schema))
     except FAULTS as error:
-        whole, reason = None, _reason(error)
+        reason = _reason(error)
     if whole is not None:
         yield whole
         return
