@@ -17,6 +17,7 @@ from tests.unit.topics.made_topics import Clock, tending
 from headrace.cli.progress import Scoreboard
 from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue
 from headrace.dataplane.dead_letter_queue import claims_of
+from headrace.dataplane.dead_letters import DEAD_LETTER_TOPIC
 from headrace.dataplane.few_letters import MOST_ROWS, FewLetters
 from headrace.model import Counts, TaskId, TaskState
 from headrace.runtime.app import Runtime
@@ -173,6 +174,37 @@ def test_a_replay_that_was_killed_after_its_claim_is_finished_by_the_next(
     assert pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"]).unknown == 2
     assert pipe.replay(mended) == (0, 0, Counts(read=2, written=2))
     assert pipe.delivered() == pipe.expected(without=(9,))
+
+
+def test_connectors_with_one_topic_replay_their_own_letters_once(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    board, definitions = Scoreboard(lambda: 0.0), []
+    for number, name in enumerate(["one", "two"]):
+        folder = tmp_path / name
+        (folder / "in").mkdir(parents=True)
+        (folder / "in" / "a.csv").write_text(f"id,amount,at\n{number},much,\n")
+        shared = f"name: {name}\n{DEAD_LETTER_TOPIC}: poisoned.dlq"
+        text = DEFINITION.replace("name: poisoned", shared).replace('"at"', "at")
+        (folder / "c.yaml").write_text(text.format(folder=folder))
+        definitions += runtime.definitions([folder / "c.yaml"])
+    assert not runtime.run(definitions, board, once=True).errors
+    exported, mended = tmp_path / "letters.jsonl", tmp_path / "mended.jsonl"
+    runtime.dead_letter_queue("poisoned.dlq").export(DeadLetterFilter(), exported)
+    assert repaired(exported, mended) == 2
+
+    def replayed() -> list[int]:
+        for each in reversed(definitions):
+            _, outcome = runtime.replay(each, DeadLetterFilter(), mended, board)
+            assert not outcome.errors
+        folders = (str(tmp_path / name / "out") for name in ("one", "two"))
+        rows = (runtime.spark.read.format("delta").load(folder).collect() for folder in folders)
+        return [row["id"] for each in rows for row in each]
+
+    assert replayed() == [0, 1]
+    for each in definitions:
+        assert [task.number for task in runtime.reset_offsets(each)] == [0]
+    assert replayed() == [0, 1]
 
 
 KILLED = """
@@ -414,7 +446,7 @@ def test_of_two_that_claim_few_letters_at_once_one_gets_them(runtime, tmp_path: 
     assert first.claim(DeadLetterFilter(), None, ["out"]).records == 2
     assert letters is not None
     with pytest.raises(StateError, match="Another command is using the letters"):
-        second._claim_streams(letters, ["out"], looked)
+        second._claim_streams(letters, ["out"], looked, "poisoned")
     assert second.claim(DeadLetterFilter(), None, ["out"]) == Claimed(0, 2)
 
 

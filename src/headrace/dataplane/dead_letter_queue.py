@@ -295,7 +295,8 @@ class DeadLetterQueue:
             if repairs is not None:
                 few = few.repaired(repairs)
                 unknown = repairs.num_rows - few.rows.num_rows
-            return replace(self._claim_streams(few, sinks, at), unknown=unknown)
+            found = self._claim_streams(few, sinks, at, chosen.connector)
+            return replace(found, unknown=unknown)
         letters = self._open(chosen)
         if repaired is None:
             letters = letters.selectExpr("*", "cause.raw IS NOT NULL AS unfit")
@@ -311,12 +312,14 @@ class DeadLetterQueue:
             )
         letters = letters.persist()
         try:
-            claimed = self._claim_streams(_FrameLetters(letters), sinks, at)
+            claimed = self._claim_streams(_FrameLetters(letters), sinks, at, chosen.connector)
         finally:
             letters.unpersist()
         return replace(claimed, unknown=unknown)
 
-    def _claim_streams(self, letters: _Letters, sinks: Sequence[str], at: int) -> Claimed:
+    def _claim_streams(
+        self, letters: _Letters, sinks: Sequence[str], at: int, connector: str | None
+    ) -> Claimed:
         counted = letters.groups(_STREAM)
         unrepaired = sum(group["count"] for group in counted if group["unfit"])
         found = [group for group in counted if not group["unfit"]]
@@ -325,7 +328,7 @@ class DeadLetterQueue:
         for group in sorted(found, key=str):
             stream = {name: group[name] for name in _STREAM}
             sink = sink_of(stream, sinks)
-            claim = stream | {"action": "replay", "sink_name": sink}
+            claim = stream | {"action": "replay", "sink_name": sink, "connector": connector}
             records += self._claim(letters, stream, claim, at)
             at += 1
         return Claimed(records, unrepaired)
@@ -461,7 +464,7 @@ def claims_of(topic: str, folder: Location) -> Topic:
 
 
 class ReplayReader:
-    """Reads the claimed letters of one dead-letter topic, one claim at a time.
+    """Reads the claimed letters of one connector in a dead-letter topic, a claim at a time.
 
     All letters of a claim come from one topic with one schema, and go to all sinks, or only to
     the sink that refused them if the others already have them. The position is the newest
@@ -470,22 +473,29 @@ class ReplayReader:
 
     PARTITION = "replays"
 
-    def __init__(self, topic: str, folder: Location, sinks: Sequence[str]) -> None:
-        """Read the claims on ``topic``.
+    def __init__(
+        self, topic: str, folder: Location, sinks: Sequence[str], connector: str
+    ) -> None:
+        """Read the claims of a connector on ``topic``.
 
         Args:
-            topic: The dead-letter topic.
+            topic: The dead-letter topic, which other connectors may use too.
             folder: The folder of all topics.
             sinks: The names of the connector's sinks in marks.
+            connector: The connector's name.
         """
         self._claims = claims_of(topic, folder)
+        self._connector = connector
         self._sinks = sinks
         self._partition = {self.PARTITION: topic}
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         newest = self._claims.log.newest() if self._claims.exists() else -1
         for version in range(self._version(start) + 1, newest + 1):
-            if self._claim(version).get("action") == "replay":
+            claim = self._claim(version)
+            # Claims of earlier versions do not name their connector.
+            mine = claim.get("connector") in (None, self._connector)
+            if mine and claim.get("action") == "replay":
                 return Position.of(self._partition, {"claim": version})
         return start
 

@@ -124,7 +124,7 @@ def replay(
         claimed = DeadLetterQueue(spark, topic, topics_dir).claim(chosen, file, sinks)
     finally:
         store.release(held)
-    reader = ReplayReader(name, topics_dir, sinks)
+    reader = ReplayReader(name, topics_dir, sinks, plan.id.connector)
     position = store.position(plan.id)
     if store.unfinished_batch(plan.id) is None and not reader.has_more(position):
         # A task would have to start Spark to find that out.

@@ -390,3 +390,67 @@ def test_a_declared_column_in_another_case_is_an_error(
     put(spark, tmp_path / "in" / f"x.{format_}", format_, [1])
     with pytest.raises(SourceError, match="has the column id; the schema declares ID"):
         source(tmp_path / "in", format=format_, schema="ID BIGINT").rows()
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_later_folder_does_not_change_the_type_of_a_column(
+    source: Source, spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    suffix = format_.rsplit(maxsplit=1)[-1]
+    big = 9007199254740993
+    put(spark, tmp_path / f"n={big}" / f"a.{suffix}", format_, [1])
+    read = source(tmp_path, recursive="true", format=suffix)
+    assert [row["n"] for row in read.rows()] == [big]
+    put(spark, tmp_path / "n=1.5" / f"b.{suffix}", format_, [2])
+    with pytest.raises(SourceError, match=r"n=1\.5/.* has no value of its column"):
+        read.rows()
+    (tmp_path / "n=1.5").rename(tmp_path / "n=2")
+    again = source(tmp_path, recursive="true", format=suffix)
+    assert sorted(row["n"] for row in again.rows()) == [2, big]
+
+
+@pytest.mark.parametrize("space", ["\u3000", "\u00a0", "\u0085", "\u2028"])
+@pytest.mark.parametrize("format_", ["csv", "parquet", "avro"])
+def test_spaces_beyond_ascii_are_characters_like_others(
+    source: Source, spark: SparkSession, tmp_path: Path, format_: str, space: str
+) -> None:
+    for number, city in enumerate([f"a{space}b", "c"]):
+        put(spark, tmp_path / f"city={city}" / f"x.{format_}", format_, [number])
+    read = source(tmp_path, recursive="true", format=format_, schema="id BIGINT, city STRING")
+    assert sorted((row["id"], row["city"]) for row in read.rows()) == [
+        (0, f"a{space}b"),
+        (1, "c"),
+    ]
+
+
+def test_a_name_that_is_not_utf_8_hides_no_other_column(
+    source: Source, spark: SparkSession, tmp_path: Path
+) -> None:
+    put(spark, tmp_path / "day=2026-01-31" / "city=K%F6ln" / "a.csv", "csv", [1])
+    with pytest.raises(SourceError, match="Invalid UTF-8"):
+        source(tmp_path, recursive="true").rows()
+
+
+def test_a_json_file_with_a_long_first_line_keeps_its_nulls(
+    source: Source, tmp_path: Path
+) -> None:
+    lines = [{"n": 7, "note": "x" * 20_000}, {"n": None, "note": ""}]
+    path = tmp_path / "n=5" / "a.json"
+    path.parent.mkdir()
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = source(tmp_path, recursive="true", format="json").rows()
+    assert [row["n"] for row in found] == [7, None]
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_columns_of_each_of_many_first_files_are_read(
+    source: Source, tmp_path: Path, format_: str
+) -> None:
+    for number in range(6):
+        row: dict[str, Any] = {"id": number} | ({"x": "X"} if number == 1 else {})
+        text = f"{','.join(row)}\n{','.join(map(str, row.values()))}\n"
+        path = tmp_path / f"{number}.{format_}"
+        path.write_text(text if format_ == "csv" else f"{json.dumps(row)}\n")
+    read = source(tmp_path, format=format_)
+    first = read.rows()
+    assert [row["x"] for row in first] == [None, "X", None, None, None, None]

@@ -228,10 +228,13 @@ class Columns:
                 return self._csv(files)
             case Format.JSON:
                 size = max(_LEAST_SAMPLE_BYTES, SAMPLE_BYTES // len(files))
+
+                def new() -> Schema:
+                    return self._inferred([file.file for file in files], size)
+
+                # A retry finds the columns of all files, so the first attempt must too.
                 schema = self._settle(
-                    files,
-                    lambda: self._inferred([file.file for file in files], size),
-                    first=lambda: self._sampled(files),
+                    files, new, first=lambda: grown(self._sampled(files), new())
                 )
                 return schema, [
                     Group(_without(schema, names), some)
@@ -282,7 +285,10 @@ class Columns:
         if not schema.fields:
             raise self._no_columns(files[0].file)
         own = {*headers, *(f.name for f in found.fields)}
-        schema = grown(schema, self.folders.schema(files, schema, own))
+        # A known column keeps its type, as one of a CSV file does: folders of later files must
+        # not change what files have themselves.
+        added = self.folders.schema(files, schema, own)
+        schema = grown(schema, _without(added, {f.name for f in schema.fields}))
         if schema != known:
             self.memory.put(self.stream, schema)
         return schema
@@ -330,16 +336,22 @@ class Columns:
             return self.known(), []
         files = [file for _, some in parts for file in some]
 
-        def new() -> Schema:
-            known = self.memory.get(self.stream) or Schema.struct({})
-            added = [s[0] for header, s in parts if any(known.field(n) is None for n in header)]
-            schema = self._sampled(added)
-            return Schema.struct(
-                {f.name: f.schema for f in schema.fields if known.field(f.name) is None}
-            )
+        def new(known: Schema) -> Schema:
+            added = [
+                some[0].file
+                for header, some in parts
+                if any(known.field(name) is None for name in header)
+            ]
+            size = max(_LEAST_SAMPLE_BYTES, SAMPLE_BYTES // (len(added) or 1))
+            return _without(self._inferred(added, size), {f.name for f in known.fields})
+
+        def first() -> Schema:
+            sampled = self._sampled(files)
+            return grown(sampled, new(sampled))  # also the columns of files that are no sample
 
         names = [name for header, _ in parts for name in header]
-        schema = self._settle(files, new, first=lambda: self._sampled(files), headers=names)
+        known = self.memory.get(self.stream) or Schema.struct({})
+        schema = self._settle(files, lambda: new(known), first=first, headers=names)
         renames = self.declared is not None
 
         def headed(header: Sequence[str], some: tuple[NumberedFile, ...]) -> Group:
@@ -369,6 +381,8 @@ class Columns:
         names = self.folders.columns([NumberedFile(0, file)], schema)
         if names:
             sample = self._sample(file.path, _LEAST_SAMPLE_BYTES)
+            if not sample.endswith(b"\n"):  # the first line is longer
+                sample = self._sample(file.path, SAMPLE_BYTES)
             found = infer_json(sample, self.dialect, self.conflict)
             names -= {found.field(number).name for number in range(found.num_fields)}
         return frozenset(names)

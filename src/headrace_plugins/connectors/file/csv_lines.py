@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
 _HEX = re.compile(rb"0[xX]")
 _NUMBER = r"^\s*[+-]?[0-9.]"
-_PADDED = "^0[0-9]"
+_PADDED = "^[+-]?0[0-9]"
 """A number with leading zeros, such as a postal code."""
 _DAY = (
     "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
@@ -260,12 +260,14 @@ class CsvLines:
     def _may_have_padded(self, records: bytes) -> bool:
         """Return whether a value may begin with a zero before another digit."""
         signs = np.frombuffer(b"\n" + records, np.uint8)
-        before, zeros = signs[:-2], signs[1:-1] == ord("0")
         parsed = self.dialect.parsed
-        starts = [before == ord(sign) for sign in ("\n", "\r", parsed.delimiter, parsed.quote)]
-        found = np.flatnonzero(zeros & np.logical_or.reduce(starts))
-        after = signs[found + 2]
-        return bool(((after >= ord("0")) & (after <= ord("9"))).any())
+        borders = [ord(sign) for sign in ("\n", "\r", parsed.delimiter, parsed.quote)]
+        zeros = np.flatnonzero(signs[1:-1] == ord("0"))
+        after = signs[zeros + 2]
+        zeros = zeros[(after >= ord("0")) & (after <= ord("9"))]
+        before, earlier = signs[zeros], signs[np.maximum(zeros - 1, 0)]
+        is_signed = np.isin(before, [ord(sign) for sign in "+-"]) & np.isin(earlier, borders)
+        return bool((np.isin(before, borders) | is_signed).any())
 
     def _table(self, records: bytes, target: pa.Schema) -> pa.Table:
         """Parse the columns; a null value in quotes is a text in a string column, else null.

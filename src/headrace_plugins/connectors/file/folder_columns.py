@@ -64,7 +64,11 @@ class FolderColumns:
         if not names:
             return Schema.struct({})
         texts = Schema.struct(dict.fromkeys(names, Schema.string()))
-        rows = (_line(map(self._found(file, texts).get, names)) for file in files)
+        # Text that is not UTF-8 is an error of `values`, but must not hide other columns here.
+        rows = (
+            _line(map(self._found(file, texts).get, names)).decode(errors="replace").encode()
+            for file in files
+        )
         return to_schema(infer_csv(b"".join([_line(names), *rows]), self._plain))
 
     def _found(self, file: NumberedFile, schema: Schema) -> dict[str, str | None]:

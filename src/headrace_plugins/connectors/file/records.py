@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 PLUGIN = "file"
-_QUOTED_IN_URI = re.compile(r"[^A-Za-z0-9_\-!.~'()*;/:@&=+$,\u0080-\U0010ffff]")
+_QUOTED_IN_URI = re.compile(
+    r"[^A-Za-z0-9_\-!.~'()*;/:@&=+$,\u00a1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e"
+    r"\u2030-\u205e\u2060-\u2fff\u3001-\U0010ffff]"
+)
+"""Beyond ASCII, Java encodes spaces, line separators and control characters."""
 _FILES_A_BUCKET = 4
 
 

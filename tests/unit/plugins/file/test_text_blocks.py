@@ -241,7 +241,7 @@ def test_a_null_value_that_is_a_number_is_null_in_quotes_too() -> None:
 
 @given(
     texts=st.lists(
-        st.from_regex(r'(0{0,2}[0-9]{1,3}(\.5)?|"0{0,2}[0-9]{1,2}"|)', fullmatch=True),
+        st.from_regex(r'(-?0{0,2}[0-9]{1,3}(\.5)?|"-?0{0,2}[0-9]{1,2}"|)', fullmatch=True),
         min_size=1,
         max_size=9,
     ),
@@ -257,7 +257,7 @@ def test_leading_zeros_are_no_number_if_the_type_was_inferred(
     found = CsvLines(schema, list("asbc"), Dialect(delimiter=sign, is_inferred=True)).read(
         block
     )
-    padded = [n for n, text in enumerate(texts) if re.match('"?0[0-9]', text)]
+    padded = [n for n, text in enumerate(texts) if re.match('"?-?0[0-9]', text)]
     assert [bad.line for bad in found.rejected] == padded
     declared = CsvLines(schema, list("asbc"), Dialect(delimiter=sign)).read(block)
     assert declared.rows.num_rows == len(texts)
