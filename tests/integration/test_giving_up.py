@@ -112,6 +112,20 @@ def test_a_sink_with_a_folder_for_each_table_is_asked_by_the_names_of_streams(
     assert [each.holds for each in given.targets] == [Holding.NO]
 
 
+def test_a_topic_is_asked_beside_the_schema_that_a_path_was_inferred_to_have(
+    runtime: Runtime, tmp_path: Path, batch: Batch
+) -> None:
+    file = tmp_path / "copy.yaml"
+    file.write_text(
+        f"name: copy\nsource: {{connector: file, path: {tmp_path}/in/*.csv}}\ntopic: copied\n"
+    )
+    (tmp_path / "in").mkdir()
+    [found] = read_definitions(file, runtime.registry.reads)
+    runtime.state.put_schema("copy", f"{tmp_path}/in/*.csv", Schema.struct({}))
+    given = runtime.giving_up(found).give_up(None, skip=False, force=False, dry_run=False)
+    assert [each.holds for each in given.targets] == [Holding.NO]
+
+
 def test_offsets_are_not_reset_beside_it(
     runtime: Runtime, definition: Definition, batch: Batch
 ) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from headrace.cli.escapes import escaped, escaped_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,24 +24,6 @@ WIDTH_OF_FILES = 10_000
 """The line width if the output is not a terminal, where nothing is truncated."""
 PROSE_WIDTH = 80
 """The maximum width of a text column."""
-
-
-_UNSEEN = {"Cc", "Cf"}
-"""Unicode categories of control characters and of invisible or bidirectional formatting."""
-
-
-def visible(text: str) -> str:
-    """Return the text with control characters escaped: external names may contain any.
-
-    Continuation lines are indented, so that they cannot imitate a line of the command.
-    """
-    return "\n    ".join(map(_escaped, text.split("\n")))
-
-
-def _escaped(text: str) -> str:
-    return "".join(
-        repr(sign)[1:-1] if unicodedata.category(sign) in _UNSEEN else sign for sign in text
-    )
 
 
 @dataclass(frozen=True)
@@ -82,7 +65,7 @@ class Terminal:
 
     def print_json(self, value: Mapping[str, object] | Sequence[object]) -> None:
         """Print a value as one line of JSON."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        sys.stdout.write(f"{escaped_json(json.dumps(value, ensure_ascii=False))}\n")
         sys.stdout.flush()
 
     def show(self, value: Json, *lines: RenderableType, empty: str = "") -> None:
@@ -154,11 +137,16 @@ class Terminal:
         typer.confirm(question, abort=True, err=True)
 
     def _console(self, *, stderr: bool) -> Console:
-        from rich.console import Console
+        from headrace.cli.escaping_console import EscapingConsole
 
         # Texts contain field names such as sinks[0], which must not be parsed as markup.
-        plain = {"markup": False, "highlight": False, "emoji": False}
-        console = Console(stderr=stderr, color_system="auto" if self.color else None, **plain)  # type: ignore[arg-type]  # a plain dict of flags
+        console = EscapingConsole(
+            stderr=stderr,
+            color_system="auto" if self.color else None,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
         if not console.is_terminal:
             console.width = max(console.width, WIDTH_OF_FILES)
         return console
@@ -220,7 +208,7 @@ def grid(
     texts = [
         [t if len(t) <= CELL_WIDTH else f"{t[: CELL_WIDTH - 1]}…" for t in row] for row in whole
     ]
-    headings = ["\n".join(map(_escaped, heading.split("\n"))) for heading in headings]
+    headings = ["\n".join(map(escaped, heading.split("\n"))) for heading in headings]
     chosen = _fitting(headings, texts, width, pinned)
     shown = table(*(headings[n] for n in chosen), title=title, wrap=False)
     for number, row in enumerate(texts):
@@ -235,7 +223,7 @@ def grid(
 
 def text(value: object) -> str:
     """Return a JSON value as a cell text of one line."""
-    return _escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _fitting(

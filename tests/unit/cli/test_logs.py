@@ -149,3 +149,19 @@ def test_a_full_disk_is_told_once_until_a_line_can_be_written_again(
     expected = f"warning: {problem} {tmp_path / LOG_FILE}: No space left on device"
     assert told == [expected, expected]
     assert [line["event"] for line in _lines(tmp_path)] == ["written", "written"]
+
+
+def test_names_from_outside_do_not_control_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "a\x1b]0;x\x07\x1b[31m\x9b31m\u202eb\tc"
+    terminal = Terminal()
+    terminal.print(name)
+    terminal.show_rows(["name"], [[name]], json=[])
+    terminal.err.print(name, soft_wrap=True)
+    terminal.print_json({"name": name})
+    found = capsys.readouterr()
+    for text in (found.out, found.err):
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & {*text}
+        assert "a\\x1b]0;x" in text
+    assert json.loads(found.out.splitlines()[-1]) == {"name": name}

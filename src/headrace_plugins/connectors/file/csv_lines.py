@@ -22,6 +22,7 @@ from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.connectors.file.formats import BOM
 from headrace_plugins.connectors.file.json_lines import variant_text
 from headrace_plugins.connectors.file.text_blocks import (
+    MOST_REASON,
     Parsed,
     joined,
     no_rows,
@@ -207,8 +208,8 @@ class CsvLines:
         if (pattern := self.dialect.pattern_of(arrow)) is not None:
             return pattern.mismatch(value)
         if self._keeps_zeros(arrow) and re.match(_PADDED, value):
-            return f"the inferred type would drop the leading zeros of {value!r}"
-        return f"invalid value {value!r}"
+            return f"the inferred type would drop the leading zeros of {value[:MOST_REASON]!r}"
+        return f"invalid value {value[:MOST_REASON]!r}"
 
     def _numbers(self, records: bytes, target: pa.Schema) -> pa.Table:
         """Return the columns as Arrow reads them. Raises ArrowInvalid for distorted numbers.

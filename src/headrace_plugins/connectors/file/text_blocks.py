@@ -36,6 +36,10 @@ _SLICE_LINES = 256
 """The fewest lines of a slice: a slice has costs for each column, whatever its rows."""
 
 
+MOST_REASON = 500
+"""Characters of a reason: it may quote the value, which may be as long as the record."""
+
+
 @dataclass(frozen=True, slots=True)
 class BadRecord:
     """A part of a block that is not a valid row.
@@ -171,8 +175,12 @@ def _bad_records(
     before = 0
     for number in sorted(reasons):
         line += ends.lines(b"".join(records[before:number]))
-        yield BadRecord(line, records[number].rstrip(b"\r\n"), reasons[number])
+        yield BadRecord(line, records[number].rstrip(b"\r\n"), _shortened(reasons[number]))
         before = number
+
+
+def _shortened(reason: str) -> str:
+    return reason if len(reason) <= MOST_REASON else f"{reason[:MOST_REASON]}…"
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

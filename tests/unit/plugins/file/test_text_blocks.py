@@ -311,3 +311,11 @@ def test_a_bad_record_has_its_line_whatever_ends_the_lines(end: str) -> None:
 def test_an_empty_block_has_no_rows(schema: Schema) -> None:
     parsed = JsonLines(schema, Dialect()).read(b"")
     assert (parsed.rows.num_rows, parsed.rejected) == (0, [])
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "DOUBLE", "DATE", "DECIMAL(9,2)", "BOOLEAN"])
+def test_a_reason_does_not_repeat_a_long_value(kind: str) -> None:
+    lines = CsvLines(parse_ddl(f"a {kind}", field="schema"), ["a"], Dialect())
+    [bad] = lines.read(b"\x01" * 1_000_000 + b"\n").rejected
+    assert len(bad.raw) == 1_000_000
+    assert len(bad.reason) < 600
