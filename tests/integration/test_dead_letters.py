@@ -435,6 +435,20 @@ def test_letters_that_do_not_fit_into_memory_are_left_to_spark(
     assert FewLetters.read(topic, {topic.location: MOST_ROWS}, every) is None
 
 
+def test_the_oldest_of_large_letters_are_shown_without_spark(
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pipe(runtime, tmp_path, 300).run()
+    folder = runtime.settings.topics_dir
+    queue = DeadLetterQueue(no_spark, Topics(folder).get("poisoned.dlq"), folder)
+    lines = queue.lines(DeadLetterFilter(), 6)
+    assert len(lines) == 6
+    monkeypatch.setattr("headrace.dataplane.few_letters._BATCH_ROWS", 1)
+    assert queue.lines(DeadLetterFilter(), 4) == lines[:4]
+    monkeypatch.setattr("headrace.dataplane.few_letters._MOST_BYTES", 1)
+    assert queue.lines(DeadLetterFilter(), 4) == lines[:1]
+
+
 def test_of_two_that_claim_few_letters_at_once_one_gets_them(runtime, tmp_path: Path) -> None:
     Pipe(runtime, tmp_path, 200).run()
     folder = runtime.settings.topics_dir

@@ -244,8 +244,8 @@ class DeadLetterQueue:
         return sorted(found, key=lambda group: [group[name] or "" for name in by])
 
     def lines(self, chosen: DeadLetterFilter, rows: int) -> list[dict[str, Any]]:
-        """Return the oldest open letters in the form of ``export``."""
-        if (few := self._few(chosen)) is not None:
+        """Return the oldest open letters in the form of ``export``; fewer if they are large."""
+        if (few := self._few(chosen, rows)) is not None:
             return [json.loads(line) for line in few.lines(rows)]
         frame = self._open(chosen).orderBy("position").limit(rows)
         return [json.loads(row[0]) for row in frame.selectExpr(line_sql()).collect()]
@@ -333,9 +333,9 @@ class DeadLetterQueue:
             at += 1
         return Claimed(records, unrepaired)
 
-    def _few(self, chosen: DeadLetterFilter) -> FewLetters | None:
+    def _few(self, chosen: DeadLetterFilter, most: int | None = None) -> FewLetters | None:
         try:
-            return FewLetters.read(self._topic, self._closed(), chosen.matches)
+            return FewLetters.read(self._topic, self._closed(), chosen.matches, most)
         except FileNotFoundError:  # a server's upkeep has compacted them meanwhile
             return None
 

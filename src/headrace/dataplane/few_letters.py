@@ -51,6 +51,7 @@ class FewLetters:
         topic: Topic,
         closed: Mapping[Location, int],
         chosen: Callable[[pa.RecordBatch], pa.Array],
+        most: int | None = None,
     ) -> Self | None:
         """Return the open letters; None if there are too many letters or too many to scan.
 
@@ -58,6 +59,7 @@ class FewLetters:
             topic: The dead-letter topic.
             closed: The files with the ids of closed letters, and how many rows each has.
             chosen: Returns a mask of the selected letters of a batch.
+            most: Only about so many of the oldest are needed, or fewer if they are large.
         """
         reader = TopicReader(topic, start=parse_start(topic, "earliest"))
         start = Position()
@@ -66,17 +68,25 @@ class FewLetters:
             return None
         gone = _ids(closed)
         schema = to_arrow(stored_schema(LETTERS))
-        kept, size_bytes = [], 0
-        for file in reader.files(start, end):
-            path = topic.location / file.file.path
-            for read in reader.rows(start, end).read(path, schema.names, _BATCH_ROWS):
-                batch = _named(conform(read, schema), file)
-                is_open = pc.invert(pc.is_in(batch.column("id"), value_set=gone))
-                batch = batch.filter(pc.and_(is_open, chosen(batch)))
-                size_bytes += batch.nbytes
-                if size_bytes > _MOST_BYTES:
-                    return None
-                kept.append(batch)
+        kept: list[pa.RecordBatch] = []
+        rows, size_bytes = 0, 0
+        read_batches = (
+            (file, read)
+            for file in reader.files(start, end)
+            for read in reader.rows(start, end).read(
+                topic.location / file.file.path, schema.names, _BATCH_ROWS
+            )
+        )
+        for file, read in read_batches:
+            batch = _named(conform(read, schema), file)
+            is_open = pc.invert(pc.is_in(batch.column("id"), value_set=gone))
+            batch = batch.filter(pc.and_(is_open, chosen(batch)))
+            rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
+            if size_bytes > _MOST_BYTES and most is None:
+                return None
+            kept.append(batch)
+            if most is not None and (rows >= most or size_bytes > _MOST_BYTES):
+                break
         if not kept:
             kept = [_named(pa.RecordBatch.from_pylist([], schema), None)]
         return cls(pa.Table.from_batches(kept))
