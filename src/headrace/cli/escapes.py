@@ -7,6 +7,8 @@ _CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal, and that JSON does not escape."""
 _UNSEEN = {"Cc", "Cf"}
 """Unicode categories of control characters and of invisible or bidirectional formatting."""
+_JOINERS = "\u00ad\u200c\u200d"
+"""Invisible characters that words and emoji consist of."""
 
 
 def visible(text: str) -> str:
@@ -20,7 +22,10 @@ def visible(text: str) -> str:
 def escaped(text: str) -> str:
     """Return one line of text with control characters escaped."""
     return "".join(
-        repr(sign)[1:-1] if unicodedata.category(sign) in _UNSEEN else sign for sign in text
+        repr(sign)[1:-1]
+        if unicodedata.category(sign) in _UNSEEN and sign not in _JOINERS
+        else sign
+        for sign in text
     )
 
 

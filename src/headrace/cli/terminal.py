@@ -109,7 +109,7 @@ class Terminal:
         if rows is None:
             rows = ([record[heading] for heading in headings] for record in json)  # type: ignore[index]  # objects
         for row in rows:
-            shown.add_row(*(str(cell) if isinstance(cell, int) else cell for cell in row))  # type: ignore[arg-type]  # texts, plain or rich
+            shown.add_row(*map(_cell, row))
         if empty and not shown.row_count:
             self.note(empty)
         else:
@@ -150,6 +150,13 @@ class Terminal:
         if not console.is_terminal:
             console.width = max(console.width, WIDTH_OF_FILES)
         return console
+
+
+def _cell(value: object) -> RenderableType:
+    """Return a cell, escaped before it is laid out: what becomes longer then would be cut."""
+    if isinstance(value, str):
+        return "\n".join(map(escaped, value.split("\n")))
+    return str(value) if isinstance(value, int) else value  # type: ignore[return-value]  # or a rich text
 
 
 def table(

@@ -38,7 +38,14 @@ from .files import (
 from .job_definitions import bounded, check_copy, check_job, followed, read_job
 from .job_windows import is_ordered
 from .jobs import Backfill, BackfillNotFoundError, Jobs, JobView, NotApproverError
-from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
+from .offsets import (
+    Offset,
+    OffsetChange,
+    OffsetEffect,
+    Offsets,
+    OffsetUpdate,
+    input_positions,
+)
 from .planning import (
     REPLAYS,
     OpenPlan,
@@ -126,6 +133,7 @@ __all__ = [
     "followed",
     "from_rocketmq",
     "in_rocketmq_words",
+    "input_positions",
     "is_ordered",
     "meaning_of",
     "parse_common",

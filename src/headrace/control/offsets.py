@@ -376,16 +376,7 @@ class Offsets:
         return found
 
     def _positions(self, name: str) -> dict[TaskId, Position]:
-        """Return the positions of the tasks that read the connector's input."""
-        positions = self.connectors.task_store.positions(name)
-        # The position of the chain behind a capture stays unchanged: records that the capture
-        # reads again are appended to its topic again.
-        behind = {"topic": f"{name}.capture"}
-        return {
-            task: each
-            for task, each in positions.items()
-            if task.number != REPLAYS and each.offset(behind) is None
-        }
+        return input_positions(name, self.connectors.task_store.positions(name))
 
     def _check(self, found: Connector, position: Position) -> None:
         places = self.connectors.places
@@ -487,6 +478,20 @@ def _places(event: Event, when: str) -> dict[TaskId, Position]:
     return {
         TaskId(event.connector, int(number)): Position.from_json(text)
         for number, text in positions.items()
+    }
+
+
+def input_positions(name: str, positions: Mapping[TaskId, Position]) -> dict[TaskId, Position]:
+    """Return the positions of the tasks that read a connector's input, which can be moved.
+
+    Replays would deliver the same dead letters again. The position of the chain behind a
+    capture stays too: records that the capture reads again are appended to its topic again.
+    """
+    behind = {"topic": f"{name}.capture"}
+    return {
+        task: each
+        for task, each in positions.items()
+        if task.number != REPLAYS and each.offset(behind) is None
     }
 
 

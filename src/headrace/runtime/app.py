@@ -16,7 +16,7 @@ from weakref import WeakSet
 from typing_extensions import override
 
 from headrace.capture import HostSupervisor
-from headrace.control import REPLAYS, Connectors, Copy, Jobs
+from headrace.control import Connectors, Copy, Jobs, input_positions
 from headrace.dataplane import (
     Claimed,
     DeadLetterFilter,
@@ -475,17 +475,11 @@ class Runtime(Checks):
     def reset_offsets(self, definition: Definition) -> dict[TaskId, Position]:
         """Reset the offsets of a connector without a server; return its tasks' old positions.
 
-        Its replays are not reset: they would deliver the same dead letters again.
-
         Raises StateError if a task is running, or has an unfinished batch.
         """
         fence_dead_workers(self.owner, self.state, now())
-        places = self.state.positions(definition.name)
-        stood = {
-            task: position
-            for task, position in places.items()
-            if task.number != REPLAYS and (len(position) or self.state.unfinished_batch(task))
-        }
+        places = input_positions(definition.name, self.state.positions(definition.name))
+        stood = {t: p for t, p in places.items() if len(p) or self.state.unfinished_batch(t)}
         for task in stood:
             owner, until = self.owner.name, self.settings.lease
             held = self.state.lease(task, owner, self.state.now(), until)

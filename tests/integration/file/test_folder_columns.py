@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.sdk import Position, SourceError
+from headrace_plugins.connectors.file.columns import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -454,3 +455,21 @@ def test_columns_of_each_of_many_first_files_are_read(
     read = source(tmp_path, format=format_)
     first = read.rows()
     assert [row["x"] for row in first] == [None, "X", None, None, None, None]
+
+
+def test_a_document_is_not_parsed_again_to_find_its_columns(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "n=5" / "a.json"
+    path.parent.mkdir()
+    path.write_text('[{"id": 1}, {"id": 2}]')
+    sizes, sample = [], Columns._sample
+
+    def counted(self: Columns, path: str, size_bytes: int) -> bytes:
+        sizes.append(size_bytes)
+        return sample(self, path, size_bytes)
+
+    monkeypatch.setattr(Columns, "_sample", counted)
+    read = source(tmp_path, recursive="true", format="json", multiline="true")
+    assert [(row["id"], row["n"]) for row in read.rows()] == [(1, 5), (2, 5)]
+    assert len(sizes) == 3  # of some files, of all, and for the columns that it has itself

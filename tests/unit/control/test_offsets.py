@@ -10,7 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.unit.topics.made_topics import START, part
 from tests.unit.worker.scripts import now
 
-from headrace.control import Connectors, Offset, OffsetChange, OffsetEffect, Offsets
+from headrace.control import (
+    Connectors,
+    Offset,
+    OffsetChange,
+    OffsetEffect,
+    Offsets,
+    input_positions,
+)
 from headrace.control.config_infos import configured_plugin
 from headrace.model import ConnectorState, ConnectorStatus, Counts, TargetState, TaskId
 from headrace.plugins import Registry
@@ -364,3 +371,12 @@ def test_nothing_goes_back_to_a_time_that_is_to_come(sink: Bench) -> None:
         sink.offsets.rewind("c", now() + timedelta(days=2), "x")
     assert sink.offsets.view("c") == before
     assert [each.action for each in sink.offsets.history("c")] == []
+
+
+def test_only_tasks_that_read_the_input_can_be_moved() -> None:
+    positions = {
+        TaskId("c", 0): Position.of({"path": "in"}, {"count": 1}),
+        TaskId("c", 1): Position.of({"topic": "c.capture"}, {"version": 3}),
+        TaskId("c", -1): Position.of({"replays": "c.dlq"}, {"claim": 2}),
+    }
+    assert [task.number for task in input_positions("c", positions)] == [0]

@@ -381,7 +381,7 @@ class Columns:
         names = self.folders.columns([NumberedFile(0, file)], schema)
         if names:
             sample = self._sample(file.path, _LEAST_SAMPLE_BYTES)
-            if not sample.endswith(b"\n"):  # the first line is longer
+            if not self.dialect.multiline and b"\n" not in sample:  # a longer line
                 sample = self._sample(file.path, SAMPLE_BYTES)
             found = infer_json(sample, self.dialect, self.conflict)
             names -= {found.field(number).name for number in range(found.num_fields)}
