@@ -110,8 +110,9 @@ class FolderColumns:
             file, [bad, *_] = next((f, each.rejected) for f, each in pairs if each.rejected)
             raise SourceError(
                 problem=f"A folder of {file.path} has no value of its column: {bad.reason}.",
-                fix="Rename the folder, declare a schema in which the column is a STRING, or "
-                "set partition.columns to false.",
+                fix="Rename the folder, or move it away. A schema in which the column is a "
+                "STRING reads any value, if the target has no column of another type yet; with "
+                "partition.columns=false the columns of all folders are null.",
                 field="schema",
             )
         found = {}
