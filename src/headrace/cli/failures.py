@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from headrace.cli.escapes import visible
+from headrace.cli.terminal import visible
 from headrace.model import SparkLostError
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 from headrace.sdk.errors import Category, SetupError

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace import __version__
-from headrace.cli.escapes import visible
 from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Json
+from headrace.cli.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import unicodedata
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headrace.cli.escapes import escaped, escaped_json
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +26,34 @@ WIDTH_OF_FILES = 10_000
 """The line width if the output is not a terminal, where nothing is truncated."""
 PROSE_WIDTH = 80
 """The maximum width of a text column."""
+_CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that control a terminal, and that JSON does not escape."""
+_UNSEEN = {"Cc", "Cf"}
+"""Unicode categories of control characters and of invisible or bidirectional formatting."""
+_JOINERS = "\u00ad\u200c\u200d"
+"""Invisible characters that words and emoji consist of."""
+
+
+def visible(text: str) -> str:
+    """Return the text with control characters escaped: external names may contain any.
+
+    Continuation lines are indented, so that they cannot imitate a line of the command.
+    """
+    return escaped(text).replace("\n", "\n    ")
+
+
+def escaped(text: str) -> str:
+    """Return the text with control characters escaped, but not its line ends."""
+    return "\n".join(map(_escaped, text.split("\n")))
+
+
+def _escaped(text: str) -> str:
+    return "".join(
+        repr(sign)[1:-1]
+        if unicodedata.category(sign) in _UNSEEN and sign not in _JOINERS
+        else sign
+        for sign in text
+    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +95,9 @@ class Terminal:
 
     def print_json(self, value: Mapping[str, object] | Sequence[object]) -> None:
         """Print a value as one line of JSON."""
-        sys.stdout.write(f"{escaped_json(json.dumps(value, ensure_ascii=False))}\n")
+        text = json.dumps(value, ensure_ascii=False)
+        text = _CONTROLS_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
     def show(self, value: Json, *lines: RenderableType, empty: str = "") -> None:
@@ -137,10 +169,24 @@ class Terminal:
         typer.confirm(question, abort=True, err=True)
 
     def _console(self, *, stderr: bool) -> Console:
-        from headrace.cli.escaping_console import EscapingConsole
+        from rich.console import Console, ConsoleOptions
+        from rich.segment import Segment
+
+        class Escaping(Console):
+            """Escapes the control characters of everything that is printed, but not its own."""
+
+            @override
+            def render(
+                self, renderable: RenderableType, options: ConsoleOptions | None = None
+            ) -> Iterable[Segment]:
+                for segment in super().render(renderable, options):
+                    if segment.control or segment.text.isprintable():
+                        yield segment
+                    else:
+                        yield Segment(escaped(segment.text), segment.style)
 
         # Texts contain field names such as sinks[0], which must not be parsed as markup.
-        console = EscapingConsole(
+        console = Escaping(
             stderr=stderr,
             color_system="auto" if self.color else None,
             markup=False,
@@ -155,7 +201,7 @@ class Terminal:
 def _cell(value: object) -> RenderableType:
     """Return a cell, escaped before it is laid out: what becomes longer then would be cut."""
     if isinstance(value, str):
-        return "\n".join(map(escaped, value.split("\n")))
+        return escaped(value)
     return str(value) if isinstance(value, int) else value  # type: ignore[return-value]  # or a rich text
 
 
@@ -215,7 +261,7 @@ def grid(
     texts = [
         [t if len(t) <= CELL_WIDTH else f"{t[: CELL_WIDTH - 1]}…" for t in row] for row in whole
     ]
-    headings = ["\n".join(map(escaped, heading.split("\n"))) for heading in headings]
+    headings = [escaped(heading) for heading in headings]
     chosen = _fitting(headings, texts, width, pinned)
     shown = table(*(headings[n] for n in chosen), title=title, wrap=False)
     for number, row in enumerate(texts):
@@ -230,7 +276,7 @@ def grid(
 
 def text(value: object) -> str:
     """Return a JSON value as a cell text of one line."""
-    return escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return _escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _fitting(
