@@ -305,8 +305,10 @@ class Registry:
 
     @cached_property
     def _entries(self) -> dict[PluginKind, dict[str, EntryPoint]]:
+        # Each call of entry_points reads the metadata of all installed packages.
+        installed = entry_points()
         return {
-            kind: {entry.name: entry for entry in entry_points(group=kind.group)}
+            kind: {entry.name: entry for entry in installed.select(group=kind.group)}
             for kind in PluginKind
         }
 
