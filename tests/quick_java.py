@@ -6,5 +6,5 @@ it compiles until then takes processor time from the tests beside it. No behavio
 
 import json
 
-_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
 QUICK_JAVA = {"HEADRACE_SPARK_CONF": json.dumps({"spark.driver.extraJavaOptions": _OPTIONS})}

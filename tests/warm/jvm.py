@@ -42,7 +42,7 @@ _SOCKETS = "spark.python.unix.domain.socket.dir"
 """What answers Python in a JVM keeps its folder: it is the JVM's, and no context's."""
 # Of two commands one may be without Java's second compiler.
 _QUICK = json.loads(QUICK_JAVA["HEADRACE_SPARK_CONF"]).items()
-_COMPILERS = re.compile(r" ?-XX:Tier\S+")
+_COMPILERS = re.compile(r" ?-XX:(?:Tier|ReservedCodeCache)\S+")
 _LOG = re.compile(r"-Dheadrace\.log=\S*")
 # Variables that Spark and its Python workers take from the JVM's environment, as clients of
 # databases do. Ours become settings, which are compared as such.

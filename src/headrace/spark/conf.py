@@ -147,6 +147,12 @@ processors in the first minute, does not.
 """
 
 
+_SPACE_FOR_CODE = "-XX:ReservedCodeCacheSize=240m"
+"""Java's default with both compilers. With one it is 48 MB, which Spark fills in minutes: Java
+then discards compiled methods that it needs again.
+"""
+
+
 def _java_options(
     settings: SparkSettings, archive: Path | None, *, short_lived: bool, one_compiler: bool
 ) -> str:
@@ -163,7 +169,7 @@ def _java_options(
         options.append(f"-XX:SharedArchiveFile={archive}")
     if one_compiler:
         # The optimizing compiler pays off after some seconds of work on rows.
-        options.append("-XX:TieredStopAtLevel=1")
+        options += ("-XX:TieredStopAtLevel=1", _SPACE_FOR_CODE)
     else:
         options += (f"-XX:{name}={value}" for name, value in _OPTIMIZED_AFTER.items())
     if short_lived:

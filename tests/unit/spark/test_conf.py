@@ -92,6 +92,7 @@ def test_the_archive_is_used_when_there_is_one() -> None:
 def test_only_a_command_that_copies_nothing_forgoes_the_second_compiler() -> None:
     quick = conf(short_lived=True, one_compiler=True)["spark.driver.defaultJavaOptions"]
     assert "-XX:TieredStopAtLevel=1" in quick
+    assert "-XX:ReservedCodeCacheSize=240m" in quick  # 48 MB otherwise, which Spark fills
     for short_lived in (False, True):
         options = conf(short_lived=short_lived)["spark.driver.defaultJavaOptions"]
         assert "TieredStopAtLevel" not in options
