@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.store import Place
 
 metadata = MetaData()
-"""The registry's tables; the migrations of ``headrace.store`` create them."""
+"""The registry's tables, beside those of ``headrace.store``."""
 
 
 def _context() -> Column[str]:
@@ -268,7 +268,10 @@ class SqlRegistryStore:
     def _engine(self) -> Engine:
         with self._lock:
             if self._opened is None:
-                self._opened = open_database(self._place)
+                engine = open_database(self._place)
+                with in_mode(engine, Mode.ALONE).begin() as db:
+                    metadata.create_all(db)
+                self._opened = engine
             return self._opened
 
 

@@ -1,5 +1,6 @@
 """What the databases of stores do beyond the Protocols: migrations, races, going away."""
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,18 +20,15 @@ from headrace.sdk import ConfigError, Position, Schema, StateError
 from headrace.sdk.errors import SetupError, StaleEpochError
 from headrace.store import Place, Store, StoreUnavailableError
 from headrace.store import migrations as migrations_module
-from headrace.store.connections import open_sqlite
 from headrace.store.database import open_database
 from headrace.store.migrations import HEAD
 from headrace.store.tables import metadata
+from headrace_registry.store import SqlRegistryStore
 from headrace_registry.store import metadata as registry_metadata
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
 TASK = TaskId("orders", 0)
-FIRST_TABLES = {"connectors", "tasks", "batches", "schemas", "ledger"} | {
-    f"registry_{name}" for name in ("schemas", "versions", "references", "settings", "ids")
-}
 HERE, THERE = Position(), Position.of({"file": "a"}, {"line": 1})
 
 
@@ -61,8 +59,12 @@ def at_once(work: Callable[[int], Any], workers: int = 6) -> list[Any]:
         return list(pool.map(one, range(workers)))
 
 
-def test_the_migrations_make_the_tables_that_the_stores_use(empty_place: Place) -> None:
+def test_a_new_database_has_the_tables_that_the_stores_use(empty_place: Place) -> None:
     engine = open_database(empty_place)
+    registry = SqlRegistryStore(empty_place)
+    with registry.read() as rows:
+        assert rows.subjects() == []
+    registry.close()
     with engine.connect() as db:
         both: Any = [metadata, registry_metadata]
         assert compare_metadata(MigrationContext.configure(db), both) == []
@@ -81,25 +83,33 @@ def test_all_that_open_a_new_database_at_once_get_it(empty_place: Place) -> None
         store.close()
 
 
-def test_a_store_from_before_the_revisions_is_kept_and_brought_up_to_date(
-    tmp_path: Path,
+def test_an_older_database_is_migrated_and_keeps_its_rows(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "store.db"
-    engine = open_sqlite(file)
-    for each in (metadata, registry_metadata):
-        each.create_all(engine)
-    with engine.begin() as db:
-        db.execute(text("INSERT INTO connectors VALUES ('orders', 'abc')"))
-        for later in set(metadata.tables) - FIRST_TABLES:
-            db.execute(text(f"DROP TABLE {later}"))
-        for column in ("restarts", "next_us"):
-            db.execute(text(f"ALTER TABLE tasks DROP COLUMN {column}"))
-        db.execute(text("ALTER TABLE batches DROP COLUMN routing"))
-    engine.dispose()
-    store = Store(file)
-    assert store.register("orders") == "abc"
-    store.remove("orders")
+    store = Store(place)
+    uid = store.register("orders")
     store.close()
+    newer = tmp_path / "migrations"
+    shutil.copytree(Path(migrations_module.__file__).parent, newer)
+    (newer / "versions" / "s9999_colours.py").write_text(
+        "import sqlalchemy as sa\n"
+        "from alembic import op\n"
+        f"revision, down_revision = '9999', '{HEAD}'\n"
+        "def upgrade():\n"
+        "    op.add_column('connectors', sa.Column('colour', sa.String))\n"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations_module, "_FOLDER", newer)
+        patch.setattr(migrations_module, "HEAD", "9999")
+        engine = open_database(place)
+        with engine.connect() as db:
+            rows = db.execute(text("SELECT * FROM connectors")).mappings().all()
+            revision = db.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        engine.dispose()
+    assert ([row["uid"] for row in rows], revision) == ([uid], "9999")
+    assert "colour" in rows[0]
+    with pytest.raises(SetupError, match="A newer Headrace"):
+        Store(place)
 
 
 def test_a_store_of_a_newer_version_is_refused(place: Place) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -57,17 +56,6 @@ def open_database(place: Place) -> Engine:
 
 def memory_database() -> Engine:
     """Return an engine on a new database in memory, with all tables."""
-    engine = open_memory()
-    with engine.connect() as db, _empty_database().connect() as empty:
-        source, target = empty.connection.driver_connection, db.connection.driver_connection
-        assert source is not None
-        source.backup(target)
-    return engine
-
-
-@cache
-def _empty_database() -> Engine:
-    """Return an in-memory database to copy, since copying is faster than migrating."""
     engine = open_memory()
     migrate(engine)
     return engine
