@@ -19,7 +19,8 @@ from headrace.sdk.testing import (
 )
 from headrace.sdk.testing.driver import ALL_KINDS
 from headrace.settings import Settings
-from headrace_plugins.connectors.jdbc import JdbcSink, JdbcSource
+from headrace_plugins.connectors.jdbc.sink import JdbcSink
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 
 _BAD = [
     BadConfig({"driver.coordinates": None, "driver.sha256": None}, "driver.coordinates"),

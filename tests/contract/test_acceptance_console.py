@@ -9,8 +9,8 @@ import structlog
 from typing_extensions import override
 
 from headrace.sdk.testing import BadConfig, Row, SinkAcceptance, SinkDriver
-from headrace_plugins.connectors.console import ConsoleSink
-from headrace_plugins.connectors.noop import NoopSink
+from headrace_plugins.connectors.console.connector import ConsoleSink
+from headrace_plugins.connectors.noop.connector import NoopSink
 
 
 class ConsoleDriver(SinkDriver):

@@ -13,7 +13,7 @@ from headrace.sdk.testing import (
     SourceAcceptance,
     SourceDriver,
 )
-from headrace_plugins.connectors.datagen import DatagenSource
+from headrace_plugins.connectors.datagen.connector import DatagenSource
 
 _SCHEMA = "id BIGINT NOT NULL, text STRING, amount DECIMAL(12, 2)"
 

@@ -10,7 +10,7 @@ from tests.contract.breakable import FolderTarget
 from typing_extensions import override
 
 from headrace.sdk.testing import BadConfig, Row, SinkAcceptance, SinkDriver
-from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
 
 
 class DeltaDriver(FolderTarget):

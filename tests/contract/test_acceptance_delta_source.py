@@ -8,7 +8,7 @@ from deltalake import DeltaTable, write_deltalake
 from typing_extensions import override
 
 from headrace.sdk.testing import Arrived, BadConfig, Row, SourceAcceptance, SourceDriver
-from headrace_plugins.connectors.delta import DeltaSource
+from headrace_plugins.connectors.delta.source import DeltaSource
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 

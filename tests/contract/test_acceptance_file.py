@@ -21,7 +21,8 @@ from headrace.sdk.testing import (
     SourceAcceptance,
     SourceDriver,
 )
-from headrace_plugins.connectors.file import FileSink, FileSource
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.file.source import FileSource
 
 HOUSEKEEPING = "_headrace"
 IN_JSON = (

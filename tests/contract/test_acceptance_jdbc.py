@@ -10,7 +10,7 @@ from tests.postgresql_server import PostgresqlServer
 from typing_extensions import override
 
 from headrace.sdk.testing import BadConfig, Row, SourceAcceptance, SourceDriver
-from headrace_plugins.connectors.jdbc import JdbcSource
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 
 _databases = count()
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from headrace.sdk.testing import BadConfig, Row, SinkAcceptance, SinkDriver
 from headrace.sdk.testing.driver import ALL_KINDS
-from headrace_plugins.connectors.mysql import MysqlSink
+from headrace_plugins.connectors.mysql.sink import MysqlSink
 
 _databases = count()
 

@@ -12,7 +12,7 @@ from headrace.acceptance.harness import SourceBench
 from headrace.sdk.sources import ReplayableSource
 from headrace.sdk.testing import Arrived, BadConfig, Row, SourceAcceptance, SourceDriver
 from headrace.sdk.testing.sources import append_chunks, require_once, stop, wait_for
-from headrace_plugins.connectors.mysql import MysqlSource
+from headrace_plugins.connectors.mysql.source import MysqlSource
 
 _databases = count()
 

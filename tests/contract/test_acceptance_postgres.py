@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from headrace.sdk.testing import BadConfig, Row, SinkAcceptance, SinkDriver
 from headrace.sdk.testing.driver import ALL_KINDS
-from headrace_plugins.connectors.postgres import PostgresSink
+from headrace_plugins.connectors.postgres.sink import PostgresSink
 
 _databases = count()
 

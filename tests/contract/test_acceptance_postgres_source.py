@@ -10,7 +10,7 @@ from tests.postgresql_server import PostgresqlServer
 from typing_extensions import override
 
 from headrace.sdk.testing import Arrived, BadConfig, Row, SourceAcceptance, SourceDriver
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 _databases = count()
 

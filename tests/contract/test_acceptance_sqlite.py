@@ -20,8 +20,8 @@ from headrace.sdk.testing import (
     SourceDriver,
 )
 from headrace.sdk.testing.driver import ALL_KINDS
-from headrace_plugins.connectors.jdbc import JdbcSource
-from headrace_plugins.connectors.sqlite import SqliteSink
+from headrace_plugins.connectors.jdbc.source import JdbcSource
+from headrace_plugins.connectors.sqlite.sink import SqliteSink
 
 
 class SqliteSourceDriver(SourceDriver):

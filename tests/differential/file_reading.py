@@ -19,8 +19,8 @@ from headrace.dataplane import FrameReader
 from headrace.dataplane.failures import translated
 from headrace.sdk import Position, ReadLimit
 from headrace.sdk.struct_exprs import has_variant
-from headrace_plugins.connectors.file import FileSource
 from headrace_plugins.connectors.file.fileset import FileSet
+from headrace_plugins.connectors.file.source import FileSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,8 +19,8 @@ from tests.integration.file.conftest import Reading, text_keys
 from tests.task_doubles import Context
 
 from headrace.control.connector_settings import source_def
-from headrace_plugins.connectors.file import FileSource
 from headrace_plugins.connectors.file.fileset import FileSet
+from headrace_plugins.connectors.file.source import FileSource
 
 pytestmark = pytest.mark.spark
 

@@ -17,9 +17,9 @@ from typing_extensions import override
 
 from headrace.sdk import FrameSink, SinkBatch, SinkConnector
 from headrace.sdk.sink import StagedWrite
-from headrace_plugins.connectors.mysql import MysqlSink
-from headrace_plugins.connectors.postgres import PostgresSink
-from headrace_plugins.connectors.sqlite import SqliteSink
+from headrace_plugins.connectors.mysql.sink import MysqlSink
+from headrace_plugins.connectors.postgres.sink import PostgresSink
+from headrace_plugins.connectors.sqlite.sink import SqliteSink
 from headrace_plugins.databases.sink_task import TableSinkTask
 
 SERVERS: Mapping[str, type[SinkConnector]] = {"postgres": PostgresSink, "mysql": MysqlSink}

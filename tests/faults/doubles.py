@@ -51,11 +51,10 @@ from headrace.store import Store
 from headrace.topics import LETTERS, Topics
 from headrace.topics.rows import topic_row_schema
 from headrace.worker import BatchLoop
-from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta import commit as delta_commit
 from headrace_plugins.connectors.delta.columns import Fit
 from headrace_plugins.connectors.delta.commit import StagedAppend
-from headrace_plugins.connectors.delta.sink import DeltaTask, table_receipt
+from headrace_plugins.connectors.delta.sink import DeltaSink, DeltaTask, table_receipt
 from headrace_plugins.connectors.delta.table import HIDDEN, open_table
 from headrace_plugins.connectors.file.folder import (
     FolderSink,

@@ -62,50 +62,50 @@ class Pipelines:
                 **lines,
             },
             "lines-folder": {
-                "connector.class": "headrace_plugins.connectors.file.FileSink",
+                "connector.class": "headrace_plugins.connectors.file.sink.FileSink",
                 "path": f"{targets}/lines",
                 "format": "text",
                 **lines,
             },
             "lines-delta": {
-                "connector.class": "headrace_plugins.connectors.delta.DeltaSink",
+                "connector.class": "headrace_plugins.connectors.delta.sink.DeltaSink",
                 "path": f"{targets}/lines-delta",
                 **lines,
             },
             "sets": {
-                "connector.class": "headrace_plugins.connectors.file.FileSource",
+                "connector.class": "headrace_plugins.connectors.file.source.FileSource",
                 "path": f"{feeder.sets}/*.json",
                 "format": "json",
                 "schema": "id BIGINT, part STRING, amount STRING",
                 "topic": "orders",
             },
             "orders-append": {
-                "connector.class": "headrace_plugins.connectors.delta.DeltaSink",
+                "connector.class": "headrace_plugins.connectors.delta.sink.DeltaSink",
                 "path": f"{targets}/orders-append",
                 **orders,
             },
             "orders-upsert": {
-                "connector.class": "headrace_plugins.connectors.delta.DeltaSink",
+                "connector.class": "headrace_plugins.connectors.delta.sink.DeltaSink",
                 "path": f"{targets}/orders-upsert",
                 "mode": "upsert",
                 "key.fields": "id",
                 "topics": "orders",
             },
             "orders-folder": {
-                "connector.class": "headrace_plugins.connectors.file.FileSink",
+                "connector.class": "headrace_plugins.connectors.file.sink.FileSink",
                 "path": f"{targets}/orders",
                 "format": "json",
                 "partition.by": "part",
                 "topics": "orders",
             },
             "rows": {
-                "connector.class": "headrace_plugins.connectors.datagen.DatagenSource",
+                "connector.class": "datagen",
                 "schema": "id BIGINT NOT NULL, name STRING",
                 "rate": str(self.rate),
                 "topic": "rows",
             },
             "rows-append": {
-                "connector.class": "headrace_plugins.connectors.delta.DeltaSink",
+                "connector.class": "headrace_plugins.connectors.delta.sink.DeltaSink",
                 "path": f"{targets}/rows-append",
                 "topics": "rows",
             },
@@ -118,7 +118,7 @@ class Pipelines:
             self._extras.append(self.extra)
         self.extra += 1
         config = {
-            "connector.class": "headrace_plugins.connectors.file.FileSink",
+            "connector.class": "headrace_plugins.connectors.file.sink.FileSink",
             "path": f"{self.targets}/extra-{self.extra}",
             "format": "text",
             "topics": "lines",

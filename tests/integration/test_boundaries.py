@@ -37,10 +37,10 @@ from headrace.sdk import (
     SplitSource,
 )
 from headrace.sdk.sources import ArrowParts, ReplayableSource, StreamFrameSource
-from headrace_plugins.connectors.datagen import DatagenSource
-from headrace_plugins.connectors.delta import DeltaSource
-from headrace_plugins.connectors.file import FileSource
-from headrace_plugins.connectors.jdbc import JdbcSource
+from headrace_plugins.connectors.datagen.connector import DatagenSource
+from headrace_plugins.connectors.delta.source import DeltaSource
+from headrace_plugins.connectors.file.source import FileSource
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 from headrace_plugins.databases import parts
 
 if TYPE_CHECKING:

@@ -36,12 +36,12 @@ from headrace.sdk import (
 from headrace.sdk.config import Config
 from headrace.sdk.errors import StaleEpochError
 from headrace.settings import Settings
-from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.file import FileSink
-from headrace_plugins.connectors.jdbc import JdbcSink
-from headrace_plugins.connectors.mysql import MysqlSink
-from headrace_plugins.connectors.postgres import PostgresSink
-from headrace_plugins.connectors.sqlite import SqliteSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.jdbc.sink import JdbcSink
+from headrace_plugins.connectors.mysql.sink import MysqlSink
+from headrace_plugins.connectors.postgres.sink import PostgresSink
+from headrace_plugins.connectors.sqlite.sink import SqliteSink
 
 pytestmark = pytest.mark.spark
 

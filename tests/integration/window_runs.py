@@ -16,9 +16,9 @@ from tests.task_doubles import Context
 
 from headrace.sdk import Boundaries, FrameSink, Mark, SinkBatch, SinkConnector
 from headrace.sdk.sparktypes import from_spark_json
-from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.file import FileSink
-from headrace_plugins.connectors.jdbc import JdbcSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.jdbc.sink import JdbcSink
 
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

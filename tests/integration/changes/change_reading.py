@@ -20,8 +20,8 @@ from headrace.sdk import Position, ReadLimit, SourceConnector
 from headrace.sdk.schema import PRIMARY_KEY
 from headrace.sdk.sources import ArrowParts, StreamRows
 from headrace_plugins.changes.source import ChangeTask
-from headrace_plugins.connectors.mysql import MysqlSource
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.mysql.source import MysqlSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 Record = Mapping[str, Any]
 SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))

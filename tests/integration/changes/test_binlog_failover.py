@@ -17,9 +17,9 @@ from tests.task_doubles import Context
 from typing_extensions import override
 
 from headrace.sdk import DataLostError, Position, RetriableError
-from headrace_plugins.connectors.mysql import MysqlSource, binary_log
+from headrace_plugins.connectors.mysql import binary_log
 from headrace_plugins.connectors.mysql.binlog_settings import current_place
-from headrace_plugins.connectors.mysql.source import MysqlTask
+from headrace_plugins.connectors.mysql.source import MysqlSource, MysqlTask
 
 SECONDS = 60
 PARTITION = {"server": "shop"}

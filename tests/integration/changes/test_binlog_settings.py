@@ -25,7 +25,6 @@ from tests.mysql_server import MysqlServer, NewestMysqlServer
 from headrace.sdk import ConfigError, RetriableError
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.log import Offset
-from headrace_plugins.connectors.mysql import MysqlSource
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_settings import (
     current_place,
@@ -34,6 +33,7 @@ from headrace_plugins.connectors.mysql.binlog_settings import (
     oldest_place,
     snapshot_place,
 )
+from headrace_plugins.connectors.mysql.source import MysqlSource
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.postgresql_server import PostgresqlServer
 from headrace.sdk import Position, ReadLimit
 from headrace.sdk.schema import primary_key
 from headrace.sdk.sources import ArrowParts
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 if TYPE_CHECKING:
     from headrace.settings import Settings

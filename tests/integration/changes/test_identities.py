@@ -9,8 +9,8 @@ from tests.integration.changes.change_reading import Following, run
 
 from headrace.sdk import ConfigError, DataLostError, Position, StateError
 from headrace_plugins.changes.position import check_condition
-from headrace_plugins.connectors.postgres import PostgresSource
 from headrace_plugins.connectors.postgres.settings import PostgresSourceSettings
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]

@@ -11,7 +11,7 @@ from tests.postgresql_server import PostgresqlServer
 
 from headrace.sdk import ConfigError
 from headrace.sdk.connector import Finding, Verdict
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 pytestmark = pytest.mark.service
 TABLE = "CREATE TABLE t (id bigint PRIMARY KEY, v int)"

@@ -9,8 +9,8 @@ from tests.integration.changes.change_reading import Following, run
 from tests.integration.databases.mysql_tables import run as run_mysql
 
 from headrace.sdk import ConfigError, Position, SourceConnector
-from headrace_plugins.connectors.mysql import MysqlSource
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.mysql.source import MysqlSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 pytestmark = pytest.mark.service
 Json = Mapping[str, Any]

@@ -11,8 +11,8 @@ from tests.integration.changes.change_reading import Following, rows, run
 from tests.integration.databases import mysql_tables
 
 from headrace.sdk import ReadLimit, RetriableError
-from headrace_plugins.connectors.mysql import MysqlSource
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.mysql.source import MysqlSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]

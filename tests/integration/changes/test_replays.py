@@ -17,8 +17,8 @@ from tests.integration.databases.mysql_tables import run
 
 from headrace.sdk import ConfigError, Position, ReadLimit
 from headrace_plugins.changes.replay import asked
-from headrace_plugins.connectors.mysql import MysqlSource
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.mysql.source import MysqlSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]

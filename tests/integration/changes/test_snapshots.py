@@ -16,7 +16,7 @@ from tests.postgresql_server import PostgresqlServer
 
 from headrace.sdk import HeadraceError, Position, ReadLimit, RetriableError
 from headrace.sdk.sources import ArrowParts
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]

@@ -20,8 +20,8 @@ from headrace.sdk import (
     Position,
     RetriableError,
 )
-from headrace_plugins.connectors.mysql import MysqlSource
-from headrace_plugins.connectors.postgres import PostgresSource
+from headrace_plugins.connectors.mysql.source import MysqlSource
+from headrace_plugins.connectors.postgres.source import PostgresSource
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]

@@ -14,8 +14,8 @@ from tests.mariadb_server import connect
 
 from headrace.sdk import Position, ReadLimit
 from headrace.sdk.sources import ArrowParts, StreamRows
-from headrace_plugins.connectors.jdbc import JdbcSource
 from headrace_plugins.connectors.jdbc.reader import TablesTask
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 
 KINDS = ["postgresql", "mariadb", "sqlite"]
 _names = count()

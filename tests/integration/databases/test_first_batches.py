@@ -22,9 +22,9 @@ from tests.task_doubles import Context
 
 from headrace.sdk import ConfigError, FrameSink, Mark, RetriableError, SinkConnector
 from headrace.sdk.sink import StagedWrite
-from headrace_plugins.connectors.mysql import MysqlSink
-from headrace_plugins.connectors.postgres import PostgresSink
-from headrace_plugins.connectors.sqlite import SqliteSink
+from headrace_plugins.connectors.mysql.sink import MysqlSink
+from headrace_plugins.connectors.postgres.sink import PostgresSink
+from headrace_plugins.connectors.sqlite.sink import SqliteSink
 from headrace_plugins.databases.mysql import Mysql
 from headrace_plugins.databases.plan import Plan
 from headrace_plugins.databases.postgresql import Postgresql

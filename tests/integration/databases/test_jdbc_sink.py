@@ -22,7 +22,7 @@ from headrace.sdk import HeadraceError, RecordError, RetriableError
 from headrace.sdk.connector import Verdict
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace.settings import Settings
-from headrace_plugins.connectors.jdbc import JdbcSink
+from headrace_plugins.connectors.jdbc.sink import JdbcSink
 
 pytestmark = pytest.mark.spark
 

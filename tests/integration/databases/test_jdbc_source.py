@@ -26,7 +26,8 @@ from headrace.sdk.errors import ConfigErrors
 from headrace.sdk.schema import primary_key
 from headrace.settings import Settings
 from headrace.store import Store
-from headrace_plugins.connectors.jdbc import JdbcSink, JdbcSource
+from headrace_plugins.connectors.jdbc.sink import JdbcSink
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 
 pytestmark = pytest.mark.spark
 

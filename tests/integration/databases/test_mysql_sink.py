@@ -21,7 +21,7 @@ from tests.mariadb_server import MariadbServer, connect
 from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, SinkError
 from headrace.sdk.connector import Verdict
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
-from headrace_plugins.connectors.mysql import MysqlSink
+from headrace_plugins.connectors.mysql.sink import MysqlSink
 from headrace_plugins.databases import merging
 
 pytestmark = pytest.mark.spark

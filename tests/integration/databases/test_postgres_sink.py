@@ -28,7 +28,7 @@ from tests.postgresql_server import PostgresqlServer
 from headrace.dataplane.delivery import refused_of
 from headrace.sdk import ConfigError, Mark, RecordError, RetriableError, Schema
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
-from headrace_plugins.connectors.postgres import PostgresSink
+from headrace_plugins.connectors.postgres.sink import PostgresSink
 
 pytestmark = pytest.mark.spark
 

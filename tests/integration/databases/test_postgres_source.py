@@ -15,8 +15,8 @@ from tests.postgresql_server import PostgresqlServer
 from headrace.sdk import ConfigError, Position, ReadLimit, StateError
 from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.sources import ArrowParts
-from headrace_plugins.connectors.jdbc import JdbcSource
 from headrace_plugins.connectors.jdbc.reader import TablesTask
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 
 pytestmark = pytest.mark.spark
 

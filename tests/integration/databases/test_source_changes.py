@@ -31,8 +31,8 @@ from headrace.sdk import (
 from headrace.sdk.connector import Verdict
 from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.sources import StreamRows
-from headrace_plugins.connectors.jdbc import JdbcSource
 from headrace_plugins.connectors.jdbc.reader import QueryTask
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 
 pytestmark = pytest.mark.spark
 Follow = Callable[..., Following]

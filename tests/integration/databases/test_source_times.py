@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError
 from headrace.sdk.errors import ConfigErrors
-from headrace_plugins.connectors.jdbc import JdbcSource
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.cursors import GrowingCursor, Rows
 from headrace_plugins.databases.database import Session

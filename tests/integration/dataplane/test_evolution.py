@@ -30,7 +30,7 @@ from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics
-from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,8 +19,8 @@ from tests.no_keys import NO_KEYS
 from headrace.dataplane import FrameReader
 from headrace.model import Counts
 from headrace.sdk import ConfigError, FrameSource
-from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta.columns import Columns, Fit, broken_constraints
+from headrace_plugins.connectors.delta.sink import DeltaSink
 
 pytestmark = pytest.mark.spark
 

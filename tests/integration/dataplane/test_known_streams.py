@@ -50,7 +50,7 @@ from headrace.sdk.location import Location
 from headrace.sdk.schema import PRIMARY_KEY
 from headrace.sdk.sink import ArrowWrite
 from headrace.topics import TopicReader, Topics
-from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
 from headrace_plugins.transforms.fields import ReplaceField
 
 pytestmark = pytest.mark.spark

@@ -22,8 +22,8 @@ from headrace.model import Counts
 from headrace.sdk import FrameSource, Mark
 from headrace.sdk.location import Location
 from headrace.topics import Topics
-from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.file import FileSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
+from headrace_plugins.connectors.file.sink import FileSink
 from headrace_plugins.transforms.fields import ReplaceField
 
 pytestmark = pytest.mark.spark

@@ -35,8 +35,8 @@ from headrace.sdk import (
     Transform,
 )
 from headrace.sdk.config import ConfigDef, ConfigType
-from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.file import FileSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
+from headrace_plugins.connectors.file.sink import FileSink
 from headrace_plugins.transforms.cast import Cast
 
 pytestmark = pytest.mark.spark

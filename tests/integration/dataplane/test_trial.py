@@ -12,7 +12,7 @@ from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.records import record_frame
 from headrace.plugins import Registry
 from headrace.sdk import ConfigErrors
-from headrace_plugins.transforms import Unwrap
+from headrace_plugins.transforms.unwrap import Unwrap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,9 @@ from tests.task_doubles import Context
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.dataplane import FrameReader
 from headrace.sdk import Mark, Position, ReadLimit, Schema, SinkBatch
-from headrace_plugins.connectors.file import FileSink, FileSource
 from headrace_plugins.connectors.file.fileset import FileSet
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.file.source import FileSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,9 +15,10 @@ from headrace.dataplane import Flow, FrameReader
 from headrace.sdk import FrameSink, Position
 from headrace.sdk.errors import StorageUnavailableError
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.file import FileSink, FileSource
+from headrace_plugins.connectors.delta.sink import DeltaSink
 from headrace_plugins.connectors.file.fileset import FileSet
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.file.source import FileSource
 
 if TYPE_CHECKING:
     from pathlib import Path

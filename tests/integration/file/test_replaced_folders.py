@@ -13,8 +13,8 @@ from tests.integration.window_runs import DAY, FILES, JANUARY, Target, day, rows
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, Mark, SinkError
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.file import FileSink
 from headrace_plugins.connectors.file.replacement import FolderReplacement
+from headrace_plugins.connectors.file.sink import FileSink
 
 pytestmark = pytest.mark.spark
 

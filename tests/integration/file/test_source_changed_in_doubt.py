@@ -17,7 +17,7 @@ from headrace.sdk import FrameSink, FrameSource, Position, StateError
 from headrace.sdk.location import Location
 from headrace.sdk.sink import StagedWrite
 from headrace.topics import Topics
-from headrace_plugins.connectors.file import FileSource
+from headrace_plugins.connectors.file.source import FileSource
 
 pytestmark = pytest.mark.spark
 

@@ -30,10 +30,11 @@ from headrace.sdk.errors import RangeChangedError
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite, StagedWrite
 from headrace.topics import Topics
-from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.delta.sink import DeltaTask
-from headrace_plugins.connectors.file import FileSink, FileSource, text_parts
+from headrace_plugins.connectors.delta.sink import DeltaSink, DeltaTask
+from headrace_plugins.connectors.file import text_parts
 from headrace_plugins.connectors.file.fileset import FileSet
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.file.source import FileSource
 from headrace_plugins.transforms.cast import Cast
 
 pytestmark = pytest.mark.spark

@@ -23,8 +23,8 @@ from headrace.model import Batch
 from headrace.sdk import ConfigError, Position, ReadLimit, Schema
 from headrace.sdk.location import Location
 from headrace.topics import Topic, TopicReader, Topics, peek
-from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.transforms import Filter, Sql
+from headrace_plugins.connectors.delta.sink import DeltaSink
+from headrace_plugins.transforms.sql import Filter, Sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,15 +7,15 @@ from typing import Any
 from tests.integration.transforms.outcomes import with_schema, without_schema
 
 from headrace.sdk import Schema, Transform, ValueExpr
-from headrace_plugins.transforms import (
+from headrace_plugins.transforms.fields import (
     ExtractField,
     Flatten,
     HoistField,
     InsertField,
-    MaskField,
     ReplaceField,
     ValueToKey,
 )
+from headrace_plugins.transforms.masks import MaskField
 
 DATA = "org.apache.kafka.connect.errors.DataException"
 BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"

@@ -14,8 +14,7 @@ from tests.integration.transforms.outcomes import (
 )
 
 from headrace.sdk import ConfigErrors, RecordError, Schema, Type
-from headrace_plugins.transforms import Cast
-from headrace_plugins.transforms.cast import cast_value
+from headrace_plugins.transforms.cast import Cast, cast_value
 
 pytestmark = pytest.mark.spark
 

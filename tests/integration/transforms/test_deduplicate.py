@@ -24,9 +24,8 @@ from headrace.evolution import Evolution
 from headrace.model import Counts
 from headrace.sdk import FrameSource, Position, ReadLimit, TransformBatch, TransformContext
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
-from headrace_plugins.transforms import Deduplicate
 from headrace_plugins.transforms.cast import Cast
-from headrace_plugins.transforms.deduplicate import MERGE_FROM, State
+from headrace_plugins.transforms.deduplicate import MERGE_FROM, Deduplicate, State
 
 pytestmark = pytest.mark.spark
 

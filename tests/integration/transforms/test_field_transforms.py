@@ -16,13 +16,8 @@ from tests.integration.transforms.outcomes import (
 )
 
 from headrace.sdk import ConfigErrors, Schema, Struct, Transform, ValueExpr
-from headrace_plugins.transforms import (
-    Flatten,
-    InsertField,
-    MaskField,
-    ReplaceField,
-    ValueToKey,
-)
+from headrace_plugins.transforms.fields import Flatten, InsertField, ReplaceField, ValueToKey
+from headrace_plugins.transforms.masks import MaskField
 
 pytestmark = pytest.mark.spark
 

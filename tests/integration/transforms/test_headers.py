@@ -9,7 +9,7 @@ from tests.integration.transforms.tried import Try, tried
 
 from headrace.sdk import ConfigErrors, Schema, Struct
 from headrace_plugins.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
-from headrace_plugins.transforms import DropHeaders, HeaderFrom, InsertHeader
+from headrace_plugins.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
 
 pytestmark = pytest.mark.spark
 

@@ -31,7 +31,7 @@ from headrace.sdk import (
     RetriableError,
     TransformContext,
 )
-from headrace_plugins.transforms import Lookup
+from headrace_plugins.transforms.lookup import Lookup
 
 pytestmark = pytest.mark.spark
 

@@ -12,16 +12,12 @@ from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.records import record_frame
 from headrace.sdk import ConfigError, Schema
 from headrace.sdk.sink import Counting
-from headrace_plugins.transforms import (
-    Cast,
-    Filter,
-    InsertField,
-    Mask,
-    Route,
-    Shard,
-    Sql,
-    Unwrap,
-)
+from headrace_plugins.transforms.cast import Cast
+from headrace_plugins.transforms.fields import InsertField
+from headrace_plugins.transforms.masks import Mask
+from headrace_plugins.transforms.routers import Route, Shard
+from headrace_plugins.transforms.sql import Filter, Sql
+from headrace_plugins.transforms.unwrap import Unwrap
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from headrace.dataplane import Step
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.records import record_frame
 from headrace.sdk import ConfigError, ConfigErrors
-from headrace_plugins.transforms import Python
+from headrace_plugins.transforms.python import Python
 
 OF_RECORD = """
 def transform(record):

@@ -6,7 +6,8 @@ from tests.integration.transforms.tried import Try, tried
 from headrace.sdk import ConfigErrors
 from headrace.sdk.sqltext import literal
 from headrace_plugins.predicates import TopicNameMatches
-from headrace_plugins.transforms import RegexRouter, TimestampRouter
+from headrace_plugins.transforms.routers import RegexRouter
+from headrace_plugins.transforms.timestamps import TimestampRouter
 
 pytestmark = pytest.mark.spark
 

@@ -4,7 +4,7 @@ import pytest
 from tests.integration.transforms.tried import Try, tried
 
 from headrace.sdk import ConfigErrors, Schema, Struct
-from headrace_plugins.transforms import SetSchemaMetadata
+from headrace_plugins.transforms.fields import SetSchemaMetadata
 
 pytestmark = pytest.mark.spark
 

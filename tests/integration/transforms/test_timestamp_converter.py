@@ -8,7 +8,7 @@ from tests.integration.transforms.tried import Try, values
 
 from headrace.sdk import ConfigError, ConfigErrors, Schema, Struct
 from headrace_plugins.kafka_compat.date_format import DatePattern, read_sql, write_sql
-from headrace_plugins.transforms import TimestampConverter
+from headrace_plugins.transforms.timestamps import TimestampConverter
 
 pytestmark = pytest.mark.spark
 

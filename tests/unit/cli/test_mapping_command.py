@@ -120,7 +120,7 @@ def test_topics_of_a_regular_expression_are_those_that_are_there(
     definition: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {
-        "connector.class": "headrace_plugins.connectors.delta.DeltaSink",
+        "connector.class": "headrace_plugins.connectors.delta.sink.DeltaSink",
         "topics.regex": "offer.*|new.*",
         "path": "lake/${table}",
         "table.mapping": [{"from": "offer[00-31]", "to": "offer"}],

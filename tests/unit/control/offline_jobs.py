@@ -8,7 +8,7 @@ import pytest
 from headrace.control import Jobs
 from headrace.model import Counts, Run, RunState
 from headrace.sdk import BoundaryKind
-from headrace_plugins.connectors.console import ConsoleSink
+from headrace_plugins.connectors.console.connector import ConsoleSink
 from headrace_plugins.connectors.file.source import FileSource
 
 COUNTS = Counts(read=3, written=2, filtered=1, filters={"f": 1})

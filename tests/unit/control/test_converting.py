@@ -11,11 +11,8 @@ from headrace.model import Definition, PluginSpec
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.converter import RecordPart
-from headrace_plugins.converters import (
-    JsonConverter,
-    SimpleHeaderConverter,
-    StringConverter,
-)
+from headrace_plugins.converters.json_converter import JsonConverter
+from headrace_plugins.converters.scalars import SimpleHeaderConverter, StringConverter
 
 KAFKA = {
     "name": "copy",

@@ -15,7 +15,7 @@ from headrace.plugins import Registry
 from headrace.scheduler import Scheduler
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, ConfigErrors, StateError
 from headrace.store import JobChangedError, JobStore, memory_database
-from headrace_plugins.connectors.console import ConsoleSink
+from headrace_plugins.connectors.console.connector import ConsoleSink
 from headrace_plugins.connectors.file.source import FileSource
 
 START = datetime(2024, 3, 30, tzinfo=UTC)

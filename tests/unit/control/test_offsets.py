@@ -275,7 +275,7 @@ def test_a_sink_never_goes_forward_to_a_time(sink: Bench, tmp_path: Path) -> Non
 
 def test_a_source_goes_back_to_rows_of_a_time_if_it_can_tell() -> None:
     bench = Bench()
-    bench.make({"connector.class": "headrace_plugins.connectors.datagen.DatagenSource"})
+    bench.make({"connector.class": "datagen"})
     bench.run(Position.of({"generator": "c"}, {"row": 90_000}))
     bench.offsets.rewind("c", datetime(2025, 1, 1, 0, 1, tzinfo=UTC), "x")
     assert bench.offsets.view("c") == [Offset({"generator": "c"}, {"row": 60_000})]

@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.control.planning import SourcePlan
-from headrace_plugins.connectors.delta import DeltaSource
-from headrace_plugins.connectors.file import FileSource
+from headrace_plugins.connectors.delta.source import DeltaSource
+from headrace_plugins.connectors.file.source import FileSource
 
 
 def digests(**config: str) -> dict[str, str]:

@@ -7,12 +7,12 @@ import pytest
 from headrace.control import SinkPlan
 from headrace.runtime.tasks import sink_names
 from headrace.sdk import SinkConnector
-from headrace_plugins.connectors.console import ConsoleSink
-from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.file import FileSink
-from headrace_plugins.connectors.jdbc import JdbcSink
-from headrace_plugins.connectors.mysql import MysqlSink
-from headrace_plugins.connectors.postgres import PostgresSink
+from headrace_plugins.connectors.console.connector import ConsoleSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.jdbc.sink import JdbcSink
+from headrace_plugins.connectors.mysql.sink import MysqlSink
+from headrace_plugins.connectors.postgres.sink import PostgresSink
 
 
 def plan(connector: type[SinkConnector], **config: str) -> SinkPlan:

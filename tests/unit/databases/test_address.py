@@ -4,7 +4,8 @@ import pytest
 
 from headrace.sdk import ConfigError
 from headrace.sdk.connector import Verdict
-from headrace_plugins.connectors.jdbc import JdbcSink, JdbcSource
+from headrace_plugins.connectors.jdbc.sink import JdbcSink
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.postgresql import Postgresql
 

@@ -5,7 +5,9 @@ import pytest
 from headrace.dataplane import Step, constant_topic
 from headrace.sdk import Predicate, RecordExpr, Transform
 from headrace_plugins.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
-from headrace_plugins.transforms import Cast, RegexRouter, TimestampRouter
+from headrace_plugins.transforms.cast import Cast
+from headrace_plugins.transforms.routers import RegexRouter
+from headrace_plugins.transforms.timestamps import TimestampRouter
 
 
 def transform(kind: type[Transform], **keys: str) -> Transform:

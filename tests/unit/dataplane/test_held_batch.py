@@ -11,7 +11,7 @@ from headrace.dataplane import Flow, Step
 from headrace.model import Batch, Counts, TaskId
 from headrace.sdk import DataLostError, Mark, Position
 from headrace.sdk.location import Location
-from headrace_plugins.transforms import RegexRouter
+from headrace_plugins.transforms.routers import RegexRouter
 
 END = Position.of({"log": "a"}, {"row": 3})
 BATCH = Batch(TaskId("c", 0), 7, 2, Position(), END, datetime.now(UTC), again=True)

@@ -199,7 +199,8 @@ def test_a_server_lets_no_database_be_reached_by_another_driver(data: Path) -> N
         ("driver.path", f"{data}/evil.jar"),
     ):
         source, sink = (
-            PluginSpec(f"{jdbc}{k}", {key: value}) for k in ("JdbcSource", "JdbcSink")
+            PluginSpec(jdbc + name, {key: value})
+            for name in ("source.JdbcSource", "sink.JdbcSink")
         )
         good = PluginSpec("noop", {})
         for definition in (

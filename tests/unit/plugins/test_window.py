@@ -17,10 +17,10 @@ from headrace.control.connector_settings import source_def
 from headrace.sdk import Boundaries, BoundaryKind, ConfigError, Schema, SourceConnector
 from headrace.sdk.config import Config
 from headrace.sdk.errors import ConfigErrors
-from headrace_plugins.connectors.datagen import DatagenSource
-from headrace_plugins.connectors.delta import DeltaSource
-from headrace_plugins.connectors.file import FileSource
-from headrace_plugins.connectors.jdbc import JdbcSource
+from headrace_plugins.connectors.datagen.connector import DatagenSource
+from headrace_plugins.connectors.delta.source import DeltaSource
+from headrace_plugins.connectors.file.source import FileSource
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 from headrace_plugins.window import NameTime, WindowSettings, clock_at
 
 TIME, VALUE, SNAPSHOT = BoundaryKind.TIME, BoundaryKind.VALUE, BoundaryKind.SNAPSHOT

@@ -6,8 +6,9 @@ import pytest
 
 from headrace.sdk import ConfigErrors
 from headrace_plugins.predicates import Condition
-from headrace_plugins.transforms import Filter, Mask, Route, Shard, Sql
-from headrace_plugins.transforms.sql import _clauses
+from headrace_plugins.transforms.masks import Mask
+from headrace_plugins.transforms.routers import Route, Shard
+from headrace_plugins.transforms.sql import Filter, Sql, _clauses
 
 
 def problems(kind, **config: str) -> list[str]:

@@ -4,8 +4,3 @@ Source: `reader.py` plans the batches, `history.py` reads the log, `frames.py` t
 `sink.py` stages a batch, `columns.py` fits its columns to the table, `commit.py` commits, and
 `table.py` creates and maintains the table. Every commit of a batch stores the batch's mark.
 """
-
-from headrace_plugins.connectors.delta.sink import DeltaSink
-from headrace_plugins.connectors.delta.source import DeltaSource
-
-__all__ = ["DeltaSink", "DeltaSource"]

@@ -5,8 +5,3 @@ Sets: `source.py`, `fileset.py` (each file once), `listing.py`; their content: `
 Growing files: `growing.py`, `tail.py`, `rotation.py`, `logfile.py`. Sinks: `folder.py`,
 `replacement.py`, `linefile.py`. Rule: never guess which rows are valid.
 """
-
-from headrace_plugins.connectors.file.sink import FileSink
-from headrace_plugins.connectors.file.source import FileSource
-
-__all__ = ["FileSink", "FileSource"]

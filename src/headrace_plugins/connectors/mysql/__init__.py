@@ -4,8 +4,3 @@ The source is in `source.py`: `binlog_dump.py` requests the log, `binlog.py` rea
 `binlog_events.py` and `binlog_rows.py` decode it, and `binary_log.py` queries the server about
 it. Code for all logs belongs in `changes`, code for all sinks in `databases`.
 """
-
-from headrace_plugins.connectors.mysql.sink import MysqlSink
-from headrace_plugins.connectors.mysql.source import MysqlSource
-
-__all__ = ["MysqlSink", "MysqlSource"]

@@ -4,8 +4,3 @@ The source is in `source.py`: `replication.py` streams the log, `wal.py` reads i
 decodes it, `slot_log.py` manages slot and publication, and `slot_monitor.py` watches them. Code
 for all logs belongs in `changes`, code for all sinks in `databases`.
 """
-
-from headrace_plugins.connectors.postgres.sink import PostgresSink
-from headrace_plugins.connectors.postgres.source import PostgresSource
-
-__all__ = ["PostgresSink", "PostgresSource"]

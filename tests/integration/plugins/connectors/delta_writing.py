@@ -12,7 +12,7 @@ from headrace.sdk import FrameSink, Mark, SinkBatch
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace.sdk.sparktypes import from_spark_json
-from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
 
 APP = "copy/0"
 Records = Callable[..., DataFrame]

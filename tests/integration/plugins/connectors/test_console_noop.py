@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.sdk import FrameSink, Mark, Schema, SinkBatch
 from headrace.sdk.sink import Counting
-from headrace_plugins.connectors.console import ConsoleSink, ConsoleTask
-from headrace_plugins.connectors.noop import NoopSink
+from headrace_plugins.connectors.console.connector import ConsoleSink, ConsoleTask
+from headrace_plugins.connectors.noop.connector import NoopSink
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,11 @@ from headrace.dataplane import FrameReader, SplitReader
 from headrace.sdk import Position
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.sparktypes import parse_ddl
-from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA
-from headrace_plugins.connectors.datagen.connector import FrameGenerator, SplitGenerator
+from headrace_plugins.connectors.datagen.connector import (
+    DEFAULT_SCHEMA,
+    FrameGenerator,
+    SplitGenerator,
+)
 from headrace_plugins.connectors.datagen.generator import GeneratorOptions, Lane
 from headrace_plugins.connectors.datagen.plan import Plan
 

@@ -24,7 +24,7 @@ from headrace.sdk import ConfigError, FrameSink, Mark, StateError
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.sink import Selective, StagedWrite
 from headrace.sdk.table_rows import TableRows
-from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
 
 pytestmark = pytest.mark.spark
 

@@ -24,8 +24,8 @@ from headrace.sdk import (
 from headrace.sdk.delta import mark_properties
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.sparktypes import from_spark_json
-from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta.commit import Merge
+from headrace_plugins.connectors.delta.sink import DeltaSink
 
 pytestmark = pytest.mark.spark
 

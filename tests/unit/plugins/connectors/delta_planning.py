@@ -13,8 +13,8 @@ from tests.task_doubles import Context
 
 from headrace.plugins import Access
 from headrace.sdk import Position, ReadLimit
-from headrace_plugins.connectors.delta import DeltaSource
 from headrace_plugins.connectors.delta.reader import DeltaReader
+from headrace_plugins.connectors.delta.source import DeltaSource
 
 __all__ = ["SOME", "Table", "ids", "planned"]
 

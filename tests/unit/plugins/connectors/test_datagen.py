@@ -24,9 +24,10 @@ from headrace.sdk import (
 )
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sparktypes import parse_ddl
-from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA, DatagenSource
 from headrace_plugins.connectors.datagen.connector import (
+    DEFAULT_SCHEMA,
     CaptureGenerator,
+    DatagenSource,
     SplitGenerator,
     StreamGenerator,
 )

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.filestats import file_stats
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
-from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta.columns import (
     Fit,
     Json,
@@ -30,6 +29,7 @@ from headrace_plugins.connectors.delta.columns import (
     required,
     widens,
 )
+from headrace_plugins.connectors.delta.sink import DeltaSink
 from headrace_plugins.connectors.delta.table import definition_of
 
 SCALARS = [

@@ -28,8 +28,8 @@ from headrace.sdk import (
 )
 from headrace.sdk.deltalog import write_commit
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.delta import DeltaSource
 from headrace_plugins.connectors.delta.reader import DeltaReader, Place
+from headrace_plugins.connectors.delta.source import DeltaSource
 
 
 def time_of(second: int) -> str:

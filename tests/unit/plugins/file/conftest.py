@@ -11,7 +11,7 @@ from tests.task_doubles import Context
 from headrace.control.connector_settings import source_def
 from headrace.sdk import CaptureSource
 from headrace.sdk.config import Config
-from headrace_plugins.connectors.file import FileSource
+from headrace_plugins.connectors.file.source import FileSource
 
 
 @pytest.fixture

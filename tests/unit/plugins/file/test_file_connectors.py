@@ -14,8 +14,9 @@ import pytest
 from headrace.control.connector_settings import sink_def
 from headrace.sdk import CaptureSource, ConfigError, ConfigErrors, FrameSource, Position
 from headrace.sdk.config import Config
-from headrace_plugins.connectors.file import FileSink, FileSource
 from headrace_plugins.connectors.file.listing import Share
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.file.source import FileSource
 
 Parse = Callable[[Mapping[str, str]], Config]
 KAFKA = "org.apache.kafka.connect.file.FileStreamSourceConnector"

@@ -17,9 +17,9 @@ from headrace.sdk import Position, ReadLimit, StateError
 from headrace.sdk.errors import RangeChangedError, SourceError
 from headrace.store import ConnectorStore, Store, StoreUnavailableError
 from headrace.worker import BatchLoop, StoredTaskContext
-from headrace_plugins.connectors.file import FileSource
 from headrace_plugins.connectors.file.fileset import FileSet
 from headrace_plugins.connectors.file.settings import SourceSettings
+from headrace_plugins.connectors.file.source import FileSource
 
 TASK = TaskId("c", 0)
 ANN = Stamp(datetime.now(UTC), "ann")

@@ -12,9 +12,9 @@ from tests.task_doubles import Context, Schemas
 
 from headrace.sdk import CapturedBatch, CaptureSource, Position
 from headrace.sdk.config import Config
-from headrace_plugins.connectors.file import FileSource
 from headrace_plugins.connectors.file.listing import Share
 from headrace_plugins.connectors.file.rotation import base_path
+from headrace_plugins.connectors.file.source import FileSource
 
 Parse = Callable[[Mapping[str, str]], Config]
 
