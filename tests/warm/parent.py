@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 
 from tests.warm import jvm
 
+from headrace.plugins import Registry
+
 # Roots of what commands import one by one while they run.
 IMPORTS = (
     "deltalake",
@@ -31,28 +33,15 @@ IMPORTS = (
     "headrace.cli.failures",
     "headrace.cli.formats",
     "headrace.cli.interrupts",
-    "headrace.cli.progress",
     "headrace.cli.serving",
     "headrace.cli.summary",
     "headrace.cli.topic",
-    "headrace.cli.progress",
     "headrace.client",
     "headrace.runtime.app",
     "headrace.runtime.plugins",
     "headrace.runtime.preview",
-    "headrace.runtime.preview",
     "headrace.rest",
     "headrace.spark.session",
-    "headrace_plugins.connectors.console",
-    "headrace_plugins.connectors.datagen",
-    "headrace_plugins.connectors.delta",
-    "headrace_plugins.connectors.file",
-    "headrace_plugins.converters",
-    "headrace_plugins.predicates",
-    "headrace_plugins.providers",
-    "headrace_plugins.reporters",
-    "headrace_plugins.transforms",
-    "headrace_plugins.transforms.rocketmq",
     "pandas",
     "pyarrow.dataset",
     "pyarrow.json",
@@ -68,6 +57,7 @@ def serve(place: Path) -> None:
     """Fork for each command that a shim asks for, until there is nobody left to ask."""
     for name in IMPORTS:
         importlib.import_module(name)
+    Registry().warm()
     gc.collect()
     gc.freeze()  # or each child would copy the pages that its first collection touches
     keeping = jvm.Keeping(place.parent)
