@@ -4,6 +4,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -426,7 +427,13 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, _file.get())
+
+
+_file: ContextVar[Path | None] = ContextVar("settings file", default=None)
+"""The file that is read. In `model_config` it would take a class for each file, and building
+one takes longer than reading the settings.
+"""
 
 
 def load_settings(file: Path | None = None, **values: Any) -> Settings:
@@ -441,14 +448,9 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         ConfigError: The file is missing or is not TOML, or a value is not valid.
     """
     path = _settings_file(file)
-
-    class FromFile(Settings):
-        """Settings that are also read from the file."""
-
-        model_config = SettingsConfigDict(toml_file=path)
-
+    reading = _file.set(path)
     try:
-        found = FromFile(**values)
+        return Settings(**values)
     except ValidationError as error:
         raise _config_error(error) from None
     except tomllib.TOMLDecodeError as error:
@@ -461,7 +463,8 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
             problem=f"{error}.",
             fix=f'Correct the variable, as in {PREFIX}SPARK_CONF=\'{{"spark.a": "b"}}\'.',
         ) from None
-    return Settings.model_construct(**dict(found))
+    finally:
+        _file.reset(reading)
 
 
 def _settings_file(file: Path | None) -> Path | None:
