@@ -108,7 +108,7 @@ def test_a_file_of_another_form_is_left_alone_by_an_export(terminal: Commands) -
 
 def test_secrets_are_hidden_in_a_plan_and_references_are_shown() -> None:
     from headrace.cli.formats import diff_lines
-    from headrace.cli.gitops.plan import There, plan
+    from headrace.cli.gitops import There, plan
     from headrace.control import Served
 
     before = There({"name": "a", "password": "old", "user": "me"}, "RUNNING")

@@ -1,6 +1,6 @@
 """What a plan says before anything is done."""
 
-from headrace.cli.gitops.plan import There, plan
+from headrace.cli.gitops import There, plan
 from headrace.control import Served
 
 CONFIG = {"connector.class": "FileStreamSourceConnector", "file": "/in", "password": "x"}
