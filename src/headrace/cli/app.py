@@ -20,7 +20,6 @@ from headrace.cli import (
     installation,
     job,
     mapping,
-    offsets,
     plugins,
     preview,
     run,
@@ -33,7 +32,7 @@ from headrace.cli import (
     validate,
     verify,
 )
-from headrace.cli.connector import admin
+from headrace.cli.connector import admin, offsets
 from headrace.cli.gitops import apply, export
 from headrace.cli.invocation import Invocation, invocation_of
 
@@ -69,7 +68,7 @@ app.command("export")(export)
 app.command("apply")(apply)
 app.add_typer(topic.app, name="topic")
 app.add_typer(dlq.local, name="dlq")
-app.add_typer(offsets.app, name="offsets")
+app.add_typer(offsets.local, name="offsets")
 app.add_typer(transform.app, name="transform")
 app.add_typer(schema.app, name="schema")
 app.add_typer(plugins.app, name="plugins")

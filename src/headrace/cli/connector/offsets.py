@@ -1,9 +1,10 @@
-"""``headrace connector offsets``: shows and changes the offsets of connectors."""
+"""``headrace connector offsets`` and ``headrace offsets``: on a server, and locally."""
 
 from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,17 +14,33 @@ from headrace.cli.connector.selection import selected, waiting_for
 from headrace.cli.formats import moment, time_of
 from headrace.cli.inputs import json_pairs, read_text
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import DryRun, Force, Json, Name, Names, Seconds, Skip, Yes
+from headrace.cli.options import (
+    DryRun,
+    Force,
+    Json,
+    Name,
+    Names,
+    OneConnector,
+    Seconds,
+    Skip,
+    Yes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.cli.terminal import Terminal
     from headrace.client import Client, OffsetInfo
+    from headrace.control import GivenUp
+    from headrace.sdk import Position
 
 
 app = typer.Typer(
     help="Show and change the offsets of connectors. A change requires a stopped connector."
+)
+local = typer.Typer(
+    help="Change the offsets of connectors of headrace run; headrace connector offsets does "
+    "the same on a server."
 )
 
 _NOT_STOPPED = "must be in the STOPPED state"
@@ -343,17 +360,17 @@ def give_up(
     terminal = invocation_of(context).terminal
     with invocation_of(context).client() as client:
         number, found = _unfinished(client, name, task, batch)
+        give = partial(client.give_up, name, number, found, skip=skip, force=force)
         with stopped(client, terminal, name, timeout, stop=stop):
-            shown = client.give_up(name, number, found, skip=skip, dry_run=True)
-            if not as_json:
-                show_abandoned(terminal, name, shown)
-            if not dry_run:
-                if not yes:
-                    problem = f"Batch {shown['batch']['id']} was not given up."
-                    terminal.confirm("Give it up?", problem, "Add --yes to do it.")
-                shown = client.give_up(name, number, found, skip=skip, force=force)
-    done = [f"{name}: batch {found} of task {number} is given up"] if shown["done"] else []
-    terminal.show({"name": name, **shown}, *done)
+            ask_to_give_up(
+                terminal,
+                name,
+                {"name": name},
+                lambda _, dry: give(dry_run=dry),
+                task=number,
+                dry_run=dry_run,
+                yes=yes,
+            )
 
 
 def _unfinished(
@@ -382,7 +399,35 @@ def _unfinished(
     raise ConfigError(problem, field="--task", fix="Select one.")
 
 
-def show_abandoned(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
+def ask_to_give_up(
+    terminal: Terminal,
+    title: str,
+    about: Mapping[str, Any],
+    give: Callable[[int | None, bool], Mapping[str, Any]],
+    *,
+    task: int | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Show the effect of giving up a batch, ask, then give it up.
+
+    ``give`` is called with the task and whether to change nothing, and returns the server's
+    answer, which names the task. It is printed with ``about`` as JSON.
+    """
+    shown = give(task, True)
+    if not terminal.as_json:
+        _show_abandoned(terminal, title, shown)
+    number, batch = shown["task"], shown["batch"]["id"]
+    if not dry_run:
+        if not yes:
+            problem = f"Batch {batch} was not given up."
+            terminal.confirm("Give it up?", problem, "Add --yes to do it.")
+        shown = give(number, False)
+    done = [f"{title}: batch {batch} of task {number} is given up"] if shown["done"] else []
+    terminal.show({**about, **shown}, *done)
+
+
+def _show_abandoned(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
     """Print the effect of giving up a batch, from the server's answer."""
     batch = shown["batch"]
     start, end = (place_text(batch[each]) or _BEGINNING for each in ("start", "end"))
@@ -397,3 +442,93 @@ def show_abandoned(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> N
         why = f": {each['why']}" if each["why"] else ""
         terminal.print(f"{name}: {each['name']} {holds[each['holds']]}{why}")
     terminal.note(shown["meaning"])
+
+
+@local.command("give-up")
+def give_up_locally(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
+    *,
+    connector: OneConnector = None,
+    task: TaskNumber = None,
+    skip: Skip = False,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    """Give up an unfinished batch of headrace run that can no longer complete."""
+    from headrace.cli.validate import accepted_files
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.runtime(short_lived=True) as runtime:
+        checked = accepted_files(runtime, [file], terminal)
+        definition = checked.one(file, connector)
+        batches, name = runtime.giving_up(definition), definition.name
+        give = partial(batches.give_up, skip=skip, force=force)
+        ask_to_give_up(
+            terminal,
+            name,
+            {"name": name},
+            lambda number, dry: _shown(give(number, dry_run=dry)),
+            task=task,
+            dry_run=dry_run,
+            yes=yes,
+        )
+    return 0
+
+
+@local.command("reset")
+def reset_locally(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
+    *,
+    connector: OneConnector = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    """Restart a connector of headrace run from the beginning: all records are copied again."""
+    from headrace.cli.validate import accepted_files
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.runtime(short_lived=True) as runtime:
+        checked = accepted_files(runtime, [file], terminal)
+        definition = checked.one(file, connector)
+        if not yes:
+            problem = f"{definition.name} was not reset."
+            terminal.confirm("Read all again?", problem, "Add --yes to do it.")
+        stood = runtime.reset_offsets(definition)
+    tasks = [{"task": t.number, "stood": _places(p)} for t, p in sorted(stood.items())]
+    lines = [
+        f"{definition.name}: task {each['task']} restarts from the beginning" for each in tasks
+    ]
+    nothing = [f"{definition.name} has no offsets yet"]
+    terminal.show({"name": definition.name, "tasks": tasks}, *(lines or nothing))
+    return 0
+
+
+def _shown(found: GivenUp) -> dict[str, Any]:
+    """Return the JSON, in the form of the server's answer."""
+    batch = found.batch
+    return {
+        "task": batch.task.number,
+        "batch": {
+            "id": batch.id,
+            "start": _places(batch.start),
+            "end": _places(batch.end),
+            "begun": batch.begun.isoformat(),
+        },
+        "skipped": found.skipped,
+        "targets": [
+            {"name": each.name, "holds": each.holds.value, "why": each.why}
+            for each in found.targets
+        ],
+        "done": found.done,
+        "meaning": found.meaning,
+    }
+
+
+def _places(position: Position) -> list[dict[str, Any]]:
+    return [{"partition": dict(p), "offset": dict(o)} for p, o in position.items()]

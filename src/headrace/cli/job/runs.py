@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -219,21 +220,20 @@ def give_up(
     as_json: Json = False,
 ) -> None:
     """Give up an unfinished batch of a run that can no longer complete; then retry the run."""
-    from headrace.cli.connector.offsets import show_abandoned
+    from headrace.cli.connector.offsets import ask_to_give_up
 
     terminal, title = invocation_of(context).terminal, f"{name}: run {run}"
     with invocation_of(context).client() as client:
-        shown = client.jobs.give_up(name, run, task=task, skip=skip, dry_run=True)
-        if not as_json:
-            show_abandoned(terminal, title, shown)
-        number, batch = shown["task"], shown["batch"]["id"]
-        if not dry_run:
-            if not yes:
-                problem = f"Batch {batch} was not given up."
-                terminal.confirm("Give it up?", problem, "Add --yes to do it.")
-            shown = client.jobs.give_up(name, run, task=number, skip=skip, force=force)
-    done = [f"{title}: batch {batch} of task {number} is given up"] if shown["done"] else []
-    terminal.show({"name": name, "run": run, **shown}, *done)
+        give = partial(client.jobs.give_up, name, run, skip=skip, force=force)
+        ask_to_give_up(
+            terminal,
+            title,
+            {"name": name, "run": run},
+            lambda number, dry: give(task=number, dry_run=dry),
+            task=task,
+            dry_run=dry_run,
+            yes=yes,
+        )
 
 
 def _tell(
