@@ -7,6 +7,7 @@ from .config_infos import (
 )
 from .connector_settings import parse_common as parse_common
 from .connectors import (
+    BALANCE as BALANCE,
     Bulk as Bulk,
     BulkAction as BulkAction,
     BulkResult as BulkResult,
@@ -15,10 +16,10 @@ from .connectors import (
     ConnectorFilter as ConnectorFilter,
     Connectors as Connectors,
     ConnectorView as ConnectorView,
+    Tallies as Tallies,
+    Tally as Tally,
     TaskView as TaskView,
 )
-from .copies import Copy as Copy, CopyPlan as CopyPlan, copies_of as copies_of
-from .counts import BALANCE as BALANCE, Tallies as Tallies, Tally as Tally
 from .definition_forms import (
     from_rocketmq as from_rocketmq,
     in_rocketmq_words as in_rocketmq_words,
@@ -49,33 +50,34 @@ from .jobs import (
     NotApproverError as NotApproverError,
 )
 from .offsets import (
+    GivenUp as GivenUp,
+    Holding as Holding,
     Offset as Offset,
     OffsetChange as OffsetChange,
     OffsetEffect as OffsetEffect,
     Offsets as Offsets,
+    TargetView as TargetView,
+    UnfinishedBatches as UnfinishedBatches,
     input_positions as input_positions,
+    meaning_of as meaning_of,
+    places_text as places_text,
+    require_not_held as require_not_held,
 )
 from .planning import (
     REPLAYS as REPLAYS,
+    Copy as Copy,
+    CopyPlan as CopyPlan,
     OpenPlan as OpenPlan,
     SinkPlan as SinkPlan,
     SourcePlan as SourcePlan,
     StepPlan as StepPlan,
     TaskPlan as TaskPlan,
+    copies_of as copies_of,
     plan_sinks as plan_sinks,
     plan_steps as plan_steps,
     plan_tasks as plan_tasks,
     replay_plan as replay_plan,
     try_transforms as try_transforms,
-)
-from .unfinished_batches import (
-    GivenUp as GivenUp,
-    Holding as Holding,
-    TargetView as TargetView,
-    UnfinishedBatches as UnfinishedBatches,
-    meaning_of as meaning_of,
-    places_text as places_text,
-    require_not_held as require_not_held,
 )
 from .validation import (
     Findings as Findings,

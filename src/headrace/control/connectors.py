@@ -1,4 +1,4 @@
-"""The operations on connectors; each writes rows that workers read."""
+"""The operations on connectors, which write rows that workers read, and their counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, ClassVar
 
 import structlog
@@ -19,12 +19,15 @@ from headrace.control.config_infos import (
     definition_of,
     secrets_of,
 )
+from headrace.control.planning import REPLAYS
 from headrace.model import (
+    Batch,
     ConfigVersion,
     Connector,
     ConnectorKind,
     ConnectorState,
     ConnectorStatus,
+    Counts,
     Definition,
     EventKind,
     PluginNotFoundError,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
     from headrace.plugins import PluginInfo, Registry
     from headrace.topics import TopicPlaces
+
 
 log = structlog.get_logger(__name__)
 
@@ -556,3 +560,70 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[Con
     keys = sorted({*before, *after})
     changes = (ConfigChange(key, before.get(key), after.get(key)) for key in keys)
     return [change for change in changes if change.before != change.after]
+
+
+BALANCE = "read = written + filtered + rejected"
+"""Guarantee 4: holds for each batch, and so for any sum of batches."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The record counts of one connector.
+
+    Args:
+        tasks: The counts of each task that has ever run, by number.
+        replays: The counts of replayed dead letters, which were rejected before.
+    """
+
+    connector: str
+    tasks: Mapping[int, Counts]
+    replays: Counts
+
+    @property
+    def total(self) -> Counts:
+        """Return the sum over all tasks, without replays."""
+        return reduce(Counts.plus, self.tasks.values(), Counts())
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """The record counts of an installation's connectors. Thread-safe."""
+
+    connectors: Connectors
+
+    def of(self, name: str, since: datetime | None = None) -> Tally:
+        """Return the counts of one connector.
+
+        With ``since``, of the batches since that time, as far as the store still has them.
+        """
+        self.connectors.get(name)
+        state = self.connectors.task_store
+        found = state.all_totals(name)
+        if since is not None:
+            found = {task: state.counts_since(task, since) for task in found}
+        return _tally(name, found)
+
+    def chosen(self, chosen: ConnectorFilter) -> list[Tally]:
+        """Return the counts of the connectors that match a filter, by name.
+
+        The number of store queries does not depend on the number of connectors.
+        """
+        found: dict[str, dict[TaskId, Counts]] = {}
+        for task, counts in self.connectors.task_store.all_totals().items():
+            found.setdefault(task.connector, {})[task] = counts
+        names = [view.connector.name for view in self.connectors.chosen(chosen)]
+        return [_tally(name, found.get(name, {})) for name in names]
+
+    def batches(self, name: str, number: int, limit: int) -> Sequence[Batch]:
+        """Return the newest batches of a task, newest first; empty if it never ran.
+
+        Raises ConnectorNotFoundError.
+        """
+        self.connectors.get(name)
+        return self.connectors.task_store.batches(TaskId(name, number), limit)
+
+
+def _tally(name: str, found: Mapping[TaskId, Counts]) -> Tally:
+    tasks = {task.number: counts for task, counts in sorted(found.items())}
+    replays = tasks.pop(REPLAYS, Counts())
+    return Tally(name, tasks, replays)
