@@ -15,17 +15,20 @@ from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener, Role
 from headrace.rest.v1.callbacks import CallbackTokens, callback_routes, is_callback
-from headrace.rest.v1.connectors import bulk_routes, connector_routes
-from headrace.rest.v1.counts import count_routes
+from headrace.rest.v1.connectors import (
+    bulk_routes,
+    connector_routes,
+    count_routes,
+    version_routes,
+)
 from headrace.rest.v1.dead_letters import letter_routes
-from headrace.rest.v1.events import event_routes, log_routes
+from headrace.rest.v1.events import backup_routes, event_routes, log_routes
 from headrace.rest.v1.jobs import alert_routes, job_routes
 from headrace.rest.v1.offsets import offset_routes, unfinished_routes
 from headrace.rest.v1.problems import PREFIX, Problem, Problems, problems, refusal
 from headrace.rest.v1.requests import said_once
 from headrace.rest.v1.topics import schema_routes, topic_routes
 from headrace.rest.v1.trials import Workbench, trial_routes
-from headrace.rest.v1.versions import backup_routes, version_routes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Events of connectors and jobs, as pages and as a stream, and the server's own log."""
+"""What a server keeps of itself: events, as pages and as a stream, its log, and backups."""
 
 import asyncio
 import json
@@ -10,14 +10,14 @@ from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from headrace.control import Connectors
 from headrace.model import BY_ITSELF, EventKind
 from headrace.rest.auth import caller
 from headrace.rest.requests import storable
-from headrace.rest.v1.problems import Shown
+from headrace.rest.v1.problems import Shown, problems
 from headrace.rest.v1.requests import ClosedStream, QuerySwitch, Streams
 from headrace.rest.v1.trials import Workbench
 from headrace.runtime.server_log import LogChoice, LogLine, LogPlace
@@ -283,3 +283,46 @@ def _short(value: object) -> object:
     """Return a JSON value; if it is long, the truncated JSON text."""
     text = value if isinstance(value, str) else json.dumps(value)
     return value if len(text) <= _LONGEST else _cut(text)
+
+
+class BackupShown(Shown):
+    """A consistent copy of the store."""
+
+    file: Annotated[str, BeforeValidator(str)] = Field(
+        description="The path on the server's machine."
+    )
+    size_bytes: int
+    at: datetime
+
+
+def backup_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/store/backups", tags=["store"])
+    backups = bench.backups
+
+    @router.get("", summary="List backups of the store")
+    def list_backups() -> list[BackupShown]:
+        """Return the newest first."""
+        return BackupShown.all(backups.all())
+
+    @router.post(
+        "",
+        status_code=201,
+        summary="Back up the store",
+        responses=problems(409),
+        dependencies=[Depends(bench.slots)],
+    )
+    def back_up(request: Request) -> BackupShown:
+        """Copy the store to a file in the home folder, while it is in use.
+
+        The copy contains connectors, positions, batches, events and registered schemas, but not
+        the data of topics. Rejected for a store in PostgreSQL, which has its own backup tools.
+
+        The setting ``store_backups_kept`` limits the number of backups; older ones are deleted.
+        """
+        made = backups.make()
+        detail = {"file": str(made.file), "size_bytes": made.size_bytes}
+        connectors.record_event(EventKind.BACKUP, caller(request), detail)
+        return BackupShown.of(made)
+
+    return router

@@ -19,7 +19,7 @@ from headrace.model import (
 )
 from headrace.rest.auth import caller, caller_name
 from headrace.rest.requests import Encoded, JsonMap, WholeText, storable
-from headrace.rest.v1.counts import RecordCounts
+from headrace.rest.v1.connectors import RecordCounts
 from headrace.rest.v1.events import Storable
 from headrace.rest.v1.problems import Shown, problems
 from headrace.rest.v1.requests import IS_NUMBER, Moment, if_set

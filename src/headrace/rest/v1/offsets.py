@@ -22,7 +22,7 @@ from headrace.control import (
 from headrace.model import TaskId
 from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded, JsonMap
-from headrace.rest.v1.counts import BatchShown
+from headrace.rest.v1.connectors import BatchShown
 from headrace.rest.v1.jobs import Number
 from headrace.rest.v1.problems import Shown, problems
 from headrace.rest.v1.requests import Moment, Switch
