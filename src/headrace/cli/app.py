@@ -19,16 +19,14 @@ from headrace.cli import (
     following,
     installation,
     job,
-    mapping,
     plugins,
-    preview,
     run,
     schema,
     server,
     token,
     top,
     topic,
-    transform,
+    trials,
     validate,
     verify,
 )
@@ -52,9 +50,9 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("doctor")(installation.doctor)
-app.command("preview")(preview.preview)
+app.command("preview")(trials.preview)
 app.command("verify")(verify.verify)
-app.command("mapping")(mapping.mapping)
+app.command("mapping")(trials.mapping)
 app.command("server")(server.server)
 app.command("health")(admin.health)
 app.add_typer(backup.app, name="backup")
@@ -69,7 +67,7 @@ app.command("apply")(apply)
 app.add_typer(topic.app, name="topic")
 app.add_typer(dlq.local, name="dlq")
 app.add_typer(offsets.local, name="offsets")
-app.add_typer(transform.app, name="transform")
+app.add_typer(trials.transforms, name="transform")
 app.add_typer(schema.app, name="schema")
 app.add_typer(plugins.app, name="plugins")
 app.command("setup")(installation.setup)

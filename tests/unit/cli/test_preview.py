@@ -6,8 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
-from headrace.cli.preview import Stage, show_stages, stage_table, summary
 from headrace.cli.terminal import Terminal
+from headrace.cli.trials import Stage, show_stages, stage_summary, stage_table
 
 FIELDS = {"id": "long", "name": "string"}
 SOURCE: Stage = {
@@ -46,7 +46,7 @@ def test_the_source_has_a_line_a_record_under_names_and_types() -> None:
     assert names.split() == ["id", "name"]
     assert types.split() == ["long", "string"]
     assert [row.split() for row in rows] == [["1", "a"], ["2", "null"], ["3", "c\\nd"]]
-    assert summary(SOURCE) == "3 records"
+    assert stage_summary(SOURCE) == "3 records"
 
 
 def test_dropped_and_rejected_records_say_why() -> None:
@@ -54,7 +54,7 @@ def test_dropped_and_rejected_records_say_why() -> None:
     assert lines[-2].endswith("dropped by onlyOdd")
     assert lines[-1].endswith("rejected by Cast: cannot cast")
     assert lines[-3].split() == ["k", "1", "a"]
-    assert summary(STEP) == "3 records, 1 dropped here, 1 rejected here"
+    assert stage_summary(STEP) == "3 records, 1 dropped here, 1 rejected here"
 
 
 def test_what_became_of_a_record_is_shown_on_narrow_screens_too() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.cli.app import hoisted
 from headrace.cli.inputs import read_lines
-from headrace.cli.transform import lines
+from headrace.cli.trials import record_lines
 from headrace.sdk import ConfigError
 
 RECORD: dict[str, Any] = {
@@ -22,7 +22,7 @@ RECORD: dict[str, Any] = {
 
 def _shown(given: object, *steps: dict[str, Any], **end: object) -> list[str]:
     result = {"steps": list(steps), **end}
-    return [line.plain.rstrip() for line in lines(1, given, result)]
+    return [line.plain.rstrip() for line in record_lines(1, given, result)]
 
 
 def test_a_step_shows_what_it_changed_and_no_more() -> None:

@@ -6,7 +6,7 @@ import typer
 
 from headrace.cli import dlq, plugins
 from headrace.cli.connector import admin, definitions, lifecycle, offsets, show, tables
-from headrace.cli.preview import preview_on_server
+from headrace.cli.trials import preview_on_server
 
 app = typer.Typer(
     help="Manage the connectors of a server: --server URL, else HEADRACE_SERVER, else "
