@@ -70,7 +70,7 @@ def serve(
     password of any user. The settings registry_ssl_certificate and registry_ssl_key enable
     TLS; with registry_ssl_client_ca clients must also present a certificate.
     """
-    from headrace.cli.serving import serve, tls_of
+    from headrace.cli.server import serve, tls_of
     from headrace.rest import Listener, Serving, SharedToken
     from headrace_registry.embedded import service_in
     from headrace_registry.rest import registry_app

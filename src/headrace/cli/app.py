@@ -23,7 +23,6 @@ from headrace.cli import (
     run,
     schema,
     server,
-    token,
     top,
     topic,
     trials,
@@ -56,7 +55,7 @@ app.command("mapping")(trials.mapping)
 app.command("server")(server.server)
 app.command("health")(admin.health)
 app.add_typer(backup.app, name="backup")
-app.add_typer(token.app, name="token")
+app.add_typer(server.tokens, name="token")
 app.add_typer(connector.app, name="connector")
 app.add_typer(job.app, name="job")
 app.command("logs")(following.logs)

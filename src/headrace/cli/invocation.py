@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 JAVA_IDLE = timedelta(minutes=5)
 """How long an idle Java process is kept for the user's next command."""
+TIMEOUT = timedelta(seconds=30)
 
 
 @dataclass
@@ -73,9 +74,15 @@ class Invocation:
 
         It does not touch the home folder, which belongs to a server on this machine.
         """
-        from headrace.cli.serving import client_of
+        from headrace.client import Client
 
-        return client_of(self._load(), self.terminal, timeout)
+        settings = self._load()
+        token, ca = _token(settings), settings.server_ca
+        made = Client(settings.server, token=token, ca=ca, timeout=timeout or TIMEOUT)
+        if made.http.address.shows_token:
+            note = "warning: the token is sent over the network in plain text; use https://"
+            self.terminal.note(note)
+        return made
 
     def redacted_error(self, error: Exception) -> Exception:
         """Return the error with the secrets of configurations redacted."""
@@ -121,3 +128,17 @@ class Invocation:
 def invocation_of(context: typer.Context) -> Invocation:
     """Return the invocation of a command."""
     return context.ensure_object(Invocation)
+
+
+def _token(settings: Settings) -> str | None:
+    """Return the token; the token file takes precedence over the environment."""
+    from headrace.cli.inputs import read_text
+    from headrace.sdk import ConfigError
+
+    if settings.token_file is None:
+        return None if settings.token is None else settings.token.get_secret_value()
+    found = read_text(settings.token_file, "token_file").strip()
+    if not found or len(found.split()) > 1:
+        problem = f"{settings.token_file} must contain one token."
+        raise ConfigError(problem, field="token_file", fix="Write only the token to it.")
+    return found

@@ -1,4 +1,4 @@
-"""``headrace server``."""
+"""``headrace server``, what other servers share with it, and the tokens of clients."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.inputs import check_one_of
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json
 
 if TYPE_CHECKING:
-    from headrace.rest import Listener
+    from headrace.cli.terminal import Terminal
+    from headrace.rest import Listener, Serving, Tls, TokenFile
     from headrace.settings import Settings
+
 
 _PORT, _ROCKETMQ_PORT = 8083, 8082
 _SWITCH_SECONDS = 0.0005
@@ -60,14 +64,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
     password of any user. The settings server_ssl_certificate and server_ssl_key enable TLS;
     with server_ssl_client_ca clients must present a certificate too.
     """
-    from headrace.cli.serving import serve
-    from headrace.rest import (
-        Opening,
-        Serving,
-        Workbench,
-        rocketmq_app,
-        server_app,
-    )
+    from headrace.rest import Opening, Serving, Workbench, rocketmq_app, server_app
     from headrace.runtime.measures import health_checks
     from headrace.worker.events import LoggedEvents
 
@@ -109,7 +106,6 @@ def open_more_files() -> None:
 
 
 def _listener(settings: Settings, host: str, port: int, *, anonymous: bool) -> Listener:
-    from headrace.cli.serving import tls_of
     from headrace.rest import Listener, RateLimit, TokenFile
 
     file = settings.server_tokens
@@ -125,3 +121,109 @@ def _listener(settings: Settings, host: str, port: int, *, anonymous: bool) -> L
         body_bytes=settings.server_max_request_bytes,
         rate=RateLimit(settings.server_requests_per_minute),
     )
+
+
+def serve(
+    serving: Serving,
+    terminal: Terminal,
+    name: str,
+    *,
+    rocketmq: Serving | None = None,
+) -> None:
+    """Print the URL and serve until Ctrl-C or SIGTERM.
+
+    ``rocketmq`` is already being served; only its URL is printed.
+    """
+    beside = {} if rocketmq is None else {"rocketmq_url": rocketmq.url}
+    lines = [f"RocketMQ Connect's API is at {url}" for url in beside.values()]
+
+    def say() -> None:
+        shown = {"event": "serving", "url": serving.url, **beside}
+        terminal.show(shown, f"{name} is at {serving.url}", *lines)
+
+    serving.run(say)
+
+
+def tls_of(settings: Settings, prefix: str) -> Tls | None:
+    """Return the TLS configuration from the settings that begin with ``prefix``, or None.
+
+    Raises ConfigError if a key or client CA is set without a certificate.
+    """
+    from headrace.rest import Tls
+    from headrace.sdk import ConfigError
+
+    names = ("certificate", "key", "client_ca", "key_password")
+    certificate, key, client_ca, secret = (
+        getattr(settings, f"{prefix}_ssl_{n}") for n in names
+    )
+    if certificate is not None:
+        password = None if secret is None else secret.get_secret_value()
+        return Tls(certificate, key, password, client_ca, prefix)
+    if key is not None or client_ca is not None:
+        # Serving plain text to a user who asked for TLS would be worse than not serving.
+        raise ConfigError(
+            problem="A TLS key or client CA is set, but no certificate.",
+            fix=f"Set HEADRACE_{prefix.upper()}_SSL_CERTIFICATE too.",
+            field=f"{prefix}_ssl_certificate",
+        )
+    return None
+
+
+tokens = typer.Typer(
+    name="token",
+    help="Manage the tokens of clients. Changes take effect at once on a running server; only "
+    "the first token requires a restart.",
+    no_args_is_help=True,
+)
+Name = Annotated[str, typer.Argument(help="The client's name, as in the audit log.")]
+
+
+@tokens.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    role: Annotated[
+        str,
+        typer.Option(
+            help="viewer: read only; operator: may also start, stop, change offsets and replay "
+            "dead letters; admin: may do everything, as the server's own user."
+        ),
+    ] = "viewer",
+    as_json: Json = False,
+) -> None:
+    """Create a token and print it. Only its hash is stored, so it cannot be shown again.
+
+    An admin determines what the server runs as its own user: which files it reads and writes,
+    which Python code and which JDBC drivers, within the settings allowed_paths,
+    allow_python_code and allowed_drivers.
+    """
+    from headrace.rest import Role
+
+    check_one_of(role, Role, "role", "--role")
+    token = _file(context).add(name, Role(role))
+    shown = {"name": name, "role": role, "token": token}
+    invocation_of(context).terminal.show(shown, token)
+
+
+@tokens.command("list")
+def list_tokens(context: typer.Context, as_json: Json = False) -> None:
+    """List the names and roles of the tokens."""
+    found = _file(context).tokens()
+    invocation_of(context).terminal.show_rows(
+        ("name", "role"),
+        json=[{"name": each.name, "role": each.role} for each in found],
+        empty="no tokens",
+    )
+
+
+@tokens.command()
+def delete(context: typer.Context, name: Name) -> None:
+    """Delete a token; requests with it are rejected from now on."""
+    _file(context).remove(name)
+    invocation_of(context).terminal.print(f"{name}: deleted")
+
+
+def _file(context: typer.Context) -> TokenFile:
+    from headrace.rest import TokenFile
+
+    return TokenFile(invocation_of(context).settings.server_tokens)
