@@ -21,7 +21,6 @@ from headrace.cli import (
     job,
     plugins,
     run,
-    schema,
     server,
     top,
     topic,
@@ -67,7 +66,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(dlq.local, name="dlq")
 app.add_typer(offsets.local, name="offsets")
 app.add_typer(trials.transforms, name="transform")
-app.add_typer(schema.app, name="schema")
+app.add_typer(topic.schemas, name="schema")
 app.add_typer(plugins.app, name="plugins")
 app.command("setup")(installation.setup)
 app.command("demo")(installation.demo)
