@@ -33,7 +33,6 @@ IMPORTS = (
     "headrace.cli.failures",
     "headrace.cli.formats",
     "headrace.cli.interrupts",
-    "headrace.cli.summary",
     "headrace.cli.topic",
     "headrace.client",
     "headrace.runtime.app",

@@ -271,8 +271,7 @@ def replay_at_home(
     """
     from headrace.cli.failures import exit_code
     from headrace.cli.failures import show as show_errors
-    from headrace.cli.progress import Scoreboard
-    from headrace.cli.summary import Summary
+    from headrace.cli.progress import Scoreboard, Summary
     from headrace.cli.validate import accepted_files
 
     invocation = invocation_of(context)

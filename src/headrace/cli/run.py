@@ -15,8 +15,7 @@ from headrace.cli.invocation import Invocation, invocation_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.cli.progress import Scoreboard
-    from headrace.cli.summary import Summary
+    from headrace.cli.progress import Scoreboard, Summary
     from headrace.cli.terminal import Terminal
     from headrace.model import Definition
     from headrace.runtime.app import Runtime
@@ -97,8 +96,7 @@ def _watched(
 ) -> Summary:
     """Run the definitions and show the progress."""
     from headrace.cli.interrupts import Interrupts
-    from headrace.cli.progress import Scoreboard
-    from headrace.cli.summary import Summary
+    from headrace.cli.progress import Scoreboard, Summary
 
     scoreboard = Scoreboard(time.monotonic)
     terminal = invocation.terminal

@@ -7,9 +7,8 @@ import pytest
 
 from headrace.cli.failures import exit_code, report, show, show_of_task, unknown
 from headrace.cli.invocation import Invocation
-from headrace.cli.progress import TaskScore
+from headrace.cli.progress import Summary, TaskScore
 from headrace.cli.run import show_summary
-from headrace.cli.summary import Summary
 from headrace.cli.terminal import Terminal
 from headrace.model import PluginNotFoundError, TaskId
 from headrace.sdk import ConfigError, ConfigErrors, SinkError, SourceError

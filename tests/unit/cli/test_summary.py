@@ -8,8 +8,7 @@ from typing import Any
 from rich.console import Console
 from tests.unit.cli.conftest import FakeClock
 
-from headrace.cli.progress import Scoreboard
-from headrace.cli.summary import Summary
+from headrace.cli.progress import Scoreboard, Summary
 from headrace.model import Batch, TaskId, TaskState
 from headrace.sdk import ConfigError, ConfigErrors
 
