@@ -28,7 +28,7 @@ from headrace.cli import (
     validate,
     verify,
 )
-from headrace.cli.connector import admin, offsets
+from headrace.cli.connector import offsets
 from headrace.cli.gitops import apply, export
 from headrace.cli.invocation import Invocation, invocation_of
 
@@ -52,7 +52,7 @@ app.command("preview")(trials.preview)
 app.command("verify")(verify.verify)
 app.command("mapping")(trials.mapping)
 app.command("server")(server.server)
-app.command("health")(admin.health)
+app.command("health")(following.health)
 app.add_typer(backup.app, name="backup")
 app.add_typer(server.tokens, name="token")
 app.add_typer(connector.app, name="connector")

@@ -15,6 +15,7 @@ import typer
 
 from headrace.cli.connector.selection import carry_out, selected
 from headrace.cli.formats import diff_lines
+from headrace.cli.inputs import read_files, read_placed
 from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Json, MaybeNames, Seconds, Wait, Yes
 
@@ -346,8 +347,6 @@ def _checked_plan(
     """Return the plan, validated by the server. Raises ConfigErrors with all errors."""
     from fnmatch import fnmatchcase
 
-    from headrace.cli.definition_files import read_files
-
     def matches(name: str) -> bool:
         return not only or any(fnmatchcase(name, each) for each in only)
 
@@ -413,8 +412,6 @@ def export(
     References such as ${env:NAME} and hidden values are written as the server returns them. A
     connector that is already defined in another file of the folder is not written.
     """
-    from headrace.cli.definition_files import read_placed
-
     invocation = invocation_of(context)
     with invocation.client() as client:
         there = described_on(client)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.inputs import read_lines
+from headrace.cli.inputs import read_files, read_lines
 from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Files, Json, OneConnector
 
@@ -70,7 +70,6 @@ def preview_on_server(
 
     Stores and writes nothing.
     """
-    from headrace.cli.definition_files import read_files
     from headrace.cli.failures import chosen_connector
 
     described = chosen_connector({each.name: each for each in read_files(files)}, connector)

@@ -12,7 +12,7 @@ import typer
 
 from headrace.cli.connector.selection import carry_out, for_each
 from headrace.cli.formats import diff_lines, moment
-from headrace.cli.inputs import pairs
+from headrace.cli.inputs import pairs, read_files
 from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Files, Json, Name, Seconds, Set, Wait
 
@@ -76,7 +76,6 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Create or change connectors to match files; connectors that match are left unchanged."""
-    from headrace.cli.definition_files import read_files
     from headrace.client import Goal
 
     described = read_files(files)
@@ -136,7 +135,6 @@ def config(
 
 def validate(context: typer.Context, files: Files, as_json: Json = False) -> None:
     """Validate the connectors of files on the server. Nothing is stored."""
-    from headrace.cli.definition_files import read_files
     from headrace.cli.failures import errors_json, show
 
     terminal = invocation_of(context).terminal
@@ -178,7 +176,6 @@ def _warn(client: Client, terminal: Terminal, described: Served) -> None:
 def _described(
     files: Sequence[Path] | None, name: str | None, sets: list[str] | None
 ) -> list[Served]:
-    from headrace.cli.definition_files import read_files
     from headrace.control import Served
     from headrace.sdk import ConfigError
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.connector.selection import carry_out, confirm_patterns, for_each, matching
+from headrace.cli.inputs import documents_in
 from headrace.cli.invocation import invocation_of
 from headrace.cli.options import Files, JobName, JobNames, Json, YesAll
 
@@ -152,7 +153,6 @@ def _documents(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """Return the documents of files by job name, in JSON types. Raises ConfigError."""
     import json
 
-    from headrace.cli.definition_files import documents_in
     from headrace.sdk import ConfigError
 
     found: dict[str, dict[str, Any]] = {}
