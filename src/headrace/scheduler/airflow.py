@@ -15,12 +15,13 @@ from typing_extensions import override
 
 from headrace.model import Interval, Once
 from headrace.scheduler.cron_fields import cron_of
-from headrace.scheduler.engine_http import HttpEngine, json_of
 from headrace.scheduler.engines import (
     EngineRefusedError,
     EngineSettings,
+    HttpEngine,
     RegistrationPendingError,
     WakeUp,
+    json_of,
 )
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Password, setting
@@ -165,7 +166,7 @@ class Airflow(HttpEngine):
             token = self._token or self._log_in()
             headers = {"Authorization": f"Bearer {token}"}
             path_ = f"/api/v2{path}"
-            return self._http.send(method, path_, accepted=accepted, headers=headers, **request)
+            return self.request(method, path_, accepted=accepted, headers=headers, **request)
 
         answer = sent(accepted | denied)
         if answer.status_code not in denied:
@@ -175,7 +176,7 @@ class Airflow(HttpEngine):
 
     def _log_in(self) -> str:
         user = {"username": self.settings.username, "password": self.settings.password.value}
-        answer = json_of(self._http.send("POST", "/auth/token", json=user))
+        answer = json_of(self.request("POST", "/auth/token", json=user))
         token = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str):
             problem = f"{self.settings.url}/auth/token returned no token."

@@ -13,11 +13,12 @@ from typing_extensions import override
 
 from headrace.model import Once
 from headrace.scheduler.cron_fields import cron_of
-from headrace.scheduler.engine_http import HttpEngine, json_of
 from headrace.scheduler.engines import (
     EngineRefusedError,
     EngineSettings,
+    HttpEngine,
     WakeUp,
+    json_of,
 )
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Password, setting
@@ -256,7 +257,7 @@ class DolphinScheduler(HttpEngine):
     def _send(self, method: str, path: str, **request: Any) -> Any:
         """Return the data of a response. Raises EngineRefusedError if its code is not 0."""
         headers = {"token": self.settings.token.value}
-        answer = json_of(self._http.send(method, path, headers=headers, **request))
+        answer = json_of(self.request(method, path, headers=headers, **request))
         if not isinstance(answer, dict) or "code" not in answer:
             problem = f"{self.settings.url} is not the API of DolphinScheduler."
             fix = "Correct url, such as http://dolphinscheduler:12345/dolphinscheduler."

@@ -1,18 +1,21 @@
-"""External schedulers: their interface, and the registrar that syncs them with the store."""
+"""External schedulers: their interface, requests to them, and the registrar that syncs them."""
 
 from __future__ import annotations
 
 import re
+import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
+import httpx2
 import structlog
 from typing_extensions import override
 
@@ -22,12 +25,14 @@ from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, RetriableError
 from headrace.sdk.config import Configured, Lambda, Range, Settings, invalid, setting
 from headrace.sdk.errors import Category, HeadraceError
+from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.model import Schedule
     from headrace.store import RegistrationStore
+
 
 log = structlog.get_logger(__name__)
 
@@ -368,3 +373,87 @@ class Registrar:
 def callback_path(job: str) -> str:
     """Return the path of the request that wakes a job."""
     return f"/v1/jobs/{quote(job, safe='')}/callback"
+
+
+_SHOWN = 500
+"""The maximum number of characters of a response in an error."""
+_BUSY = {
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+
+class HttpEngine(ScheduleEngine):
+    """An external scheduler with a REST API. The paths of requests are appended to its URL."""
+
+    _client: httpx2.Client | None = None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        accepted: Collection[int] = (),
+        headers: Mapping[str, str] | None = None,
+        **request: Any,
+    ) -> httpx2.Response:
+        """Return the response if it is a success or has an accepted status.
+
+        Raises EngineUnavailableError if there is no response or the server is busy, and
+        EngineRefusedError for any other status. The errors do not contain the request's data.
+        """
+        client = self._client = self._client or self._open()
+        try:
+            answer = client.request(method, path, headers=dict(headers or {}), **request)
+        except httpx2.TransportError as error:
+            # Without the error's text: protocol errors contain headers, and so secrets.
+            problem = f"{self.settings.url} does not answer ({type(error).__name__})."
+            raise EngineUnavailableError(problem, fix="Start it, or correct url.") from None
+        if answer.status_code in _BUSY:
+            problem = f"{self.settings.url} is busy (HTTP {answer.status_code})."
+            raise EngineUnavailableError(problem, fix="Wait: the request is retried.")
+        if not answer.is_success and answer.status_code not in accepted:
+            problem = f"{method} {path} returned HTTP {answer.status_code}{_detail(answer)}."
+            raise EngineRefusedError(problem, fix=f"See the log of {self.settings.url}.")
+        return answer
+
+    def _open(self) -> httpx2.Client:
+        host = httpx2.URL(self.settings.url).host
+        return httpx2.Client(
+            base_url=self.settings.url.rstrip("/"),
+            timeout=self.settings.timeout,
+            verify=ssl.create_default_context(),
+            # Do not use a proxy from the environment for this machine itself.
+            trust_env=not is_own(host),
+        )
+
+    @override
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def json_of(answer: httpx2.Response) -> Any:
+    """Return the JSON value of a response. Raises EngineRefusedError if it is not JSON."""
+    try:
+        return answer.json()
+    except ValueError:
+        problem = f"{answer.request.url.copy_with(query=None)} did not return JSON."
+        fix = "Set url to the address of the REST API."
+        raise EngineRefusedError(problem, fix=fix) from None
+
+
+def _detail(answer: httpx2.Response) -> str:
+    """Return the server's error text, unless it is a list, which may contain request data.
+
+    FastAPI returns such lists.
+    """
+    try:
+        said = answer.json()
+    except ValueError:
+        return ""
+    detail = said.get("detail") if isinstance(said, dict) else None
+    return f": {detail[:_SHOWN].rstrip('.')}" if isinstance(detail, str) else ""
