@@ -1,5 +1,6 @@
 """Connectors: lists, details, bulk actions, configuration versions and record counts."""
 
+from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Literal, Self
@@ -101,15 +102,7 @@ class TaskSummary(BaseModel):
 
     @classmethod
     def of(cls, task: TaskView) -> Self:
-        status = task.status
-        return cls(
-            task=task.number,
-            state=status.state,
-            worker=task.worker,
-            trace=status.trace,
-            next_try=status.next_try,
-            restarts=status.restarts,
-        )
+        return cls(task=task.number, worker=task.worker, **asdict(task.status))
 
 
 class ConnectorSummary(BaseModel):

@@ -133,6 +133,8 @@ class RunQuery(BaseModel):
 class RegistrationShown(BaseModel):
     """The registration of a job with its external scheduler."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     registered: bool = Field(description="Whether the job's current version is registered.")
     active: bool = Field(description="Whether it triggers the job; else it is paused there.")
     error: str | None = Field(description="Why registration failed. It is retried.")
@@ -142,12 +144,7 @@ class RegistrationShown(BaseModel):
     def of(cls, found: Registration | None) -> Self:
         if found is None:
             return cls(registered=False, active=False, error=None, changed=None)
-        return cls(
-            registered=found.registered,
-            active=found.active,
-            error=found.error,
-            changed=found.changed,
-        )
+        return cls.model_validate(found)
 
 
 class JobSummary(BaseModel):
