@@ -223,26 +223,6 @@ class Registration:
         return self.registered and (self.uid, self.version, self.active) == wanted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineJobRequest:
-    """The request of an external scheduler that triggers a job.
-
-    Args:
-        job: The job.
-        stream: InLong's stream name; a job has one stream, with the job's name.
-        kind: The kind of the bounds.
-        lower: The start of the window; if set, the bounds must be those of a window.
-        upper: The end of the window. Without ``lower``, it selects the newest window that ends
-            by then; without both, the newest window that is due is selected.
-    """
-
-    job: str | None = None
-    stream: str | None = None
-    kind: BoundaryKind | None = None
-    lower: str | None = None
-    upper: str | None = None
-
-
 def memory_name(job: str) -> str:
     """Return the name that stands for all runs of a job in place of a connector's name.
 

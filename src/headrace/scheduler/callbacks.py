@@ -18,7 +18,6 @@ from headrace.store import JobChangedError, JobNotFoundError
 
 if TYPE_CHECKING:
     from headrace.control import Jobs
-    from headrace.model import OfflineJobRequest
     from headrace.scheduler.tick import Scheduler
 
 PREFIX = "hrc_"
@@ -91,7 +90,18 @@ class Callbacks:
     def _signature(self, said: bytes) -> bytes:
         return hmac.digest(self.secret, said, "sha256")
 
-    def wake(self, name: str, token: str, asked: OfflineJobRequest, by: str) -> Run:
+    def wake(
+        self,
+        name: str,
+        token: str,
+        by: str,
+        *,
+        job: str | None = None,
+        stream: str | None = None,
+        kind: BoundaryKind | None = None,
+        lower: str | None = None,
+        upper: str | None = None,
+    ) -> Run:
         """Create runs of all due windows of a job; return the run of the requested window.
 
         A window has one run however often it is requested (Guarantee 5). Windows whose
@@ -100,8 +110,13 @@ class Callbacks:
         Args:
             name: The job.
             token: The token of the request.
-            asked: The requested window.
             by: The caller, for the event.
+            job: The job again.
+            stream: InLong's stream name; a job has one stream, with the job's name.
+            kind: The kind of the bounds.
+            lower: The start of the window; if set, the bounds must be those of a window.
+            upper: The end of the window. Without ``lower``, it selects the newest window that
+                ends by then; without both, the newest window that is due is selected.
 
         Raises:
             CallbackTokenError: The token is not, or no longer, valid for this job.
@@ -109,17 +124,17 @@ class Callbacks:
             WindowNotDueError: The window is not due yet; ``after`` is the time until then.
             JobChangedError: The job may not run now.
         """
-        job = self._admitted(name, token)
-        spec = read_job(job.document)
-        for field, said in (("job", asked.job), ("stream", asked.stream)):
+        admitted = self._admitted(name, token)
+        spec = read_job(admitted.document)
+        for field, said in (("job", job), ("stream", stream)):
             if said not in {None, name}:
                 problem = f"The token is for job {name}, not for {field} {said}."
                 raise NotAWindowError(problem, field=field, fix="Remove it.")
-        if spec.schedule is None or asked.kind not in {None, spec.kind}:
+        if spec.schedule is None or kind not in {None, spec.kind}:
             problem = f"Only windows of a schedule, of kind {spec.kind}, may be requested."
             raise NotAWindowError(problem, field="kind", fix="Remove it.")
-        window = _window(spec.schedule, asked, self.jobs.clock())
-        self._fire(job, by)
+        window = _window(spec.schedule, lower, upper, self.jobs.clock())
+        self._fire(admitted, by)
         bounds = Boundaries.between(window.lower, window.upper)
         return self.jobs.trigger(name, by, bounds.lower, bounds.upper, Trigger.CALLBACK)
 
@@ -154,17 +169,18 @@ class Callbacks:
                 return
 
 
-def _window(schedule: Schedule, asked: OfflineJobRequest, now: datetime) -> TimeWindow:
+def _window(
+    schedule: Schedule, lower: str | None, upper: str | None, now: datetime
+) -> TimeWindow:
     """Return the requested window. Raises NotAWindowError or WindowNotDueError."""
-    if asked.lower is None:
-        window = _newest(schedule, asked.upper, now)
+    if lower is None:
+        window = _newest(schedule, upper, now)
     else:
-        wanted = Boundaries(BoundaryKind.TIME, asked.lower, asked.upper)
-        lower, upper = wanted.times
-        found = next(schedule.windows(lower), None)
-        if upper is None or found is None or (found.lower, found.upper) != (lower, upper):
+        start, end = Boundaries(BoundaryKind.TIME, lower, upper).times
+        found = next(schedule.windows(start), None)
+        if end is None or found is None or (found.lower, found.upper) != (start, end):
             near = "" if found is None else f" The nearest is {_words(found)}."
-            asked_for = f"{asked.lower} to {asked.upper}"
+            asked_for = f"{lower} to {upper}"
             raise NotAWindowError(
                 problem=f"{asked_for} is not a window of the schedule.{near}",
                 fix="Use the bounds of a window, or only the upper bound.",

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from tests.unit.scheduler.engine_doubles import SECRET, START, World
 
-from headrace.model import OfflineJobRequest, Run, RunState, Trigger
+from headrace.model import Run, RunState, Trigger
 from headrace.scheduler import (
     Callbacks,
     CallbackTokenError,
@@ -27,8 +27,7 @@ def world() -> World:
 
 def wake(world: World, token: str | None = None, **asked: str) -> Run:
     shown = token or world.callbacks.token(world.store.job("flights"))
-    request = OfflineJobRequest(**asked)  # type: ignore[arg-type]
-    return world.callbacks.wake("flights", shown, request, "noting@here")
+    return world.callbacks.wake("flights", shown, "noting@here", **asked)  # type: ignore[arg-type]
 
 
 def windows(world: World) -> list[tuple[datetime | None, datetime | None]]:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Body, Header, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from headrace.model import UNENDED, OfflineJobRequest, Run
+from headrace.model import UNENDED, Run
 from headrace.rest.auth import caller, client_of
 from headrace.rest.listener import Principal, Role, shown_token
 from headrace.rest.requests import Encoded, WholeText, storable
@@ -100,17 +100,10 @@ def callback_routes(bench: Workbench) -> APIRouter:
         For external schedulers, which have a token for each of their jobs. A window has only
         one run, however often it is requested.
         """
-        shown = asked or CallbackRequest()
-        wanted = OfflineJobRequest(
-            job=shown.job,
-            stream=shown.stream,
-            kind=shown.kind,
-            lower=shown.lower,
-            upper=shown.upper,
-        )
         token = shown_token(request.headers.get("authorization"))
         callbacks, by = bench.runtime.callbacks, caller(request)
-        run = await run_in_threadpool(callbacks.wake, name, token, wanted, by)
+        wanted = (asked or CallbackRequest()).model_dump()
+        run = await run_in_threadpool(callbacks.wake, name, token, by, **wanted)
         wait = _WAIT.search(prefer)
         if wait is None or run.state not in UNENDED:
             return Response(_json(run, bench), media_type=_JSON)
