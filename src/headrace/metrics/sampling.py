@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import psutil
 import structlog
@@ -18,29 +18,10 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from headrace.metrics.worker_metrics import Page, WorkerMetrics
+    from headrace.spark import JvmFigures
 
 
 log = structlog.get_logger(__name__)
-
-
-class JvmLook(Protocol):
-    """A snapshot of the JVM's metrics, as ``headrace.spark.JvmFigures``."""
-
-    @property
-    def memory(self) -> Mapping[str, Mapping[str, int]]:
-        """Bytes by area, and by ``used``, ``committed`` and ``max``."""
-
-    @property
-    def collections(self) -> Mapping[str, int]:
-        """Garbage collections by collector."""
-
-    @property
-    def collecting(self) -> Mapping[str, float]:
-        """Seconds spent in garbage collections by collector."""
-
-    @property
-    def jobs(self) -> int:
-        """The number of running Spark jobs."""
 
 
 @dataclass(kw_only=True)
@@ -55,7 +36,7 @@ class Sampler:
 
     book: WorkerMetrics
     processes: Processes
-    jvm: Callable[[], JvmLook]
+    jvm: Callable[[], JvmFigures]
     clock: Callable[[], datetime]
     interval: timedelta
     _over: threading.Event = field(default_factory=threading.Event)
@@ -96,7 +77,7 @@ class Sampler:
             self._over.wait(self.interval.total_seconds())
 
 
-def _write_jvm(page: Page, jvm: JvmLook) -> None:
+def _write_jvm(page: Page, jvm: JvmFigures) -> None:
     by_kind = {
         "used": series.JVM_MEMORY_USED,
         "committed": series.JVM_MEMORY_COMMITTED,
