@@ -6,7 +6,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-import duckdb
 from deltalake import DeltaTable
 
 from headrace.demo.folder import TABLES
@@ -36,6 +35,8 @@ class Checker:
 
     def __init__(self, data: Path, demo: Path) -> None:
         """Read the CSV files in ``data`` and the targets in the folder ``demo``."""
+        import duckdb  # noqa: PLC0415 - only the demo needs it, and says so if it is missing
+
         self._demo = demo
         self._duck = duckdb.connect()
         for table in TABLES:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from headrace.demo.check import LIVE_MOVES, LIVE_TARGETS, MOVES, TARGETS, Tally
+from headrace.demo.check import LIVE_MOVES, LIVE_TARGETS, MOVES, TARGETS, Checker, Tally
 from headrace.demo.folder import LIVE, TABLES, DemoFolder, check_packages, copy_tables
 from headrace.demo.growth import Growth, latency
 from headrace.runtime.app import Runtime
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from headrace.demo.check import Checker, Finding, Move, Target
+    from headrace.demo.check import Finding, Move, Target
     from headrace.demo.growth import Latency
     from headrace.model import Counts
     from headrace.settings import Settings
@@ -97,8 +97,6 @@ class _Demo:
         """Run all parts; return False if the user stopped it."""
         began = time.monotonic()
         self._prepare()
-        from headrace.demo.check import Checker  # noqa: PLC0415 - duckdb may be missing
-
         with Checker(self.folder.data, self.folder.path) as checker:
             if not self._offline(checker) or not self._live(checker):
                 return False

@@ -144,3 +144,16 @@ def test_a_check_of_a_file_imports_no_store_and_no_runtime(tmp_path: Path) -> No
     said, modules = done.stdout.rsplit("\n", 2)[0], set(done.stdout.split())
     assert said.startswith("ok: a (direct)"), done.stderr
     assert not modules & {"sqlalchemy", "headrace.runtime.app", "headrace.dataplane"}
+
+
+def test_the_demo_without_duckdb_names_the_extra_that_brings_it(tmp_path: Path) -> None:
+    arguments = ["--home", str(tmp_path / "home"), "demo", "--dir", str(tmp_path / "demo")]
+    program = (
+        "import sys; sys.modules['duckdb'] = None; from headrace.cli import main; "
+        f"sys.exit(main({arguments!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert "pip install 'headrace[demo]'" in done.stderr
