@@ -17,7 +17,7 @@ from tests.quick_java import QUICK_JAVA
 
 from headrace.demo.check import Arrival, Checker, Move, Target
 from headrace.demo.folder import TABLES, DemoFolder, check_packages
-from headrace.demo.growth import Growth, latency
+from headrace.demo.run import Growth, latency
 from headrace.sdk import ConfigError
 from headrace.sdk.errors import SetupError
 
