@@ -508,7 +508,9 @@ def alert_routes(bench: Workbench) -> APIRouter:
     @router.get("", summary="List alerts")
     def list_alerts(asked: Annotated[AlertQuery, Query()]) -> AlertPage:
         """Return the alerts about jobs and their deliveries."""
-        found = bench.alerting.alerts(asked.job, before=asked.before, limit=asked.limit + 1)
+        found = bench.runtime.alerting.alerts(
+            asked.job, before=asked.before, limit=asked.limit + 1
+        )
         page = [AlertShown.of(each) for each in found[: asked.limit]]
         return AlertPage(items=page, next=page[-1].number if len(found) > len(page) else None)
 
@@ -518,6 +520,6 @@ def alert_routes(bench: Workbench) -> APIRouter:
 
         Takes as long as the slowest channel, up to 25 seconds.
         """
-        return ChannelTest.all(bench.alerting.test(caller(request)))
+        return ChannelTest.all(bench.runtime.alerting.test(caller(request)))
 
     return router

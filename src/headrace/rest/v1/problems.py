@@ -6,7 +6,6 @@ from http import HTTPStatus
 from inspect import getdoc
 from typing import Any, Self
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -20,8 +19,6 @@ from headrace.sdk import (
     HeadraceError,
     RetriableError,
 )
-
-log = structlog.get_logger(__name__)
 
 PREFIX = "/v1"
 """The prefix of this API's paths."""

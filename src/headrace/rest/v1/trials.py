@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue, Stage
-    from headrace.runtime.alerts import Alerting
     from headrace.runtime.app import Runtime
     from headrace.topics import Topic
     from headrace.worker import Events, Outcome
@@ -59,10 +58,6 @@ class Workbench:
             clock=self.clock,
             kept=settings.store_backups_kept,
         )
-
-    @property
-    def alerting(self) -> Alerting:
-        return self.runtime.alerting
 
     @cached_property
     def log(self) -> ServerLog:
