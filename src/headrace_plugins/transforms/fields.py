@@ -430,7 +430,7 @@ def _check_metadata(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
 
 
-class SetSchemaMetadataSettings(Settings):
+class SetSchemaMetadataSettings(NullDefaults):
     """The settings of ``SetSchemaMetadata``."""
 
     schema_name: str | None = setting(
@@ -438,11 +438,6 @@ class SetSchemaMetadataSettings(Settings):
     )
     schema_version: int | None = setting(
         "Schema version to set.", default=None, importance=Importance.HIGH
-    )
-    replace_null_with_default: bool = setting(
-        "Whether a field that is null gets the default of its schema, if it has one.",
-        default=True,
-        importance=Importance.MEDIUM,
     )
 
     rules = (_check_metadata,)

@@ -27,6 +27,7 @@ from headrace.sdk.schema import DATE, TIME, TIMESTAMP, Type
 from headrace.sdk.sqltext import FieldSyntax, literal, quote
 from headrace.sdk.struct_exprs import defaulted
 from headrace_plugins.kafka_compat.value_parsing import parse_string
+from headrace_plugins.transforms.fields import NullDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -173,7 +174,7 @@ def _check_lengths(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
 
 
-class HeaderFromSettings(FieldSyntax):
+class HeaderFromSettings(NullDefaults, FieldSyntax):
     """The settings of ``HeaderFrom``."""
 
     fields: tuple[str, ...] = setting(
@@ -193,11 +194,6 @@ class HeaderFromSettings(FieldSyntax):
         "(retained in the key/value).",
         validator=ValidString("move", "copy"),
         importance=Importance.HIGH,
-    )
-    replace_null_with_default: bool = setting(
-        "Whether a field that is null gets the default of its schema, if it has one.",
-        default=True,
-        importance=Importance.MEDIUM,
     )
 
     rules = (_check_lengths,)

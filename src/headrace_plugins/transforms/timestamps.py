@@ -27,6 +27,7 @@ from headrace_plugins.kafka_compat.date_format import (
     unreadable_sql,
     write_sql,
 )
+from headrace_plugins.transforms.fields import NullDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -152,7 +153,7 @@ def _check_format(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
 
 
-class TimestampConverterSettings(FieldSyntax):
+class TimestampConverterSettings(NullDefaults, FieldSyntax):
     """The settings of ``TimestampConverter``."""
 
     field: str = setting(
@@ -178,11 +179,6 @@ class TimestampConverterSettings(FieldSyntax):
         default="milliseconds",
         validator=ValidString(*UNIX_PRECISIONS),
         importance=Importance.LOW,
-    )
-    replace_null_with_default: bool = setting(
-        "Whether a field that is null gets the default of its schema, if it has one.",
-        default=True,
-        importance=Importance.MEDIUM,
     )
 
     rules = (_check_format,)
