@@ -1,4 +1,4 @@
-"""The interface of a kind of database, used by all database connectors."""
+"""The interface of a kind of database and its errors, used by all database connectors."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 
@@ -35,6 +35,25 @@ Rejected: TypeAlias = Sequence[tuple[str, str]]
 """Rows that their schema cannot represent: the text of each row, and the reason."""
 RawLoad: TypeAlias = "Callable[[Session, TableName, Sequence[str], Iterator[bytes]], int]"
 """Loads rows as bytes into the named columns of a table; returns the row count."""
+
+
+class DatabaseError(HeadraceError):
+    """A database refused a statement; a retry would fail too."""
+
+    code = "database.failed"
+
+
+class UnsupportedError(DatabaseError):
+    """A database does not support a statement, such as a type change of a view's column."""
+
+    code = "database.unsupported"
+
+
+UNREACHABLE = (
+    "Start the server, or correct the host and the port in connection.url. A firewall may "
+    "block the connection."
+)
+"""The fix for a server that does not answer."""
 
 
 class Session:

@@ -28,8 +28,14 @@ from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.address import protocol
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
-from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import (
+    Database,
+    DatabaseError,
+    Merge,
+    Rejected,
+    Select,
+    Session,
+)
 from headrace_plugins.databases.jdbc_catalog import described, schemas_of, tables_there
 from headrace_plugins.databases.jdbc_connection import (
     JdbcConnection,

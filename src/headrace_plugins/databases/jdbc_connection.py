@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, RecordError, RetriableError
 from headrace.sdk.sensitive import is_sensitive, masked
-from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError
+from headrace_plugins.databases.database import UNREACHABLE, DatabaseError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

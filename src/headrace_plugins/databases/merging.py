@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.sdk import ConfigError, RecordError, RetriableError, SinkError
 from headrace.sdk.sink import Refused, class_name
 from headrace_plugins.databases.catalog import Table, TableName
-from headrace_plugins.databases.database import Merge, Session
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError, Merge, Session
 from headrace_plugins.databases.plan import changed_meanwhile
 from headrace_plugins.databases.sink_settings import Deletes, Mode
 from headrace_plugins.databases.staging import (

@@ -35,8 +35,14 @@ from headrace.sdk.schema import (
     scale_of,
 )
 from headrace_plugins.databases.catalog import Table, TableName, stated_type
-from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import (
+    Database,
+    DatabaseError,
+    Merge,
+    Rejected,
+    Select,
+    Session,
+)
 from headrace_plugins.databases.mysql_catalog import (
     COLLATE,
     describe_tables,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, RecordError, RetriableError
 from headrace.sdk.errors import StorageUnavailableError
-from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError
+from headrace_plugins.databases.database import UNREACHABLE, DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

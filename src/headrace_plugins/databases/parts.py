@@ -17,8 +17,7 @@ from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import quote
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.databases.catalog import rows_schema
-from headrace_plugins.databases.database import Select
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError, Select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -9,8 +9,8 @@ import structlog
 
 from headrace.sdk import RetriableError, Schema
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
+from headrace_plugins.databases.database import UnsupportedError
 from headrace_plugins.databases.digits import wider_type
-from headrace_plugins.databases.errors import UnsupportedError
 from headrace_plugins.databases.sink_settings import Deletes, Mode
 
 if TYPE_CHECKING:

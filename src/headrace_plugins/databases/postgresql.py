@@ -28,14 +28,16 @@ from headrace.sdk.schema import (
 )
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
 from headrace_plugins.databases.database import (
+    UNREACHABLE,
     Database,
+    DatabaseError,
     Merge,
     RawLoad,
     Rejected,
     Select,
     Session,
+    UnsupportedError,
 )
-from headrace_plugins.databases.errors import UNREACHABLE, DatabaseError, UnsupportedError
 from headrace_plugins.databases.postgresql_catalog import (
     all_tables,
     binary_form,

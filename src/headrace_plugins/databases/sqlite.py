@@ -28,8 +28,14 @@ from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.errors import StorageUnavailableError
 from headrace.sdk.schema import TIMESTAMP
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_type
-from headrace_plugins.databases.database import Database, Merge, Rejected, Select, Session
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import (
+    Database,
+    DatabaseError,
+    Merge,
+    Rejected,
+    Select,
+    Session,
+)
 from headrace_plugins.databases.sqlite_values import (
     StoredRows,
     schema_of,

@@ -18,7 +18,7 @@ from headrace.sdk import ConfigError, RecordError, RetriableError, Schema, State
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.keyed_rows import DELETED
 from headrace_plugins.databases.catalog import TableName, check_cases
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 from headrace_plugins.mapped_records import renamed
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from headrace.sdk.connector import Verdict
 from headrace.sdk.errors import StorageUnavailableError
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.catalog import TableName
-from headrace_plugins.databases.database import Merge, Select, Session
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError, Merge, Select, Session
 from headrace_plugins.databases.sqlite import Sqlite
 
 

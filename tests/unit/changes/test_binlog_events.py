@@ -11,7 +11,7 @@ import pytest
 from headrace_plugins.connectors.mysql import binlog_events as events
 from headrace_plugins.connectors.mysql import binlog_statements as statements
 from headrace_plugins.databases.catalog import TableName
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 
 SERVER = UUID("5aa72a7f-44a8-11ea-947f-0242ac190002")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_plugins.connectors.mysql.binlog_json import json_text
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 
 
 def encoded(value: Any, *, large: bool) -> tuple[int, bytes]:

@@ -18,7 +18,7 @@ from headrace_plugins.connectors.mysql.binlog_rows import (
     row_starts,
     whole,
 )
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 
 KINDS: dict[str, tuple[Field, Any]] = {
     "int": (whole(4, signed=True, kind="<i4"), st.integers(-(2**31), 2**31 - 1)),

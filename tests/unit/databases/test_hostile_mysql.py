@@ -10,7 +10,7 @@ import pytest
 
 from headrace.sdk import ConfigError
 from headrace_plugins.databases.address import address_of
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 from headrace_plugins.databases.mysql import Mysql
 
 _GREETING = (

@@ -23,7 +23,7 @@ from headrace_plugins.connectors.mysql.binlog_settings import (
     ROW_FORMAT,
 )
 from headrace_plugins.connectors.mysql.binlog_shapes import Bound, Shapes
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from headrace_plugins.databases.catalog import TableName
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

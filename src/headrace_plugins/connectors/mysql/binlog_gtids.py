@@ -8,7 +8,7 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _ONE = rf"(?:{_UUID}(?:\s*:\s*(?:[a-z_]\w*|\d+(?:-\d+)?))+|\d+-\d+-\d+)"

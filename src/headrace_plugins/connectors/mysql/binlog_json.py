@@ -10,7 +10,7 @@ import json
 import struct
 from decimal import Decimal
 
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 
 _LITERALS = ("null", "true", "false")
 _NUMBERS = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q"}

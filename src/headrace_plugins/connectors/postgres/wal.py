@@ -33,7 +33,7 @@ from headrace_plugins.connectors.postgres.replication import (
     has_ended,
 )
 from headrace_plugins.databases.catalog import TableName
-from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.database import DatabaseError
 from headrace_plugins.databases.postgresql_catalog import relation_columns
 
 if TYPE_CHECKING:
