@@ -17,7 +17,7 @@ from headrace.sdk import Lag, Position, ReadLimit
 from headrace.sdk.sources import ArrowParts
 from headrace_plugins.connectors.jdbc.reader import TablesTask
 from headrace_plugins.connectors.jdbc.source import JdbcSource
-from headrace_plugins.databases.kinds import database_of
+from headrace_plugins.databases.database import database_of
 
 _SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
 

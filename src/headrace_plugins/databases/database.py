@@ -1,4 +1,4 @@
-"""The interface of a kind of database and its errors, used by all database connectors."""
+"""The interface of a kind of database and its errors, and the database of a connection."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 
@@ -10,12 +10,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, HeadraceError, RetriableError
 from headrace.sdk.connector import Finding, Verdict
+from headrace.sdk.jdbc import DriverSettings
+from headrace_plugins.databases.address import (
+    JDBC,
+    MYSQL,
+    POSTGRESQL,
+    SQLITE,
+    ConnectionSettings,
+)
 from headrace_plugins.databases.catalog import Column, Table, TableName, stated_scale
 
 if TYPE_CHECKING:
@@ -607,3 +616,45 @@ class Database(ABC):
     @override
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address.title})"
+
+
+_Kind = TypeVar("_Kind", bound="Database")
+_KINDS = {POSTGRESQL: "Postgresql", MYSQL: "Mysql", SQLITE: "Sqlite"}
+"""The class of each kind, in the module of the same name, which is imported on demand."""
+
+
+def database_of(settings: ConnectionSettings) -> Database:
+    """Return the database of connection settings.
+
+    Raises ConfigError for a kind that requires a JDBC driver, if the settings have no driver.
+    """
+    address = settings.address
+    if address.kind == JDBC and isinstance(settings, DriverSettings):
+        made: Database = import_module(f"{__package__}.jdbc").AnyJdbc(address, settings.driver)
+        return made
+    name = _KINDS.get(address.kind)
+    if name is None:
+        raise ConfigError(
+            problem=f"This connector does not support {address.kind} databases.",
+            fix=f"Use one of: {', '.join(_KINDS)}; or use the connector jdbc.",
+            field="connection.url",
+        )
+    module = import_module(f"{__package__}.{name.lower()}")
+    kind: type[Database] = getattr(module, name)
+    return kind(address)
+
+
+def database_of_kind(settings: ConnectionSettings, kind: type[_Kind], connector: str) -> _Kind:
+    """Return the database of connection settings, which must be of the connector's kind.
+
+    Raises ConfigError if it is of another kind.
+    """
+    database = database_of(settings)
+    if not isinstance(database, kind):
+        raise ConfigError(
+            problem=f"The connector {connector} follows {kind.__name__}, not "
+            f"{settings.address.kind}.",
+            fix="Set the URL of such a database, or use another connector.",
+            field="connection.url",
+        )
+    return database

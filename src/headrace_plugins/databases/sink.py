@@ -12,8 +12,7 @@ from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.jdbc import loads_drivers
 from headrace.sdk.table_rows import TableRows
 from headrace_plugins.databases.catalog import TableName, rows_schema
-from headrace_plugins.databases.database import UNSEEN
-from headrace_plugins.databases.kinds import database_of
+from headrace_plugins.databases.database import UNSEEN, database_of
 from headrace_plugins.databases.parts import all_rows
 from headrace_plugins.databases.sink_settings import NO_KEY, Mode, TableSinkSettings
 from headrace_plugins.databases.sink_task import TableSinkTask

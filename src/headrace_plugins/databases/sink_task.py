@@ -23,9 +23,8 @@ from headrace.sdk.sink import RECORD_ID, ArrowWrite, Counting, Refused, class_na
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
 from headrace_plugins.databases.clearance import Clearance, windowed_records
-from headrace_plugins.databases.database import DatabaseError
+from headrace_plugins.databases.database import DatabaseError, database_of
 from headrace_plugins.databases.digits import lost_digits
-from headrace_plugins.databases.kinds import database_of
 from headrace_plugins.databases.merging import Application, MergedRows, publish
 from headrace_plugins.databases.plan import (
     Plan,

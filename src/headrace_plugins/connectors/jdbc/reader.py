@@ -43,8 +43,7 @@ from headrace_plugins.databases.cursors import (
     window_sql,
     written,
 )
-from headrace_plugins.databases.database import Select
-from headrace_plugins.databases.kinds import database_of
+from headrace_plugins.databases.database import Select, database_of
 from headrace_plugins.databases.parts import arrow_parts, divided, spark_records
 from headrace_plugins.databases.selection import NO_TABLES, NO_TABLES_FIX, Selection
 from headrace_plugins.window import column_window

@@ -15,7 +15,7 @@ from headrace_plugins.changes.settings import ChangeSettings
 from headrace_plugins.changes.source import ChangeTask
 from headrace_plugins.connectors.mysql.binary_log import BinaryLog, FollowedMysql
 from headrace_plugins.connectors.mysql.binlog_settings import examine_binlog, examine_cascades
-from headrace_plugins.databases.kinds import database_of_kind
+from headrace_plugins.databases.database import database_of_kind
 from headrace_plugins.databases.mysql import Mysql
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from headrace_plugins.connectors.postgres.settings import (
 )
 from headrace_plugins.connectors.postgres.slot_log import SlotLog
 from headrace_plugins.connectors.postgres.slot_monitor import SlotMonitor
-from headrace_plugins.databases.kinds import database_of_kind
+from headrace_plugins.databases.database import database_of_kind
 from headrace_plugins.databases.postgresql import Postgresql
 
 if TYPE_CHECKING:
