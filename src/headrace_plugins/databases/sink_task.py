@@ -24,7 +24,6 @@ from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
 from headrace_plugins.databases.clearance import Clearance, windowed_records
 from headrace_plugins.databases.database import DatabaseError, database_of
-from headrace_plugins.databases.digits import lost_digits
 from headrace_plugins.databases.merging import Application, MergedRows, publish
 from headrace_plugins.databases.plan import (
     Plan,
@@ -32,6 +31,7 @@ from headrace_plugins.databases.plan import (
     change_columns,
     changed_meanwhile,
     column_changes,
+    lost_digits,
     require_new,
     require_same_rows,
 )
