@@ -22,9 +22,14 @@ from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import RECORD_ID, ArrowWrite, Counting, Refused, class_name
 from headrace.sdk.sqltext import quote
 from headrace_plugins.databases.catalog import Column, Table, TableName, check_cases
-from headrace_plugins.databases.clearance import Clearance, windowed_records
 from headrace_plugins.databases.database import DatabaseError, database_of
-from headrace_plugins.databases.merging import Application, MergedRows, publish
+from headrace_plugins.databases.merging import (
+    Application,
+    Clearance,
+    MergedRows,
+    publish,
+    windowed_records,
+)
 from headrace_plugins.databases.plan import (
     Plan,
     TablePart,
@@ -54,11 +59,7 @@ from headrace_plugins.databases.staging import (
     Step,
     rows_of,
 )
-from headrace_plugins.mapped_records import (
-    StagedTables,
-    TableWrite,
-    selection_of,
-)
+from headrace_plugins.mapped_records import StagedTables, TableWrite, selection_of
 from headrace_plugins.table_mapping import TableRules
 
 if TYPE_CHECKING:
