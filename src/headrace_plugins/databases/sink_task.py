@@ -48,7 +48,6 @@ from headrace_plugins.databases.sink_settings import (
     SchemaSaveMode,
     TableSinkSettings,
 )
-from headrace_plugins.databases.spark_loading import load_by_spark
 from headrace_plugins.databases.staging import (
     OP,
     OWN,
@@ -57,6 +56,7 @@ from headrace_plugins.databases.staging import (
     Bookkeeping,
     Staging,
     Step,
+    load_by_spark,
     rows_of,
 )
 from headrace_plugins.mapped_records import StagedTables, TableWrite, selection_of
