@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -356,11 +356,7 @@ class Bookkeeping:
         self, session: Session, connector: str, target: TableName, step: Step = Step.BEGUN
     ) -> bool:
         """Return whether no task of the connector has done a step with a table yet."""
-        sign = self.database.mark
-        return not session.value(
-            f"SELECT batch FROM {self._path(MARKS)} WHERE application = {sign}",
-            (f"{step.value}:{connector}:{target}",),
-        )
+        return not self._get(session, "batch", f"{step.value}:{connector}:{target}")
 
     def check_cases(
         self, session: Session, connector: str, target: TableName, written: Iterable[TableName]
@@ -401,13 +397,9 @@ class Bookkeeping:
         """
         if not self.is_new(session, connector, target, step):
             return False
-        sign, is_first = self.database.mark, False
+        is_first = False
         with suppress(RecordError), session.savepoint():  # another task may have stored it
-            session.execute(
-                f"INSERT INTO {self._path(MARKS)} (application, batch, receipt) "
-                f"VALUES ({sign}, 1, '{{}}')",
-                (f"{step.value}:{connector}:{target}",),
-            )
+            self._add(session, f"{step.value}:{connector}:{target}", 1)
             is_first = True
         return is_first
 
@@ -421,27 +413,22 @@ class Bookkeeping:
         Raises StaleEpochError if a newer generation has begun.
         """
         name, sign = f"window:{window.run}:{target}", self.database.mark
-        marks = self._path(MARKS)
-        query = f"SELECT batch FROM {marks} WHERE application = {sign}"
         older = (
-            f"UPDATE {marks} SET batch = {sign} WHERE application = {sign} AND batch < {sign}"
+            f"UPDATE {self._path(MARKS)} SET batch = {sign} "
+            f"WHERE application = {sign} AND batch < {sign}"
         )
         number = window.generation
-        held = session.value(query, (name,))
+        held = self._get(session, "batch", name)
         if held is None:
             with suppress(RecordError), session.savepoint(), session.waiting(_LOCK_SECONDS):
-                session.execute(
-                    f"INSERT INTO {marks} (application, batch, receipt) "
-                    f"VALUES ({sign}, {sign}, '{{}}')",
-                    (name, number),
-                )
+                self._add(session, name, number)
                 return True
         elif window.is_replaced(int(held)) and not holds:
             return False
         with session.waiting(_LOCK_SECONDS):
             is_first = session.execute(older, (number, name, number)) > 0
         self.hold(session, name)
-        window.is_replaced(int(session.value(query, (name,))))
+        window.is_replaced(int(self._get(session, "batch", name)))
         return is_first
 
     def require_owner(
@@ -451,17 +438,12 @@ class Bookkeeping:
 
         The first caller becomes the owner. Raises ConfigError if there is another owner.
         """
-        name, sign = f"replaced:{connector}:{target}", self.database.mark
-        query = f"SELECT receipt FROM {self._path(MARKS)} WHERE application = {sign}"
+        name = f"replaced:{connector}:{target}"
         with suppress(RecordError), session.savepoint():  # another task may have stored it
-            if not session.rows(query, (name,)):
-                session.execute(
-                    f"INSERT INTO {self._path(MARKS)} (application, batch, receipt) "
-                    f"VALUES ({sign}, 1, {sign})",
-                    (name, owner),
-                )
+            if self._get(session, "receipt", name) is None:
+                self._add(session, name, 1, owner)
         session.commit()
-        found = str(session.value(query, (name,)))
+        found = str(self._get(session, "receipt", name))
         if found != owner:
             raise ConfigError(
                 problem=f"{owner} would replace the rows of {found} in {target}.",
@@ -494,14 +476,8 @@ class Bookkeeping:
                 problem=f"The name {mark.application} has over {_APPLICATION} characters.",
                 fix="Use a shorter connector name.",
             )
-        sign, marks = self.database.mark, self._path(MARKS)
-        if not session.value(
-            f"SELECT count(*) FROM {marks} WHERE application = {sign}", (mark.application,)
-        ):
-            session.execute(
-                f"INSERT INTO {marks} (application, batch, receipt) VALUES ({sign}, 0, '{{}}')",
-                (mark.application,),
-            )
+        if self._get(session, "batch", mark.application) is None:
+            self._add(session, mark.application, 0)
         self.hold(session, mark.application)
 
     def hold(self, session: Session, application: str) -> None:
@@ -530,11 +506,7 @@ class Bookkeeping:
 
     def pending(self, session: Session, application: str) -> list[list[str]]:
         """Return the pending renames of a mark; see ``publish``."""
-        sign = self.database.mark
-        found = session.value(
-            f"SELECT pending FROM {self._path(MARKS)} WHERE application = {sign}",
-            (application,),
-        )
+        found = self._get(session, "pending", application)
         return list(json.loads(found)) if found else []
 
     def settled(self, session: Session, application: str) -> None:
@@ -571,6 +543,21 @@ class Bookkeeping:
         if found:
             session.execute(f"DELETE FROM {staged} {which}", values)
         session.commit()
+
+    def _get(self, session: Session, column: str, application: str) -> Any:
+        """Return a column of a mark; None without the mark."""
+        where = f"WHERE application = {self.database.mark}"
+        return session.value(
+            f"SELECT {column} FROM {self._path(MARKS)} {where}", (application,)
+        )
+
+    def _add(self, session: Session, application: str, batch: int, receipt: str = "{}") -> None:
+        """Insert a mark. Raises RecordError if there is one."""
+        values = ", ".join([self.database.mark] * 3)
+        session.execute(
+            f"INSERT INTO {self._path(MARKS)} (application, batch, receipt) VALUES ({values})",
+            (application, batch, receipt),
+        )
 
     def _forget_parts(self, session: Session, name: TableName) -> None:
         if self._has_parts:
