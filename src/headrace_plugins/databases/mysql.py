@@ -57,8 +57,7 @@ from headrace_plugins.databases.mysql_connection import (
     translated,
 )
 from headrace_plugins.databases.mysql_rows import column_blocks
-from headrace_plugins.databases.text_columns import TextColumns
-from headrace_plugins.databases.text_rows import TextRows
+from headrace_plugins.databases.text_rows import TextColumns, TextRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

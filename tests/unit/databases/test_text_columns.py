@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.sdk import Schema
 from headrace_plugins.databases.catalog import Column
-from headrace_plugins.databases.text_columns import TextColumns
+from headrace_plugins.databases.text_rows import TextColumns
 
 
 def parsed(

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from headrace.sdk import Schema
 from headrace.sdk.arrow import to_arrow_type
 from headrace_plugins.databases.catalog import Column
-from headrace_plugins.databases.text_columns import TextColumns
-from headrace_plugins.databases.text_rows import unhexed
+from headrace_plugins.databases.text_rows import TextColumns, unhexed
 
 if TYPE_CHECKING:
     from headrace_plugins.databases.database import Rejected
