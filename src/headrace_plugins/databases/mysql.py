@@ -52,11 +52,11 @@ from headrace_plugins.databases.mysql_catalog import (
 from headrace_plugins.databases.mysql_connection import (
     NOT_REACHED,
     TOO_LARGE,
+    column_blocks,
     refused_row,
     tls_of,
     translated,
 )
-from headrace_plugins.databases.mysql_rows import column_blocks
 from headrace_plugins.databases.text_rows import TextColumns, TextRows
 
 if TYPE_CHECKING:

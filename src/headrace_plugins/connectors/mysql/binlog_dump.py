@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
 from headrace_plugins.connectors.mysql.binlog_settings import grant_of, server_of, version_of
-from headrace_plugins.databases.mysql_connection import translated
-from headrace_plugins.databases.mysql_rows import FULL, HEAD_BYTES, join_packets
+from headrace_plugins.databases.mysql_connection import (
+    FULL,
+    HEAD_BYTES,
+    join_packets,
+    translated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
