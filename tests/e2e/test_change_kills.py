@@ -217,7 +217,7 @@ class Bank:
             worker = psutil.Process(self._worker.pid)
             if name == "worker":
                 return worker
-            word = "java" if name == "java" else "changes.child"
+            word = "java" if name == "java" else "changes.process"
             found = [
                 each
                 for each in worker.children(recursive=True)
