@@ -16,7 +16,7 @@ from headrace.sdk.converter import Converted, Decoded, Group
 from headrace.sdk.errors import SetupError
 from headrace.sdk.schema import DECIMAL
 from headrace.sdk.sqltext import literal, quote
-from headrace_plugins.confluent.json_schema_payloads import (
+from headrace_plugins.confluent.json_schemas import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
     CONNECT_TYPE,
@@ -30,6 +30,7 @@ from headrace_plugins.confluent.json_schema_payloads import (
     is_object,
     is_union,
     payload,
+    schema_of_json_schema,
 )
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
@@ -227,11 +228,6 @@ class JsonSchemaConverter(Converter):
 def _reader(
     writer: WriterSchema, *, optional_unless_required: bool, decimals_as_text: bool
 ) -> _Reader:
-    # This import needs the extra, but the plugin must be listed without it.
-    from headrace_plugins.confluent.json_schema_reading import (  # noqa: PLC0415
-        schema_of_json_schema,
-    )
-
     schema = schema_of_json_schema(
         writer.schema.text,
         writer.references,

@@ -8,8 +8,7 @@ from jsonschema import Draft7Validator
 
 from headrace.sdk import RecordError, Schema
 from headrace_plugins.confluent.json_schema_converter import json_schema_text
-from headrace_plugins.confluent.json_schema_payloads import is_apart, payload
-from headrace_plugins.confluent.json_schema_reading import schema_of_json_schema
+from headrace_plugins.confluent.json_schemas import is_apart, payload, schema_of_json_schema
 
 UNION = "io.confluent.connect.json.OneOf"
 
