@@ -1,4 +1,4 @@
-"""The Protobuf converter, compatible with Confluent's ProtobufConverter."""
+"""The Protobuf converter and its options, compatible with Confluent's ProtobufConverter."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Converter, RecordError, Schema
+from headrace.sdk.config import Importance, Settings, setting
 from headrace.sdk.converter import ArrowCall, Converted, Fault
 from headrace.sdk.errors import SetupError
 from headrace.sdk.sqltext import literal
 from headrace.sdk.struct_exprs import texts_of_variants
-from headrace_plugins.confluent.protobuf_options import ProtoOptions
 from headrace_plugins.confluent.protoc import compile_proto
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
@@ -24,7 +24,7 @@ from headrace_plugins.confluent.remote_schemas import (
     refusing,
 )
 from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
-from headrace_plugins.converters.scalars import ConverterSettings
+from headrace_plugins.converters.scalars import ConverterSettings, unused_cache
 
 if TYPE_CHECKING:
     from headrace.sdk import ConverterContext
@@ -34,6 +34,81 @@ if TYPE_CHECKING:
     from headrace_plugins.confluent.remote_schemas import PayloadReader, WriterSchema
 
 _BYTES = Schema.bytes(optional=True)
+
+
+class ProtoOptions(Settings, group="Schemas"):
+    """The options of the conversion between Protobuf and Kafka Connect schemas."""
+
+    enhanced: bool = setting(
+        "Whether schema names are the full names of messages, including the package.",
+        key="enhanced.protobuf.schema.support",
+        default=False,
+        importance=Importance.LOW,
+    )
+    words: bool = setting(
+        "Whether nullable fields are written with the keyword optional, and only fields with "
+        "it are read as nullable. Without this setting and wrapper.for.nullables, a null "
+        "number is read as 0, and a null string as an empty string.",
+        key="optional.for.nullables",
+        default=False,
+    )
+    wrappers: bool = setting(
+        "Whether nullable fields are written as wrapper messages, such as "
+        "google.protobuf.Int64Value, and wrapper messages are read as their value.",
+        key="wrapper.for.nullables",
+        default=False,
+    )
+    raw_wrappers: bool = setting(
+        "Whether a record that is a wrapper message is read as its value.",
+        key="wrapper.for.raw.primitives",
+        default=True,
+        importance=Importance.LOW,
+    )
+    proto2_words: bool = setting(
+        "Whether a missing optional field of Protobuf 2 is read as null, instead of its "
+        "default.",
+        key="optional.for.proto2",
+        default=True,
+        importance=Importance.LOW,
+    )
+    enum_numbers: bool = setting(
+        "Whether enums are read as numbers, instead of names.",
+        key="int.for.enums",
+        default=False,
+        importance=Importance.LOW,
+    )
+    structs_for_nulls: bool = setting(
+        "Whether a missing message is read as a struct of defaults, instead of null.",
+        key="generate.struct.for.nulls",
+        default=False,
+        importance=Importance.LOW,
+    )
+    union_places: bool = setting(
+        "Whether the field for a oneof is named by the name and the index of the oneof, such "
+        "as choice_0.",
+        key="generate.index.for.unions",
+        default=True,
+        importance=Importance.LOW,
+    )
+    flat_unions: bool = setting(
+        "Whether the fields of a oneof become fields of their message, instead of a nested "
+        "struct.",
+        key="flatten.unions",
+        default=False,
+        importance=Importance.LOW,
+    )
+    scrubs: bool = setting(
+        "Whether names that Protobuf does not allow are replaced by valid names. If false, "
+        "they are an error.",
+        key="scrub.invalid.names",
+        default=False,
+        importance=Importance.LOW,
+    )
+    schemas_cache_config: int = unused_cache("Confluent")
+
+    def union_field(self, name: str, place: int) -> str:
+        """Return the name of the field for a `oneof`."""
+        return f"{name}_{place}" if self.union_places else name
 
 
 class ProtobufSettings(ProtoOptions, RemoteSettings, ConverterSettings):
@@ -56,7 +131,6 @@ class ProtobufConverter(Converter):
         if find_spec("grpc_tools") is None:
             problem = "ProtobufConverter needs protoc, which is not installed."
             raise SetupError(problem, fix="Install headrace[protobuf].")
-        self._options = self.settings
         self._schemas = RemoteSchemas(self.settings, context, SchemaType.PROTOBUF)
 
     @override
@@ -94,19 +168,19 @@ class ProtobufConverter(Converter):
         from headrace_plugins.confluent.protobuf_schemas import proto_of  # noqa: PLC0415
         from headrace_plugins.confluent.protobuf_types import ProtoFile  # noqa: PLC0415
 
-        written = proto_of(schema, self._options)
+        written = proto_of(schema, self.settings)
         found = self._schemas.writer(
             SchemaText(written.text, SchemaType.PROTOBUF), written.name
         )
         files = compile_proto(found.schema.text, found.references)
         path = tuple(ProtoFile(files).path_of(written.name))
-        writer = RecordWriter(files, path, schema, self._options, head_of(found.id))
+        writer = RecordWriter(files, path, schema, self.settings, head_of(found.id))
         writer.check()
         return writer
 
     @override
     def decoder(self) -> ArrowDecoder:
-        return HeadedDecoder(self._schemas, partial(_reader, options=self._options))
+        return HeadedDecoder(self._schemas, partial(_reader, options=self.settings))
 
 
 def _reader(writer: WriterSchema, *, options: ProtoOptions) -> PayloadReader:

@@ -25,7 +25,7 @@ from headrace_plugins.confluent.protobuf_types import (
 
 if TYPE_CHECKING:
     from headrace.sdk import Schema
-    from headrace_plugins.confluent.protobuf_options import ProtoOptions
+    from headrace_plugins.confluent.protobuf_converter import ProtoOptions
     from headrace_plugins.confluent.protobuf_types import ProtoField, ProtoType
 
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headrace.sdk import Field, Schema
+    from headrace_plugins.confluent.protobuf_converter import ProtoOptions
     from headrace_plugins.confluent.protobuf_filling import Filler
-    from headrace_plugins.confluent.protobuf_options import ProtoOptions
     from headrace_plugins.confluent.protobuf_types import ProtoField, ProtoType
 
     Faults = dict[int, str]

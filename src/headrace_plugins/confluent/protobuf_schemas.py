@@ -24,7 +24,7 @@ from headrace_plugins.confluent.protobuf_types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace_plugins.confluent.protobuf_options import ProtoOptions
+    from headrace_plugins.confluent.protobuf_converter import ProtoOptions
     from headrace_plugins.confluent.protobuf_types import ProtoField, ProtoType
 
 

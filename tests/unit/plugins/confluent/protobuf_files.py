@@ -7,7 +7,7 @@ import pyarrow as pa
 from headrace.sdk import Schema
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.converter import Decoded
-from headrace_plugins.confluent.protobuf_options import ProtoOptions
+from headrace_plugins.confluent.protobuf_converter import ProtoOptions
 from headrace_plugins.confluent.protobuf_payloads import PayloadReader, RecordWriter
 from headrace_plugins.confluent.protobuf_schemas import connect_of, proto_of
 from headrace_plugins.confluent.protobuf_types import ProtoFile

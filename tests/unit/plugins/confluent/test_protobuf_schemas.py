@@ -11,7 +11,7 @@ from tests.unit.plugins.confluent.protobuf_files import (
 )
 
 from headrace.sdk import RecordError, Schema, Type
-from headrace_plugins.confluent.protobuf_options import ProtoOptions
+from headrace_plugins.confluent.protobuf_converter import ProtoOptions
 from headrace_plugins.confluent.protobuf_payloads import RecordWriter
 from headrace_plugins.confluent.protobuf_schemas import (
     ENUM_FACT,

@@ -21,7 +21,7 @@ from tests.unit.plugins.confluent.protobuf_files import (
 from headrace.sdk import RecordError, Schema, Type
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.transform import DATA_EXCEPTION
-from headrace_plugins.confluent.protobuf_options import ProtoOptions
+from headrace_plugins.confluent.protobuf_converter import ProtoOptions
 from headrace_plugins.confluent.protobuf_payloads import (
     RecordWriter,
     index_bytes,
