@@ -11,11 +11,10 @@ from jsonschema.exceptions import SchemaError
 from jsonschema.validators import Draft7Validator, validator_for
 from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import specification_with
+from referencing.jsonschema import DRAFT7, specification_with
 
 from headrace_plugins.confluent.schema_registry import InvalidSchemaError
-from headrace_registry.languages.json_differences import differences
-from headrace_registry.languages.json_shapes import Node, default_draft
+from headrace_registry.languages.json_differences import Node, differences
 from headrace_registry.model import read_json, write_json
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ def _checked(value: Any) -> Specification[Any]:
         problem = f"Invalid JSON schema: {said} ({where})"
         raise InvalidSchemaError(problem) from None
     if named is None:
-        return default_draft()
-    return specification_with(named, default=default_draft())
+        return DRAFT7  # as in Confluent's registry
+    return specification_with(named, default=DRAFT7)
 
 
 def _references(root: Node) -> Iterator[tuple[Node, str]]:
