@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -83,6 +83,6 @@ class JdbcDatabase:
             found = connection.catalog("getTables", ["", ""], ("TABLE_NAME",), None)
             return {str(name) for (name,) in found}
 
-    def _opened(self) -> JdbcConnection:
+    def _opened(self) -> closing[JdbcConnection]:
         loaded = load_driver(H2 if self.is_h2 else DERBY, self.url)
-        return JdbcConnection.open(loaded.spark, self.url, {}, loaded.class_name)
+        return closing(JdbcConnection.open(loaded.spark, self.url, {}, loaded.class_name))

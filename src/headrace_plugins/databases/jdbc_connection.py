@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 
 from py4j.java_gateway import JavaObject, is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
-from typing_extensions import override
 
 from headrace.sdk import ConfigError, RecordError, RetriableError
 from headrace.sdk.sensitive import is_sensitive, masked
@@ -46,7 +44,6 @@ _TIMES = {
 }
 """By java.sql.Types: the java.time class, the Python class, and the methods of old drivers."""
 _ZONED = re.compile(r"timestamptz|with time ?zone|with local time ?zone", re.IGNORECASE)
-_OLD = {"LocalDate": "Date", "LocalTime": "Time", "LocalDateTime": "Timestamp"}
 _KINDS = (
     "SQLIntegrityConstraintViolationException",
     "SQLDataException",
@@ -309,16 +306,6 @@ class JdbcConnection:
             with suppress(Py4JError, OSError):
                 end()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @override
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
 
 class JdbcCursor:
     """Runs one statement; must be closed afterwards."""
@@ -336,7 +323,7 @@ class JdbcCursor:
     def execute(self, sql: str, values: Sequence[object] = ()) -> None:
         """Run a statement with ``?`` placeholders for the values.
 
-        A value is None, a bool, int, float, Decimal, str, bytes, date, time or datetime.
+        A value is None, an int or a str.
         """
         self.close()
         with self._java.errors():
@@ -394,31 +381,15 @@ class JdbcCursor:
             return int(self._statement.getUpdateCount())
 
     def _bind(self, at: int, value: object) -> None:
-        statement, jvm = self._statement, self._java.jvm
         match value:
             case None:
                 self._bind_null(at)
-            case bool():
-                statement.setBoolean(at, value)
-            case int() if -(2**63) <= value < 2**63:
-                statement.setLong(at, value)
-            case int() | Decimal():
-                statement.setBigDecimal(at, jvm.java.math.BigDecimal(str(value)))
-            case float():
-                statement.setDouble(at, value)
+            case int():
+                self._statement.setLong(at, value)
             case str():
-                statement.setString(at, value)
-            case bytes():
-                statement.setBytes(at, value)
-            case datetime():
-                self._bind_time(at, value, "LocalDateTime", "OffsetDateTime")
-            case time():
-                self._bind_time(at, value, "LocalTime", "OffsetTime")
-            case date():
-                made = jvm.java.time.LocalDate.parse(value.isoformat())
-                self._set_time(at, made, "LocalDate")
+                self._statement.setString(at, value)
             case _:
-                message = f"Expected a value of an SQL type, got {type(value).__name__}."
+                message = f"Expected None, an int or a str, got {type(value).__name__}."
                 raise TypeError(message)
 
     def _bind_null(self, at: int) -> None:
@@ -427,24 +398,6 @@ class JdbcCursor:
         except Py4JJavaError:  # Derby accepts null only with the parameter's type
             kind = self._statement.getParameterMetaData().getParameterType(at)
             self._statement.setNull(at, kind)
-
-    def _bind_time(self, at: int, value: datetime | time, local: str, zoned: str) -> None:
-        name = local if value.utcoffset() is None else zoned
-        made = getattr(self._java.jvm.java.time, name).parse(value.isoformat())
-        self._set_time(at, made, name)
-
-    def _set_time(self, at: int, value: Any, name: str) -> None:
-        try:
-            self._statement.setObject(at, value)
-        except Py4JJavaError:
-            # A driver without java.time. The old classes are in the JVM's time zone, where
-            # this hour may not exist.
-            if name not in _OLD:
-                raise
-            old = getattr(self._java.jvm.java.sql, _OLD[name]).valueOf(value)
-            if not getattr(old, f"to{name}")().equals(value):
-                raise
-            self._statement.setObject(at, old)
 
     def _value(self, at: int, kind: int, type_name: str) -> Any:
         result = self._result
