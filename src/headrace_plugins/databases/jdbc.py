@@ -36,11 +36,13 @@ from headrace_plugins.databases.database import (
     Select,
     Session,
 )
-from headrace_plugins.databases.jdbc_catalog import described, schemas_of, tables_there
 from headrace_plugins.databases.jdbc_connection import (
     JdbcConnection,
     JdbcError,
+    described,
+    schemas_of,
     spark_writes,
+    tables_there,
     translated,
 )
 
