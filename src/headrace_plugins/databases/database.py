@@ -210,6 +210,17 @@ class Merge:
             f"SELECT {names} FROM {self.staging} s WHERE {self.where}"
         )
 
+    @property
+    def on_conflict(self) -> str:
+        """The statement that updates rows with the same key and inserts the others.
+
+        For databases with ON CONFLICT, if the keys are ``unique``.
+        """
+        changed = [name for name in self.columns if name not in self.keys]
+        settings = ", ".join(f"{name} = excluded.{name}" for name in changed)
+        action = f"DO UPDATE SET {settings}" if changed else "DO NOTHING"
+        return f"{self.insertion} ON CONFLICT ({', '.join(self.keys)}) {action}"
+
 
 UNSEEN = Finding(
     "a connection",
@@ -582,13 +593,17 @@ class Database(ABC):
         )
         return [*([self.update(merge, changed)] if changed else []), insert]
 
-    @abstractmethod
     def update(self, merge: Merge, settings: Sequence[tuple[str, str]]) -> str:
         """Return the statement that updates rows with the same key.
 
         ``settings`` are pairs of a target column and SQL over ``t``, the target, and ``s``, the
         staging table.
         """
+        changes = ", ".join(f"{name} = {value}" for name, value in settings)
+        return (
+            f"UPDATE {merge.target} AS t SET {changes} FROM {merge.staging} AS s "
+            f"WHERE {merge.matches} AND {merge.where}"
+        )
 
     @abstractmethod
     def delete(self, merge: Merge) -> str:

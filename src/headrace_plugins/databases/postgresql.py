@@ -428,26 +428,7 @@ class Postgresql(Database):
 
     @override
     def upsert(self, merge: Merge) -> list[str]:
-        if not merge.unique:
-            return super().upsert(merge)
-        changed = [name for name in merge.columns if name not in merge.keys]
-        names = ", ".join(merge.columns)
-        settings = ", ".join(f"{name} = EXCLUDED.{name}" for name in changed)
-        action = f"DO UPDATE SET {settings}" if changed else "DO NOTHING"
-        return [
-            (
-                f"INSERT INTO {merge.target} ({names}) SELECT {names} FROM {merge.staging} s "
-                f"WHERE {merge.where} ON CONFLICT ({', '.join(merge.keys)}) {action}"
-            )
-        ]
-
-    @override
-    def update(self, merge: Merge, settings: Sequence[tuple[str, str]]) -> str:
-        changes = ", ".join(f"{name} = {value}" for name, value in settings)
-        return (
-            f"UPDATE {merge.target} t SET {changes} FROM {merge.staging} s "
-            f"WHERE {merge.matches} AND {merge.where}"
-        )
+        return [merge.on_conflict] if merge.unique else super().upsert(merge)
 
     @override
     def delete(self, merge: Merge) -> str:

@@ -451,28 +451,14 @@ class Sqlite(Database):
 
     @override
     def upsert(self, merge: Merge) -> list[str]:
-        names = ", ".join(merge.columns)
-        changed = [name for name in merge.columns if name not in merge.keys]
-        insert = f"INSERT INTO {merge.target} ({names}) SELECT {names} FROM {merge.staging} s"
         if merge.unique:
-            settings = ", ".join(f"{name} = excluded.{name}" for name in changed)
-            action = f"DO UPDATE SET {settings}" if changed else "DO NOTHING"
-            conflict = f"ON CONFLICT ({', '.join(merge.keys)}) {action}"
-            return [f"{insert} WHERE {merge.where} {conflict}"]
+            return [merge.on_conflict]
         # Not NOT EXISTS: without an index it scans the target for each staged row.
         present = " AND ".join(f"{key} IS NOT NULL" for key in merge.keys)
         keys = f"SELECT {', '.join(merge.keys)} FROM {merge.target} WHERE {present}"
-        insert = f"{insert} WHERE {merge.where} AND {_tuple(merge, 's')} NOT IN ({keys})"
-        settings_of = [(name, f"s.{name}") for name in changed]
-        return [*([self.update(merge, settings_of)] if changed else []), insert]
-
-    @override
-    def update(self, merge: Merge, settings: Sequence[tuple[str, str]]) -> str:
-        changes = ", ".join(f"{name} = {value}" for name, value in settings)
-        return (
-            f"UPDATE {merge.target} AS t SET {changes} FROM {merge.staging} AS s "
-            f"WHERE {merge.matches} AND {merge.where}"
-        )
+        insert = f"{merge.insertion} AND {_tuple(merge, 's')} NOT IN ({keys})"
+        changed = [(name, f"s.{name}") for name in merge.columns if name not in merge.keys]
+        return [*([self.update(merge, changed)] if changed else []), insert]
 
     @override
     def delete(self, merge: Merge) -> str:
