@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.sdk import RecordError, Type
 from headrace.sdk.schema import DECIMAL, NUMBERS, TIME
 from headrace.sdk.sqltext import literal, quote, sql_null, sql_type, sql_value
-from headrace_plugins.confluent.avro_schemas import (
-    AvroType,
-    connect_of,
-    engine_tree,
-    member_name,
-)
+from headrace_plugins.confluent.avro_schemas import AvroType, connect_of, member_name
 from headrace_plugins.converters.json_converter import inexact_millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headrace.sdk import Schema
-    from headrace_plugins.confluent.avro_converter import Written
     from headrace_plugins.confluent.avro_schemas import AvroField
 
 
@@ -261,79 +253,6 @@ def _inside(
         items = f"map_values({sql})" if type_.kind == "map" else sql
         for where, condition in within(item, type_.parts[0], f"{path} item", depth + 1):
             yield where, f"coalesce(exists({items}, {item} -> {condition}), false)"
-
-
-_LOOKED_AT = 16  # the maximum number of fields that are searched for one that is not null
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Builds SQL that reads values of one valid schema into a column.
-
-    Most types are read directly. Types for which a good value and a bad one could both be
-    null are wrapped in a record, which makes ``from_avro`` take three times as long.
-    """
-
-    written: Written
-
-    @property
-    def sql(self) -> str:
-        """SQL that reads the values for which ``written.condition`` is true."""
-        if self._is_within:
-            return self._within()
-        return _from_avro(self.written.body, engine_tree(self._type))
-
-    def value(self, column: str) -> str:
-        """Return SQL for the value in the column."""
-        return f"{column}.v" if self._is_within else column
-
-    def ok(self, column: str) -> str:
-        """Return the condition, never null, for columns with a valid value."""
-        if self._is_within:
-            return f"({column}.ok IS NOT NULL)"
-        for field in self._type.fields:
-            if not field.type.is_nullable:
-                return f"({column}.{quote(field.name)} IS NOT NULL)"
-        if self._type.kind != "record":
-            return f"({column} IS NOT NULL)"
-        # All fields of a good value may be null. Only such values are read again: Spark
-        # evaluates the later arguments of coalesce only if needed.
-        names = [quote(field.name) for field in self._type.fields[:_LOOKED_AT]]
-        present = ", ".join(f"IF({column}.{name} IS NULL, NULL, true)" for name in names)
-        return (
-            f"({column} IS NOT NULL AND coalesce({present}, {self._within()}.ok) IS NOT NULL)"
-        )
-
-    @property
-    def _type(self) -> AvroType:
-        assert isinstance(self.written.type, AvroType)
-        return self.written.type
-
-    @property
-    def _is_within(self) -> bool:
-        # A union may contain null, and Spark cannot read a top-level union of records.
-        is_empty = self._type.kind == "record" and not self._type.fields
-        return any(self.written.around) or self._type.kind == "union" or is_empty
-
-    def _within(self) -> str:
-        """Return SQL for a struct of ``v`` and ``ok``, which is null for bad values.
-
-        The writer schema wraps the value in a record. The reader schema adds the field ``ok``
-        with a default, so ``ok`` is set if the value could be read.
-        """
-        value = {"name": "v", "type": engine_tree(self._type)}
-        before, after = self.written.around
-        ok = {"name": "ok", "type": "boolean", "default": True}
-        own = {"type": "record", "name": "W", "fields": [*before, value, *after]}
-        reader = {"type": "record", "name": "W", "fields": [value, ok]}
-        return _from_avro(self.written.body, own, reader)
-
-
-def _from_avro(body: str, own: Any, reader: Any = None) -> str:
-    options = "'mode', 'PERMISSIVE'"
-    if reader is not None:
-        options += f", 'avroSchema', {literal(json.dumps(reader))}"
-    return f"from_avro({body}, {literal(json.dumps(own))}, map({options}))"
 
 
 _SMALL = {"int8": "TINYINT", "int16": "SMALLINT"}

@@ -15,12 +15,11 @@ from headrace.sdk import ConfigError, Converter, RecordError, Schema
 from headrace.sdk.config import Importance, ValidString, setting
 from headrace.sdk.converter import Converted, ExpressionDecoder, Fault
 from headrace.sdk.schema_evolution import evolve
-from headrace.sdk.sqltext import literal, sql_null
+from headrace.sdk.sqltext import literal, quote, sql_null
 from headrace.sdk.struct_exprs import texts_of_variants, variants_of_texts
 from headrace_plugins.avro_container import CONTAINER, container_metadata
 from headrace_plugins.confluent.avro_codec import (
     AvroShaper,
-    Reading,
     connected,
     fitted,
     inexact,
@@ -399,21 +398,48 @@ class _AvroDecoder(ExpressionDecoder):
             context.schemas.put(context.memory_name, schema)
 
 
+_LOOKED_AT = 16  # the maximum number of fields that are searched for one that is not null
+
+
 @dataclass(frozen=True)
 class _Good:
-    """Values of one writer schema, read into a column."""
+    """Values of one valid writer schema, read into a column.
+
+    Most types are read directly. Types for which a good value and a bad one could both be
+    null are wrapped in a record, which makes ``from_avro`` take three times as long.
+    """
 
     name: str
     written: Written
     type: AvroType
     schema: Schema
 
+    def read(self) -> str:
+        """Return SQL that reads the values for which ``written.condition`` is true."""
+        if self._is_within:
+            sql = self._within()
+        else:
+            sql = _from_avro(self.written.body, engine_tree(self.type))
+        return f"IF({self.written.condition}, {sql}, NULL)"
+
     @property
     def ok(self) -> str:
-        return Reading(self.written).ok(self.name)
-
-    def read(self) -> str:
-        return f"IF({self.written.condition}, {Reading(self.written).sql}, NULL)"
+        """The condition, never null, that the column has a valid value."""
+        column = self.name
+        if self._is_within:
+            return f"({column}.ok IS NOT NULL)"
+        for field in self.type.fields:
+            if not field.type.is_nullable:
+                return f"({column}.{quote(field.name)} IS NOT NULL)"
+        if self.type.kind != "record":
+            return f"({column} IS NOT NULL)"
+        # All fields of a good value may be null. Only such values are read again: Spark
+        # evaluates the later arguments of coalesce only if needed.
+        names = [quote(field.name) for field in self.type.fields[:_LOOKED_AT]]
+        present = ", ".join(f"IF({column}.{name} IS NULL, NULL, true)" for name in names)
+        return (
+            f"({column} IS NOT NULL AND coalesce({present}, {self._within()}.ok) IS NOT NULL)"
+        )
 
     def faults(self, text: str) -> Iterator[Fault]:
         for path, condition in self._overflowing():
@@ -433,4 +459,31 @@ class _Good:
 
     @property
     def _plain(self) -> str:
-        return Reading(self.written).value(self.name)
+        """SQL for the value in the column."""
+        return f"{self.name}.v" if self._is_within else self.name
+
+    @property
+    def _is_within(self) -> bool:
+        # A union may contain null, and Spark cannot read a top-level union of records.
+        is_empty = self.type.kind == "record" and not self.type.fields
+        return any(self.written.around) or self.type.kind == "union" or is_empty
+
+    def _within(self) -> str:
+        """Return SQL for a struct of ``v`` and ``ok``, which is null for bad values.
+
+        The writer schema wraps the value in a record. The reader schema adds the field ``ok``
+        with a default, so ``ok`` is set if the value could be read.
+        """
+        value = {"name": "v", "type": engine_tree(self.type)}
+        before, after = self.written.around
+        ok = {"name": "ok", "type": "boolean", "default": True}
+        own = {"type": "record", "name": "W", "fields": [*before, value, *after]}
+        reader = {"type": "record", "name": "W", "fields": [value, ok]}
+        return _from_avro(self.written.body, own, reader)
+
+
+def _from_avro(body: str, own: Any, reader: Any = None) -> str:
+    options = "'mode', 'PERMISSIVE'"
+    if reader is not None:
+        options += f", 'avroSchema', {literal(json.dumps(reader))}"
+    return f"from_avro({body}, {literal(json.dumps(own))}, map({options}))"
