@@ -17,7 +17,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.database_log import LogWindow, followed_tables
-from headrace_plugins.changes.offset_fields import OffsetField, check_fields
+from headrace_plugins.changes.log import OffsetField, check_fields
 from headrace_plugins.changes.position import WHERE, check_table_offset, try_condition
 from headrace_plugins.changes.replay import SINCE, check_replay
 from headrace_plugins.changes.settings import ChangeSettings, SnapshotMode, paused_tables

@@ -23,7 +23,7 @@ from headrace.sdk import (
     RetriableError,
     StateError,
 )
-from headrace_plugins.changes.offset_fields import OffsetField, check_fields
+from headrace_plugins.changes.log import OffsetField, check_fields
 from headrace_plugins.changes.replay import AT, SINCE, TABLES
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace_plugins.changes.offset_fields import OffsetField, check_fields
+from headrace_plugins.changes.log import OffsetField, check_fields
 from headrace_plugins.changes.process import LogProcess
 from headrace_plugins.changes.spool import taken
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DataLostError, HeadraceError, RetriableError, Schema
 from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
-from headrace_plugins.changes.offset_fields import OffsetField, check_fields
+from headrace_plugins.changes.log import OffsetField, check_fields
 from headrace_plugins.connectors.mysql import binlog_events as events
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns

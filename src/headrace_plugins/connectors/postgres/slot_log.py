@@ -19,7 +19,7 @@ from headrace.sdk import (
     Schema,
 )
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
-from headrace_plugins.changes.offset_fields import OffsetField, check_fields
+from headrace_plugins.changes.log import OffsetField, check_fields
 from headrace_plugins.connectors.postgres.replication import (
     HAS_FAILOVER,
     ReplicationConnection,
