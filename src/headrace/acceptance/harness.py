@@ -1,30 +1,27 @@
-"""The harness that the acceptance kit runs connectors in: Headrace's own runtime."""
+"""The harness that the acceptance kit runs connectors in: Headrace's own runtime.
+
+A bench opens tasks of one definition one after the other on one store, as new processes would.
+"""
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import threading
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.acceptance.bench import (
-    NAME,
-    SINK,
-    SOURCE,
-    Bench,
-    KitRegistry,
-    OpenedTask,
-    RunningRuntime,
-    connector_context,
-    now,
-    run_offline,
-)
 from headrace.acceptance.memory import Feed, Target, feed_source, hooked_sink, memory_sink
-from headrace.control import check_definition
-from headrace.model import Definition, PluginSpec, TaskId
+from headrace.control import TaskPlan, check_definition, plan_tasks
+from headrace.model import Batch, Definition, Lease, PluginSpec, TaskId, TaskState
+from headrace.plugins import Registry
+from headrace.runtime.app import Runtime
+from headrace.runtime.tasks import Assembler, Parts
 from headrace.sdk import (
     Connector,
     HeadraceError,
@@ -35,8 +32,12 @@ from headrace.sdk import (
     SourceConnector,
     SourceTask,
 )
-from headrace.store import Store
-from headrace.worker import StoredTaskContext
+from headrace.sdk.location import Location
+from headrace.sdk.testing.driver import Arrived, DeadLetter, Moved
+from headrace.settings import load_settings
+from headrace.store import Store, now
+from headrace.topics import Topics, peek
+from headrace.worker import Outcome, StoredConnectorContext, StoredTaskContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,9 +45,252 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.sdk.testing.driver import Arrived, Point, Row
+    from headrace.sdk import ReadLimit
+    from headrace.sdk.testing.driver import Point, Row
 
+NAME = "acceptance"
+SOURCE, SINK = "source", "sink"
+_POLL = {"poll.interval.ms": "50"}
+_MOST_LETTERS = 1000
+_LEASE = timedelta(microseconds=1)
+"""Leases expire at once, so that a new task takes over from a killed one."""
 _LONG = timedelta(hours=1)
+
+
+class KitRegistry(Registry):
+    """A registry of the plugins under test, which need not be installed."""
+
+    def __init__(self, source: type[SourceConnector], sink: type[SinkConnector]) -> None:
+        super().__init__()
+        self._source, self._sink = source, sink
+
+    @override
+    def source(self, name: str, *, field: str | None = None) -> type[SourceConnector]:
+        return self._source
+
+    @override
+    def sink(self, name: str, *, field: str | None = None) -> type[SinkConnector]:
+        return self._sink
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """One connector's definition, its state in ``home``, and its opened tasks."""
+
+    spark: SparkSession
+    home: Path
+    source_config: Callable[[], Mapping[str, str]] = dict
+    sink_config: Callable[[], Mapping[str, str]] = dict
+    tasks_max: int = 1
+    tolerant: bool = False
+    _opened: list[OpenedTask] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The connector's name."""
+        return NAME
+
+    def definition(self, *, rows: int | None = None) -> Definition:
+        common = {**_POLL, "tasks.max": str(self.tasks_max)}
+        if self.tolerant:
+            common["errors.tolerance"] = "all"
+        if rows is not None:
+            common["batch.max.rows"] = str(rows)
+        return Definition(
+            name=NAME,
+            source=PluginSpec(SOURCE, dict(self.source_config())),
+            sinks=(PluginSpec(SINK, dict(self.sink_config())),),
+            common=common,
+        )
+
+    def plans(self, registry: Registry, *, rows: int | None = None) -> list[TaskPlan]:
+        store = self.store()
+        try:
+            context = connector_context(store)
+            return plan_tasks(self.definition(rows=rows), registry, context, lambda _: ())
+        finally:
+            store.close()
+
+    def open_task(self, registry: Registry, task: int, *, rows: int | None) -> OpenedTask:
+        """Start a task with its own plugin objects and store connection."""
+        plan = self.plans(registry, rows=rows)[task]
+        opened = OpenedTask(self, plan)
+        self._opened.append(opened)
+        return opened
+
+    def runtime(self, registry: Registry) -> Runtime:
+        """Return a runtime with the same state and session."""
+        runtime = Runtime(load_settings(home=self.home), self.store())
+        runtime.spark = self.spark
+        runtime.registry = registry
+        return runtime
+
+    def store(self) -> Store:
+        self.home.mkdir(parents=True, exist_ok=True)
+        return Store(self.home / "store.db")
+
+    def copy_store(self) -> Path:
+        """Copy the store to another home folder, and return the folder."""
+        home = self.home.with_name(f"{self.home.name}-copy")
+        home.mkdir(parents=True)
+        with (
+            closing(sqlite3.connect(self.home / "store.db")) as here,
+            closing(sqlite3.connect(home / "store.db")) as there,
+        ):
+            here.backup(there)
+        return home
+
+    def dead_letters(self) -> list[DeadLetter]:
+        topic = Topics(Location.of(self.home / "topics")).get(f"{NAME}.dlq")
+        letters = peek(topic, _MOST_LETTERS, oldest=True)
+        values = [(each["cause"]["stage"], each["value"]) for each in letters]
+        return [
+            DeadLetter(stage, json.loads(value) if isinstance(value, str) else value)
+            for stage, value in values
+        ]
+
+    def close(self) -> None:
+        """Stop the abandoned tasks."""
+        for opened in self._opened:
+            with suppress(Exception):  # a killed task may not be able to stop
+                opened.close()
+
+
+class OpenedTask:
+    """A task with its own plugin objects, as in a new process.
+
+    It takes over the lease from the former owner. A task that is not closed is abandoned, and
+    closed with its bench.
+    """
+
+    def __init__(self, bench: Bench, plan: TaskPlan) -> None:
+        self._bench = bench
+        self._store = bench.store()
+        self._lease: Lease = self._store.lease(plan.id, f"kit-{id(self)}", now(), _LEASE)
+        time.sleep(_LEASE.total_seconds())
+        self._parts: Parts | None = None
+        try:
+            assembler = Assembler(
+                store=self._store,
+                topics=Topics(Location.of(bench.home / "topics")),
+                scratch=bench.home / "scratch",
+                state=bench.home / "state",
+                clock=now,
+                appended=lambda _: None,
+            )
+            self._parts = assembler.parts(bench.spark, plan, self._lease)
+        except BaseException:
+            self._store.close()
+            raise
+
+    def step(self) -> Moved | None:
+        """Run one batch; return None if there is no new data."""
+        batch = self._loop.step()
+        return None if batch is None else Moved(batch.start, batch.end, batch.counts.read)
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        end: Position = self._loop.reader.latest(start, limit)
+        return end
+
+    def read(self, start: Position, end: Position) -> list[Arrived]:
+        """Return the records of a range, in order; the task's position does not change."""
+        target = Target()
+        sink: Any = memory_sink(target).task({})  # type: ignore[arg-type]  # it has no keys
+        flow: Any = replace(self._loop.flow, sinks=[sink], application="read")
+        flow.run(Batch(self._lease.task, 1, self._lease.epoch, start, end, now()))
+        return target.records
+
+    def position(self) -> Position:
+        position: Position = self._loop.position()
+        return position
+
+    def close(self) -> None:
+        """Stop the plugins. Idempotent."""
+        if self._parts is not None:
+            parts, self._parts = self._parts, None
+            try:
+                parts.close()
+            finally:
+                self._store.close()
+
+    @property
+    def _loop(self) -> Any:
+        if self._parts is None:
+            message = "The task was closed."
+            raise AssertionError(message)
+        return self._parts.loop
+
+
+class RunningRuntime:
+    """A worker that runs the connector in real time, in another thread."""
+
+    def __init__(self, runtime: Runtime, definition: Definition) -> None:
+        self._runtime = runtime
+        self._events = QuietEvents()
+        self._thread = threading.Thread(
+            target=self._run, args=(definition,), name="headrace-acceptance", daemon=True
+        )
+        self._raised: Exception | None = None
+        self._thread.start()
+
+    def stop(self, timeout: float) -> float | None:
+        """Stop it; return the seconds it took, or None after ``timeout``."""
+        began = time.monotonic()
+        self._runtime.stop()
+        self._thread.join(timeout)
+        return None if self._thread.is_alive() else time.monotonic() - began
+
+    def error(self) -> Exception | None:
+        return self._raised or self._events.error
+
+    def _run(self, definition: Definition) -> None:
+        try:
+            self._runtime.run([definition], self._events, once=False)
+        except Exception as error:  # noqa: BLE001 - returned by error()
+            self._raised = error
+        finally:
+            close_runtime(self._runtime)
+
+
+class QuietEvents:
+    """Events that store only the first error of a run."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        """See Events."""
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        self.error = self.error or error
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        """See Events."""
+
+
+def run_offline(runtime: Runtime, definition: Definition) -> None:
+    """Run to the end of the existing data; raise the error of a failed task."""
+    try:
+        outcome: Outcome = runtime.run([definition], QuietEvents(), once=True)
+    finally:
+        close_runtime(runtime)
+    for error in outcome.errors.values():
+        raise error
+
+
+def close_runtime(runtime: Runtime) -> None:
+    """Close a runtime except for the session, which is shared."""
+    del runtime.spark
+    runtime.close()
+
+
+def connector_context(store: Store) -> StoredConnectorContext:
+    """Return the context of the kit's connector, which plans at each start."""
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    return StoredConnectorContext(store, NAME, lambda: None, fail)
 
 
 @dataclass(kw_only=True)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.integration.databases.table_writing import APP
 from tests.jdbc_database import JdbcDatabase, drivers_load
 
-from headrace.acceptance.bench import connector_context
+from headrace.acceptance.harness import connector_context
 from headrace.dataplane.records import frame_schema
 from headrace.sdk import (
     FrameSink,

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from headrace.acceptance.bench import OpenedTask, RunningRuntime
-    from headrace.acceptance.harness import Harness, SourceBench
+    from headrace.acceptance.harness import Harness, OpenedTask, RunningRuntime, SourceBench
 
 
 CHUNKS = (1, 3, 4)
