@@ -25,13 +25,14 @@ from headrace.client.jobs import JobsApi
 from headrace.client.types import (
     ConnectorInfo,
     ConnectorStatus,
+    LetterChoice,
     LoggerLevel,
     OffsetInfo,
     PluginSummary,
+    TaskFigures,
     TaskHealth,
     Validation,
 )
-from headrace.client.v1 import LetterChoice, TaskFigures
 from headrace.client.waiting import Goal, Wait
 
 __all__ = [

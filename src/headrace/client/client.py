@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -11,21 +12,30 @@ from headrace.client.jobs import JobsApi
 from headrace.client.types import (
     ConnectorInfo,
     ConnectorStatus,
+    LetterChoice,
     LoggerLevel,
     OffsetInfo,
     PluginSummary,
+    TaskFigures,
     Validation,
+    not_none,
+    task_figures,
 )
-from headrace.client.v1 import V1Api
 from headrace.sdk.errors import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
     from typing import Self
 
+_REPAIRED = ("id", "key", "value", "headers")
+"""The fields of a repaired letter that are sent to the server."""
+_PAGE = "1000"
+_SHOWN = 10
 
-class Client(V1Api):
+
+class Client:
     """A client of a server, to be used in a ``with``. Thread-safe.
 
     An unknown name raises NotThereError, with similar names; see ``headrace.client.http`` for
@@ -249,6 +259,255 @@ class Client(V1Api):
         path = f"/admin/loggers/{quote(name, safe='')}"
         return list(self.http.send("PUT", path, body={"level": level}))
 
+    def names(self) -> list[str]:
+        """Return the names of all connectors, sorted."""
+        return sorted(self.http.send("GET", "/connectors"))
+
+    def not_there(self, name: str) -> NotThereError:
+        """Return the error for a name that the server does not know."""
+        known = self.names()
+        close = get_close_matches(name, known, n=3, cutoff=0.5)
+        fix = "There is no connector yet; create one with: headrace connector create."
+        if close:
+            fix = f"Did you mean {' or '.join(close)}?"
+        elif known:
+            more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+            fix = f"Use one of: {', '.join(known[:_SHOWN])}{more}."
+        return NotThereError(f"There is no connector {name!r}.", field="name", fix=fix)
+
+    def of_connector(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str | list[str]] | None = None,
+        *,
+        root: str = "",
+        header: str = "",
+    ) -> Any:
+        """Send a request about a connector; an unknown name raises ``not_there``."""
+        address = f"{root}/connectors/{quote(name, safe='')}{path}"
+        try:
+            return self.http.send(method, address, body=body, query=query, header=header)
+        except NotThereError:
+            if name in self.names():
+                raise
+            raise self.not_there(name) from None
+
+    def targets(self) -> dict[str, str]:
+        """Return the target state of each connector: RUNNING, PAUSED or STOPPED."""
+        found: dict[str, str] = {}
+        query = {"limit": _PAGE}
+        while True:
+            page = self.http.send("GET", "/v1/connectors", query=query)
+            found |= {each["name"]: each["target"] for each in page["items"]}
+            if page["next"] is None:
+                return found
+            query = {"limit": _PAGE, "after": page["next"]}
+
+    def figures(self) -> list[TaskFigures]:
+        """Return the state of each task, and its counts since the server started."""
+        return task_figures(str(self.http.send("GET", "/metrics", text=True)))
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        connector: str | None = None,
+        kinds: Collection[str] = (),
+        changes: bool = False,
+        limit: int = 100,
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Return events, oldest first, and the ``after`` for the next page.
+
+        Args:
+            after: Only events after this id.
+            connector: Only of this connector or job, which may have been deleted.
+            kinds: Only of these kinds: ``created``, ``configured``, ``target``, ``restart``,
+                ``offsets``, ``deleted``, ``discarded``, ``backup``, ``logger``, ``state``, or
+                kinds of jobs such as ``job.created``; all kinds if empty.
+            changes: Only changes that callers made, not state changes.
+            limit: The maximum number of events.
+        """
+        changed = "true" if changes else None
+        query = {"after": str(after), "limit": str(limit)}
+        query |= not_none(connector=connector, changes=changed, kind=list(kinds) or None)
+        page = self.http.send("GET", "/v1/events", query=query)
+        return list(page["items"]), int(page["next"])
+
+    def logs(
+        self,
+        *,
+        after: str | None = None,
+        connector: str | None = None,
+        task: int | None = None,
+        level: str = "info",
+        limit: int = 100,
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return lines of the server's log, oldest first, and the ``after`` for the next page.
+
+        Without ``after``, return the newest lines.
+        """
+        number = None if task is None else str(task)
+        query = {"level": level, "limit": str(limit)}
+        query |= not_none(after=after, connector=connector, task=number)
+        page = self.http.send("GET", "/v1/logs", query=query)
+        return list(page["items"]), str(page["next"])
+
+    def versions(self, name: str) -> list[dict[str, Any]]:
+        """Return the configuration versions of a connector, newest first."""
+        return list(self._v1(name, "GET", "/versions"))
+
+    def version(self, name: str, number: int) -> dict[str, str]:
+        """Return one configuration version of a connector."""
+        return dict(self._v1(name, "GET", f"/versions/{number}")["config"])
+
+    def differences(self, name: str, before: int, after: int) -> list[dict[str, Any]]:
+        """Return the keys that differ between two configurations, by name."""
+        query = {"before": str(before), "after": str(after)}
+        return list(self._v1(name, "GET", "/versions/diff", query=query)["changes"])
+
+    def restore(self, name: str, number: int) -> int:
+        """Restore an earlier configuration as a new version; return the new version."""
+        return int(self._v1(name, "POST", f"/versions/{number}/restore")["version"])
+
+    def counts(self, name: str, since: datetime | None = None) -> dict[str, Any]:
+        """Return the record counts of a connector, in total and by task.
+
+        With ``since``, which must be aware, count only batches begun at or after that time.
+        """
+        query = not_none(since=since and since.isoformat())
+        return dict(self._v1(name, "GET", "/counts", query=query))
+
+    def every_count(self) -> list[dict[str, Any]]:
+        """Return the record counts of all connectors, by name."""
+        return list(self.http.send("GET", "/v1/counts"))
+
+    def batches(self, name: str, task: int, *, limit: int = 100) -> list[dict[str, Any]]:
+        """Return the batches of a task with their positions and counts, newest first."""
+        query = {"limit": str(limit)}
+        return list(self._v1(name, "GET", f"/tasks/{task}/batches", query=query))
+
+    def give_up(
+        self,
+        name: str,
+        task: int,
+        batch: int,
+        *,
+        skip: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Give up the unfinished batch of a task of a stopped connector.
+
+        Its records are read again in a new batch, as far as they still exist; with ``skip`` the
+        task continues after the batch. Without ``force``, rejected if a target contains the
+        batch or cannot be reached. Returns what was done, or with ``dry_run`` would be done.
+        """
+        body = {"skip": skip, "force": force, "dry_run": dry_run}
+        path = f"/tasks/{task}/batches/{batch}/give-up"
+        return dict(self._v1(name, "POST", path, body))
+
+    def stream_schemas(self, name: str) -> list[dict[str, Any]]:
+        """Return the schemas of a connector's streams, if it stores them."""
+        return list(self._v1(name, "GET", "/schemas"))
+
+    def topic_schemas(self, topic: str) -> list[dict[str, Any]]:
+        """Return all schemas of a topic, past and present, oldest first."""
+        return list(self.http.send("GET", f"/v1/topics/{quote(topic, safe='')}/schemas"))
+
+    def preview(self, config: Mapping[str, str], rows: int) -> list[dict[str, Any]]:
+        """Return the first records at a configuration's source and after each transform.
+
+        The items are stages with ``name``, ``fields`` and ``records``; a record that was
+        dropped or rejected at a stage has the key ``dropped`` or ``error`` there. Raises
+        ConfigErrors with all errors of the configuration.
+        """
+        body = {"config": dict(config), "rows": rows}
+        try:
+            stages = self.http.send("POST", "/v1/preview", body=body)["stages"]
+        except RefusedError as error:
+            if not error.faults:
+                raise
+            raise ConfigErrors(error.faults) from None
+        for stage in stages:
+            for record in stage["records"]:
+                for fate in ("dropped", "error"):
+                    if record.get(fate) is None:
+                        record.pop(fate, None)
+        return list(stages)
+
+    def back_up(self) -> dict[str, Any]:
+        """Back up the server's store to a file on its machine; return its path and size."""
+        return dict(self.http.send("POST", "/v1/store/backups"))
+
+    def backups(self) -> list[dict[str, Any]]:
+        """Return the backups of the server's store, newest first."""
+        return list(self.http.send("GET", "/v1/store/backups"))
+
+    def rewind_offsets(self, name: str, to: datetime) -> list[dict[str, Any]]:
+        """Rewind a stopped connector to a time; return the changed offsets.
+
+        Records from ``to`` on, which must be aware, are read again.
+        """
+        return list(
+            self._v1(name, "POST", "/offsets/rewind", {"to": to.isoformat()})["changes"]
+        )
+
+    def undo_offsets(self, name: str, *, force: bool = False) -> list[dict[str, Any]]:
+        """Undo the last change of a stopped connector's offsets; return the changed offsets.
+
+        Without ``force``, rejected if data was copied since the change.
+        """
+        return list(self._v1(name, "POST", "/offsets/undo", {"force": force})["changes"])
+
+    def offset_history(self, name: str) -> list[dict[str, Any]]:
+        """Return the changes of a connector's offsets, who made them and when, newest first."""
+        return list(self._v1(name, "GET", "/offsets/history"))
+
+    def letter_groups(
+        self, chosen: LetterChoice, topic: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the numbers of open letters by topic, connector and cause."""
+        found = self.http.send("GET", "/v1/dead-letters", query=chosen.to_json())
+        return [group for group in found if topic in {None, group["topic"]}]
+
+    def letters(
+        self, topic: str, chosen: LetterChoice, *, limit: int = 20
+    ) -> list[dict[str, Any]]:
+        """Return the open letters of a topic, oldest first; ``limit`` is at most 1000."""
+        query = {**chosen.to_json(), "limit": str(limit)}
+        found = self.http.send("GET", _letters_of(topic), query=query)
+        # Without nulls: if sent back, the server would treat them as repairs.
+        return [not_none(**letter) for letter in found]
+
+    def discard_letters(self, topic: str, chosen: LetterChoice, *, every: bool = False) -> int:
+        """Close letters, which stay in the topic, and return how many.
+
+        An empty filter means all letters, and requires ``every``.
+        """
+        body = {**chosen.to_json(), **({"all": True} if every else {})}
+        done = self.http.send("POST", f"{_letters_of(topic)}/discard", body=body)
+        return int(done["discarded"])
+
+    def replay_letters(
+        self,
+        name: str,
+        chosen: LetterChoice,
+        repaired: Sequence[Mapping[str, Any]] | None = None,
+    ) -> dict[str, Any]:
+        """Send letters through their connector's transforms to its sinks again, each once.
+
+        Returns when that is done, with the numbers of letters by outcome, and the ``error``
+        that ended it early. With ``repaired``, replay only these letters with their changes:
+        the id is required, and an omitted key, value or headers stay unchanged.
+        """
+        body = chosen.to_json()
+        if repaired is not None:
+            body["repaired"] = [_repaired(each, name) for each in repaired]
+        return dict(self._v1(name, "POST", "/dead-letters/replay", body))
+
     def _expanded(self, *what: str) -> dict[str, Any]:
         found = self.http.send("GET", "/connectors", query={"expand": list(what)})
         return dict(sorted(found.items()))
@@ -267,8 +526,30 @@ class Client(V1Api):
             return refused
         return ConfigErrors(errors) if errors else refused
 
+    def _v1(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str | list[str]] | None = None,
+    ) -> Any:
+        return self.of_connector(name, method, path, body, query, root="/v1")
+
 
 def _errors_in(found: Iterable[Mapping[str, Any]]) -> list[ConfigError]:
     return [
         ConfigError(each["problem"], field=each["field"], fix=each["fix"]) for each in found
     ]
+
+
+def _repaired(letter: Mapping[str, Any], connector: str) -> dict[str, Any]:
+    """Return what is sent of a letter; the id of another connector's is that of none."""
+    found = {part: letter[part] for part in _REPAIRED if part in letter}
+    of = letter.get("connector")
+    is_own = of is None or of == connector
+    return found if is_own else {**found, "id": f"{of}/{letter['id']}"}
+
+
+def _letters_of(topic: str) -> str:
+    return f"/v1/dead-letters/{quote(topic, safe='')}"
