@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from headrace.sdk import SinkError
-from headrace.sdk.delta import AddedFile
-from headrace.sdk.filestats import file_stats
+from headrace.sdk.delta import AddedFile, file_stats
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta.history import file_at
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sdk import ConfigError, ConfigErrors
-from headrace.sdk.filestats import file_stats
+from headrace.sdk.delta import file_stats
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.delta.columns import (
     Fit,
