@@ -1,4 +1,3 @@
-from .alerts import Alert as Alert, AlertChannel as AlertChannel
 from .boundaries import Boundaries as Boundaries, BoundaryKind as BoundaryKind
 from .connector import (
     Connector as Connector,
@@ -31,6 +30,8 @@ from .position import (
     check_range as check_range,
 )
 from .provider import (
+    Alert as Alert,
+    AlertChannel as AlertChannel,
     ConfigProvider as ConfigProvider,
     MetricsReporter as MetricsReporter,
     ProviderContext as ProviderContext,
