@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.model.alert import AlertPolicy
     from headrace.model.connector import Definition
     from headrace.model.schedule import Schedule
-    from headrace.sdk.boundaries import Boundaries, BoundaryKind
+    from headrace.sdk.position import Boundaries, BoundaryKind
 
 
 class Mode(StrEnum):

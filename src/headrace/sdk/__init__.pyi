@@ -1,4 +1,3 @@
-from .boundaries import Boundaries as Boundaries, BoundaryKind as BoundaryKind
 from .connector import (
     Connector as Connector,
     ConnectorContext as ConnectorContext,
@@ -24,6 +23,8 @@ from .errors import (
 from .expressions import RecordExpr as RecordExpr, ValueExpr as ValueExpr
 from .mark import Mark as Mark
 from .position import (
+    Boundaries as Boundaries,
+    BoundaryKind as BoundaryKind,
     Lag as Lag,
     Position as Position,
     ReadLimit as ReadLimit,

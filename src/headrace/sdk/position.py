@@ -1,14 +1,17 @@
-"""The position of a task in its source, and the read limit of one batch."""
+"""The position of a task in its source, the read limit of one batch, and what a run reads."""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, final
 
 from typing_extensions import override
 
-from headrace.sdk.errors import StateError
+from headrace.sdk.errors import ConfigError, StateError
 
 
 @final
@@ -39,12 +42,12 @@ class Position:
         object.__setattr__(self, "_offsets", dict(sorted(pairs.items())))
 
     @classmethod
-    def of(cls, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> "Position":
+    def of(cls, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> Position:
         """Return the position of a source with this single partition."""
         return cls([(partition, offset)])
 
     @classmethod
-    def from_json(cls, text: str) -> "Position":
+    def from_json(cls, text: str) -> Position:
         """Parse the output of `to_json`.
 
         Raises StateError: the text is not JSON, or not a list of `{"partition", "offset"}`.
@@ -74,15 +77,15 @@ class Position:
         text = self._offsets.get(_canonical(partition))
         return None if text is None else _object(text)
 
-    def moved(self, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> "Position":
+    def moved(self, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> Position:
         """Return this position with the partition at that offset."""
         return self.merged(Position.of(partition, offset))
 
-    def merged(self, other: "Position") -> "Position":
+    def merged(self, other: Position) -> Position:
         """Return this position with all partitions of the other at the other's offsets."""
-        return _position({**self._offsets, **other._offsets})  # noqa: SLF001 - its own class
+        return _position({**self._offsets, **other._offsets})
 
-    def without(self, partition: Mapping[str, Any]) -> "Position":
+    def without(self, partition: Mapping[str, Any]) -> Position:
         """Return this position without the partition, which the source then starts again."""
         gone = _canonical(partition)
         return _position({key: text for key, text in self._offsets.items() if key != gone})
@@ -92,9 +95,9 @@ class Position:
         for partition, offset in self._offsets.items():
             yield _object(partition), _object(offset)
 
-    def changed(self, before: "Position") -> list[Mapping[str, Any]]:
+    def changed(self, before: Position) -> list[Mapping[str, Any]]:
         """Return the partitions in which this position differs from an earlier one."""
-        old, new = before._offsets, self._offsets  # noqa: SLF001 - its own class
+        old, new = before._offsets, self._offsets
         return [_object(key) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
 
     def __len__(self) -> int:
@@ -215,3 +218,101 @@ class ReadLimit:
                 raise StateError(
                     problem=f"A read limit must be at least 1, not {limit}.", field=name
                 )
+
+
+class BoundaryKind(StrEnum):
+    """The kinds of bounds of an offline run."""
+
+    TIME = "time"
+    """Times with a time zone."""
+    OFFSET = "offset"
+    """Positions of the source, as JSON."""
+    VALUE = "value"
+    """Values of a column."""
+    SNAPSHOT = "snapshot"
+    """Versions of the source, as integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """The half-open interval from ``lower``, inclusive, to ``upper``, exclusive.
+
+    Bounds are strings in a canonical form, so equal bounds are equal strings. Times are in RFC
+    3339 form, in UTC with ``+00:00``, so their strings sort in time order.
+
+    Args:
+        lower: The first value that is read; None to read from the beginning.
+        upper: The first value that is not read; None for no end, so new records are read too.
+    """
+
+    kind: BoundaryKind
+    lower: str | None = None
+    upper: str | None = None
+
+    def __post_init__(self) -> None:
+        """Convert the bounds to canonical form. Raises ConfigError: a bound is not valid."""
+        for name in ("lower", "upper"):
+            text: str | None = getattr(self, name)
+            if text is not None:
+                object.__setattr__(self, name, _written(self.kind, text, name))
+        if self.kind is BoundaryKind.TIME:
+            lower, upper = self.times
+            empty = lower is not None and upper is not None and upper <= lower
+        elif self.kind is BoundaryKind.SNAPSHOT and self.lower and self.upper:
+            empty = int(self.upper) <= int(self.lower)
+        else:
+            empty = self.upper is not None and self.lower == self.upper
+        if empty:
+            raise ConfigError(
+                problem=f"The range from {self.lower} to {self.upper} is empty.",
+                fix="Set an upper bound after the lower one; the upper bound is not read.",
+                field="boundaries.upper",
+            )
+
+    @classmethod
+    def between(cls, lower: datetime | None, upper: datetime | None) -> Boundaries:
+        """Return boundaries for two aware times."""
+        texts = (None if time is None else time.isoformat() for time in (lower, upper))
+        return cls(BoundaryKind.TIME, *texts)
+
+    @property
+    def times(self) -> tuple[datetime | None, datetime | None]:
+        """Return the bounds of kind TIME as aware times in UTC."""
+        lower, upper = (
+            None if text is None else datetime.fromisoformat(text)
+            for text in (self.lower, self.upper)
+        )
+        return lower, upper
+
+
+_FIXES = {
+    BoundaryKind.TIME: "Write a time with its time zone, such as 2026-01-31T00:00:00Z.",
+    BoundaryKind.OFFSET: "Write the offsets as JSON, in the form that the API returns.",
+    BoundaryKind.VALUE: "Write a value of the column.",
+    BoundaryKind.SNAPSHOT: "Write the number of a version.",
+}
+
+
+def _written(kind: BoundaryKind, text: str, name: str) -> str:
+    found: str | None = None
+    try:
+        match kind:
+            case BoundaryKind.TIME:
+                time = datetime.fromisoformat(text)
+                if time.tzinfo is not None:
+                    found = time.astimezone(UTC).isoformat()
+            case BoundaryKind.OFFSET:
+                found = Position.from_json(text).to_json()
+            case BoundaryKind.SNAPSHOT:
+                found = str(int(text))
+            case BoundaryKind.VALUE:
+                found = text
+    except (ValueError, OverflowError, StateError):
+        pass
+    if not found:
+        raise ConfigError(
+            problem=f"Invalid {name} bound {text!r} of kind {kind}.",
+            fix=_FIXES[kind],
+            field=f"boundaries.{name}",
+        )
+    return found

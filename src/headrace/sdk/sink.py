@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk.boundaries import Boundaries
     from headrace.sdk.config import Config
     from headrace.sdk.mapped_tables import MappedTable
     from headrace.sdk.mark import Mark
+    from headrace.sdk.position import Boundaries
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
     from headrace.sdk.table_rows import TableRows

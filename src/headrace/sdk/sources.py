@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.sdk.boundaries import Boundaries, BoundaryKind
 from headrace.sdk.config import Config
 from headrace.sdk.connector import (
     Connector,
@@ -15,7 +14,7 @@ from headrace.sdk.connector import (
     Task,
 )
 from headrace.sdk.errors import ConfigError
-from headrace.sdk.position import Lag, Position, ReadLimit
+from headrace.sdk.position import Boundaries, BoundaryKind, Lag, Position, ReadLimit
 from headrace.sdk.record import Record
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, update
 
 from headrace.model import UNENDED, Counts, Job, JobState, Run, RunState, Trigger
-from headrace.sdk.boundaries import Boundaries, BoundaryKind
 from headrace.sdk.errors import StaleEpochError
+from headrace.sdk.position import Boundaries, BoundaryKind
 from headrace.store.errors import JobChangedError, JobNotFoundError, RunNotFoundError
 from headrace.store.tables import jobs, runs, time_of
 

@@ -41,7 +41,7 @@ from headrace.model import (
     memory_name,
 )
 from headrace.sdk import BoundaryKind
-from headrace.sdk.boundaries import Boundaries
+from headrace.sdk.position import Boundaries
 from headrace.store.alert_store import NewAlert, add_alerts
 from headrace.store.backfills import Backfills
 from headrace.store.connections import Mode, in_mode, lock_name
