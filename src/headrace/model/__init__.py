@@ -17,11 +17,16 @@ from headrace.model.connector import (
     Endpoints,
     Event,
     EventKind,
+    Lease,
     PluginSpec,
     Stamp,
     StepSpec,
     TargetState,
     TaskConfig,
+    TaskId,
+    TaskState,
+    TaskStatus,
+    file_name,
 )
 from headrace.model.errors import (
     PluginNotFoundError,
@@ -68,7 +73,6 @@ from headrace.model.schedule import (
     Unit,
     in_chunks,
 )
-from headrace.model.task import Lease, TaskId, TaskState, TaskStatus, file_name
 from headrace.model.topic import (
     Reading,
     Retention,

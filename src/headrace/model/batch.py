@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from headrace.model.task import TaskId
+    from headrace.model.connector import TaskId
     from headrace.sdk import Position
 
 
