@@ -5,7 +5,14 @@ policies. Never: I/O, a thread, a clock.
 """
 
 from headrace.model.alert import AlertKind, AlertPolicy, DeliveryState, cause_of, figure
-from headrace.model.batch import Batch, BatchState, Counts
+from headrace.model.batch import (
+    NOTHING_KNOWN,
+    Batch,
+    BatchState,
+    Counts,
+    Fingerprint,
+    changed_chain,
+)
 from headrace.model.connector import (
     BY_ITSELF,
     ConfigVersion,
@@ -40,7 +47,6 @@ from headrace.model.errors import (
     TooManyRejectedError,
     TopicNotFoundError,
 )
-from headrace.model.fingerprint import NOTHING_KNOWN, Fingerprint, changed_chain
 from headrace.model.job import (
     RUNNABLE,
     SCHEDULED,
