@@ -35,6 +35,14 @@ from headrace.model.connector import (
     TaskStatus,
     file_name,
 )
+from headrace.model.error_policy import (
+    MOST_LINES,
+    Backoff,
+    ErrorLog,
+    RestartKeys,
+    RestartPolicy,
+    ToleranceLimits,
+)
 from headrace.model.errors import (
     PluginNotFoundError,
     SchemaChangeError,
@@ -67,8 +75,6 @@ from headrace.model.job import (
     task_of_job,
     unended,
 )
-from headrace.model.rejected_records import MOST_LINES, ErrorLog, ToleranceLimits
-from headrace.model.retries import Backoff, RestartKeys, RestartPolicy
 from headrace.model.schedule import (
     Cron,
     Interval,
