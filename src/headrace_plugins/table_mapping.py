@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.config import Rule, Settings, setting
-from headrace.sdk.mapped_tables import MappedColumn, MappedTable
 from headrace.sdk.sparktypes import parse_ddl
 from headrace.sdk.sqltext import sql_type
+from headrace.sdk.tables import MappedColumn, MappedTable
 from headrace_plugins.target_table import ColumnRules, SkippedIds, TargetTable
 from headrace_plugins.transforms.sql import check_expression
 

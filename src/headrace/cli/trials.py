@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.cli.terminal import Terminal
     from headrace.runtime.mapping import SinkMapping
-    from headrace.sdk.mapped_tables import MappedColumn
+    from headrace.sdk.tables import MappedColumn
 
 
 Stage = dict[str, Any]

@@ -12,7 +12,7 @@ from headrace.dataplane.sources import frame_of_parts
 from headrace.sdk import ArrowParts, ConfigError
 from headrace.sdk.sqltext import literal, quote
 from headrace.sdk.struct_exprs import is_variant
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import TableRows
 
 MOST_TOPICS = 1000
 KEPT, FILTERED, REJECTED, NO_VALUE = range(4)

@@ -38,7 +38,7 @@ from headrace.sdk import ConfigError, Schema
 from headrace.sdk.schema import TIME, primary_key
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sqltext import JSON_OPTIONS, literal, selected, sql_null, sql_type
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import TableRows
 
 BUCKETS = 8192
 """How many buckets the rows are divided into. If one of 100 million rows differs, 12,000 others

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.model import Definition, PluginSpec
     from headrace.plugins import Registry
     from headrace.sdk import Schema
-    from headrace.sdk.mapped_tables import MappedTable
+    from headrace.sdk.tables import MappedTable
     from headrace.topics import Topics
 
 

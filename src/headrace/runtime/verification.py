@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.records import RecordFrame
     from headrace.plugins import Registry
     from headrace.sdk.location import Location
-    from headrace.sdk.table_rows import TableRows
+    from headrace.sdk.tables import TableRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

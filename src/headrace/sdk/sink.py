@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk.config import Config
-    from headrace.sdk.mapped_tables import MappedTable
     from headrace.sdk.mark import Mark
     from headrace.sdk.position import Boundaries
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
-    from headrace.sdk.table_rows import TableRows
+    from headrace.sdk.tables import MappedTable, TableRows
 
 
 @dataclass(frozen=True, slots=True)

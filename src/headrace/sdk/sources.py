@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk.schema import Schema
-    from headrace.sdk.table_rows import TableRows
+    from headrace.sdk.tables import TableRows
 
 
 class SourceTask(Task):

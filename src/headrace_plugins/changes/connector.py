@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Boundaries, Position
     from headrace.sdk.config import Config
-    from headrace.sdk.table_rows import TableRows
+    from headrace.sdk.tables import TableRows
     from headrace_plugins.changes.database_log import DatabaseLog
     from headrace_plugins.changes.source import ChangeTask
     from headrace_plugins.databases.catalog import Table, TableName

@@ -15,7 +15,7 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.sources import ArrowParts
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import quote
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import TableRows
 from headrace_plugins.databases.catalog import rows_schema
 from headrace_plugins.databases.database import DatabaseError, Select
 

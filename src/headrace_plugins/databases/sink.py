@@ -10,7 +10,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DeliveryGuarantee, HeadraceError, Schema, SinkConnector
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.jdbc import loads_drivers
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import MappedTable, TableRows
 from headrace_plugins.databases.catalog import TableName, rows_schema
 from headrace_plugins.databases.database import UNSEEN, database_of
 from headrace_plugins.databases.parts import all_rows
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Boundaries
     from headrace.sdk.config import Config
-    from headrace.sdk.mapped_tables import MappedTable
     from headrace_plugins.databases.database import Database, Session
 
 

@@ -38,7 +38,7 @@ from headrace.sdk.schema import primary_key
 from headrace.sdk.sink import ArrowWrite, Counting
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
 from headrace.sdk.sqltext import quote, selected
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import MappedTable, TableRows
 from headrace_plugins.connectors.delta.columns import (
     Fit,
     as_field,
@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Boundaries, Mark, Schema, SinkBatch, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.delta import AddedFile
-    from headrace.sdk.mapped_tables import MappedTable
     from headrace.sdk.sink import StagedWrite
     from headrace_plugins.connectors.delta.columns import Columns
     from headrace_plugins.replaced_window import RunWindow

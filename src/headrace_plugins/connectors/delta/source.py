@@ -20,7 +20,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.location import Location
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import TableRows
 from headrace_plugins.connectors.delta.frames import columns_of, key_sql, schema_of
 from headrace_plugins.connectors.delta.history import CHANGE_FEED, TableHistory
 from headrace_plugins.connectors.delta.reader import DeltaReader, too_new

@@ -9,7 +9,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DeliveryGuarantee, SinkConnector
 from headrace.sdk.folders import folder_findings
 from headrace.sdk.schema import primary_key
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import TableRows
 from headrace_plugins.connectors.file.folder import CODECS, TEXT_CODECS, FolderSink
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.linefile import LineFileSink

@@ -28,7 +28,7 @@ from headrace.sdk.config import missing
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import has_variant
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import TableRows
 from headrace_plugins.connectors.file.fileset import FileSet, rows_now
 from headrace_plugins.connectors.file.formats import Format, format_of, is_compressed
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Boundaries, Position
     from headrace.sdk.config import Config
-    from headrace.sdk.table_rows import TableRows
+    from headrace.sdk.tables import TableRows
 
 
 class JdbcSource(SourceConnector):

@@ -23,7 +23,7 @@ from tests.integration.plugins.connectors.delta_writing import (
 from headrace.sdk import ConfigError, FrameSink, Mark, StateError
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.sink import Selective, StagedWrite
-from headrace.sdk.table_rows import TableRows
+from headrace.sdk.tables import TableRows
 from headrace_plugins.connectors.delta.sink import DeltaSink
 
 pytestmark = pytest.mark.spark
