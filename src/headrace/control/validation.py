@@ -20,7 +20,14 @@ from headrace.control.connector_settings import (
     parse_common,
 )
 from headrace.evolution import EvolutionSettings, evolution_keys, plugin_keys
-from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
+from headrace.model import (
+    Definition,
+    PluginNotFoundError,
+    PluginSpec,
+    StepSpec,
+    is_topic_name,
+    topic_name_error,
+)
 from headrace.plugins import PluginTimeoutError, References, Registry, within
 from headrace.sdk import (
     ConfigError,
@@ -41,7 +48,6 @@ from headrace.sdk.config import (
     Password,
 )
 from headrace.sdk.converter import CONVERTER_TYPE, RecordPart
-from headrace.sdk.topicname import is_topic_name, topic_name_error
 
 if TYPE_CHECKING:
     from collections.abc import Container

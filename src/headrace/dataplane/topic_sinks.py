@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from headrace.dataplane.attempt_folder import AttemptFolder
 from headrace.dataplane.python_frames import with_texts
-from headrace.model import TopicRetention
+from headrace.model import TopicRetention, is_topic_name
 from headrace.sdk import ConfigError, FrameSink, Mark, RetriableError, Schema, SinkBatch
 from headrace.sdk.delta import (
     AddedFile,
@@ -33,7 +33,6 @@ from headrace.sdk.delta import (
 from headrace.sdk.location import Location
 from headrace.sdk.sink import Counting, StagedWrite
 from headrace.sdk.sparktypes import to_spark_json
-from headrace.sdk.topicname import is_topic_name
 from headrace.topics import Topic, Topics, packed_row_schema, topic_row_schema
 
 MOST_TOPICS = 1000

@@ -90,7 +90,9 @@ from headrace.model.topic import (
     Retention,
     TopicReaders,
     TopicRetention,
+    is_topic_name,
     topic_matcher,
+    topic_name_error,
 )
 
 __all__ = [
@@ -168,8 +170,10 @@ __all__ = [
     "file_name",
     "in_chunks",
     "is_realtime",
+    "is_topic_name",
     "memory_name",
     "task_of_job",
     "topic_matcher",
+    "topic_name_error",
     "unended",
 ]

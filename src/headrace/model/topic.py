@@ -1,7 +1,8 @@
-"""The retention of topics, the versions that readers need, and name patterns."""
+"""Topics: their names, their retention, the versions that readers need, and name patterns."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import TypeAlias
 
 from headrace.sdk.errors import ConfigError
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 AGE = "retention.ms"
 SIZE = "retention.bytes"
 UNREAD = "retention.unread"
@@ -17,6 +19,20 @@ _PREFIX = "headrace."
 _FOREVER = -1
 _LONGEST = timedelta.max // timedelta(milliseconds=1)
 _DEFAULT_AGE = timedelta(days=7)
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether this is a valid topic name: the rule is Kafka's, and fit for folders."""
+    return _NAME.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def topic_name_error(name: str, field: str) -> ConfigError:
+    """Return the error for an invalid topic name."""
+    return ConfigError(
+        f"{name!r} is not a valid topic name.",
+        field=field,
+        fix="Use letters, digits, dots, hyphens and underscores, at most 249 characters.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 
-from headrace.model import TopicRetention, topic_matcher
+from headrace.model import TopicRetention, is_topic_name, topic_matcher, topic_name_error
 from headrace.sdk import DataLostError, Mark, RetriableError, Schema
 from headrace.sdk.delta import AddedFile, add_files, find_receipt
 from headrace.sdk.deltalog import create_table, flush_commits
@@ -24,7 +24,6 @@ from headrace.sdk.location import Location
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
-from headrace.sdk.topicname import is_topic_name, topic_name_error
 from headrace.topics.log import SCHEMAS, DeltaLog
 from headrace.topics.rows import PACKED
 from headrace.topics.schemas import (
