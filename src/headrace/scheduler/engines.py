@@ -25,7 +25,7 @@ from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, RetriableError
 from headrace.sdk.config import Configured, Lambda, Range, Settings, invalid, setting
 from headrace.sdk.errors import Category, HeadraceError
-from headrace.sdk.hosts import is_own
+from headrace.permissions import is_own_host
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -426,7 +426,7 @@ class HttpEngine(ScheduleEngine):
             timeout=self.settings.timeout,
             verify=ssl.create_default_context(),
             # Do not use a proxy from the environment for this machine itself.
-            trust_env=not is_own(host),
+            trust_env=not is_own_host(host),
         )
 
     @override
