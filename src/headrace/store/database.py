@@ -13,7 +13,6 @@ from headrace.sdk.errors import ConfigError, SetupError
 from headrace.store.connections import Mode, StoreFile, in_mode, open_memory, open_sqlite
 from headrace.store.errors import StoreMissingError, StoreUnavailableError
 from headrace.store.migrations import migrate
-from headrace.store.postgresql import open_postgresql
 from headrace.store.rows import set_back
 
 Place: TypeAlias = Path | str | Engine
@@ -28,12 +27,13 @@ def open_database(place: Place) -> Engine:
 
     Raises:
         ConfigError: The URL is not a PostgreSQL URL.
-        SetupError: The file cannot be used, or a newer version has migrated the tables.
+        SetupError: The file cannot be used, a newer version has migrated the tables, or the
+            driver of PostgreSQL is not installed.
         StoreUnavailableError: PostgreSQL cannot be reached.
     """
     if isinstance(place, Engine):
         return place
-    engine = open_sqlite(place) if isinstance(place, Path) else open_postgresql(_url(place))
+    engine = open_sqlite(place) if isinstance(place, Path) else _open_postgresql(_url(place))
     try:
         migrate(engine)
         go_on_from_copy(engine)
@@ -59,6 +59,16 @@ def memory_database() -> Engine:
     engine = open_memory()
     migrate(engine)
     return engine
+
+
+def _open_postgresql(url: URL) -> Engine:
+    try:
+        from headrace.store.postgresql import open_postgresql  # noqa: PLC0415 - driver optional
+    except ModuleNotFoundError as error:
+        problem = f"The PostgreSQL driver cannot be loaded: {error}."
+        fix = "Install it: pip install 'headrace[postgresql]'."
+        raise SetupError(problem, field="store_url", fix=fix) from error
+    return open_postgresql(url)
 
 
 def _url(text: str) -> URL:

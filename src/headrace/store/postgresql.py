@@ -1,14 +1,21 @@
-"""Opens PostgreSQL databases for the stores."""
+"""PostgreSQL as the database of the stores, also if it is silent. Needs the driver."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
+import psycopg
 import structlog
 from sqlalchemy import URL, Connection, Engine, create_engine, event
+from typing_extensions import override
 
-from headrace.sdk.errors import ConfigError, SetupError
+from headrace.sdk.errors import ConfigError
 from headrace.store.connections import Mode, StorePool, lock_name, mode_of, translated
+from headrace.store.errors import StoreUnavailableError
 from headrace.store.rows import raise_floors, set_back
 from headrace.store.tables import fact, put_fact
 
@@ -19,7 +26,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-
+_NEVER = 86_400.0
+_PAUSE_SECONDS = 2.0
+"""How long after a timeout the server is tried again."""
 _KEY = "headrace_origin"
 _FACT = "origin"
 _QUERY = """
@@ -31,6 +40,112 @@ WHERE NOT pg_is_in_recovery()
 """
 """The cluster; its timeline, which changes with each promotion or point-in-time recovery; the
 database; and the OID of the table, which changes when a dump is loaded."""
+
+
+class Silence:
+    """A circuit breaker for an unresponsive server. Thread-safe.
+
+    Without it, a Headrace server with many tasks would wait for the timeout of each task, one
+    after the other, when it stops.
+
+    Args:
+        seconds: How long it takes to detect that the server is still unresponsive.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._until = 0.0
+
+    def heard_nothing(self) -> None:
+        """Record that the server did not respond in time."""
+        with self._lock:
+            self._until = time.monotonic() + _PAUSE_SECONDS
+
+    def over(self) -> None:
+        """Record that the server responded."""
+        with self._lock:
+            self._until = 0.0
+
+    def check(self) -> None:
+        """Raise StoreUnavailableError while the server is silent, except for single probes."""
+        now = time.monotonic()
+        with self._lock:
+            if now < self._until:
+                problem = "The store did not respond: its server is unresponsive."
+                raise StoreUnavailableError(problem)
+            if self._until:
+                self._until = now + self._seconds  # until the probe has a result
+
+
+_of_servers: WeakValueDictionary[str, Silence] = WeakValueDictionary()
+
+
+_servers = threading.Lock()
+
+
+def silence_of(server: str, seconds: float) -> Silence:
+    """Return the process-wide circuit breaker of a server."""
+    with _servers:
+        return _of_servers.setdefault(server, Silence(seconds))
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A connection that is closed if the server does not respond in time.
+
+    The timeouts of PostgreSQL and TCP do not help if the server process is stopped while its
+    kernel still responds.
+    """
+
+    answer_timeout: float = _NEVER
+    """The timeout for a response, in seconds."""
+    silence: Silence
+
+    @override
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **values: Any) -> Any:
+        """Run a generator of psycopg. Everything that waits for the server calls this."""
+        return super().wait(self._bounded(gen), *args, **values)
+
+    def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        by = time.monotonic() + self.answer_timeout
+        try:
+            state = next(gen)
+            while True:
+                ready = yield state
+                if not ready and time.monotonic() > by:  # psycopg's poll returned without data
+                    gen.close()
+                    self._give_up()
+                state = gen.send(ready)
+        except StopIteration as done:
+            return done.value
+
+    def _give_up(self) -> None:
+        self.silence.heard_nothing()
+        self.pgconn.finish()
+        problem = f"the server was silent for {self.answer_timeout:.0f} seconds"
+        raise psycopg.OperationalError(problem)
+
+
+def connector(silence: Silence, answer_timeout: float) -> Callable[..., BoundedConnection]:
+    """Return SQLAlchemy's connect function; it fails at once while the server is silent."""
+
+    def connect(
+        _dialect: object, _record: object, args: tuple[Any, ...], values: dict[str, Any]
+    ) -> BoundedConnection:
+        silence.check()
+        try:
+            made = BoundedConnection.connect(*args, **values)
+        except psycopg.errors.ConnectionTimeout:
+            silence.heard_nothing()
+            raise
+        except psycopg.Error:
+            silence.over()  # the server responded with an error
+            raise
+        silence.over()
+        made.silence, made.answer_timeout = silence, answer_timeout
+        return made
+
+    return connect
 
 
 class Origin:
@@ -46,8 +161,6 @@ class Origin:
 
     def connected(self, connection: Any, record: ConnectionPoolEntry) -> None:
         """Record the database that a new connection leads to."""
-        import psycopg  # noqa: PLC0415 - it may not be installed
-
         try:
             record.info[_KEY] = _seen(connection.execute(_QUERY).fetchone())
         except psycopg.Error as error:
@@ -87,12 +200,22 @@ def _seen(row: Sequence[object] | None) -> list[object] | None:
 
 TIMEOUT = "connect_timeout"
 """The URL parameter for the timeout of a response, in seconds."""
+
+
 _SECONDS = 5
+
+
 _MORE_SECONDS = 2
 """Additional wait, so that the server can report its own timeout first."""
+
+
 _ISOLATION = r"-c default_transaction_isolation=read\ committed"
+
+
 _ALONE = 0x6865_6164_7261_6365
 """The advisory lock of ALONE transactions: the letters of ``headrace``."""
+
+
 _ALONE_SECONDS = 600
 """The timeout of an ALONE transaction, which may migrate tables."""
 
@@ -108,29 +231,18 @@ def open_postgresql(url: URL) -> Engine:
     more, whether the server, its machine or the network hangs. The server ends transactions
     left behind by a broken connection, so that their locks are released.
 
-    Raises:
-        ConfigError: The timeout is not a number of seconds.
-        SetupError: The driver is not installed.
+    Raises ConfigError: the timeout is not a number of seconds.
     """
     seconds = _seconds(url)
     answer_timeout = seconds + _MORE_SECONDS
-    try:
-        engine = create_engine(
-            url.set(drivername="postgresql+psycopg"),
-            connect_args=_arguments(url, seconds),
-            poolclass=StorePool,
-            pool_size=8,
-            pool_timeout=seconds,
-            pool_pre_ping=True,  # replace connections that the server has closed
-        )
-        from headrace.store.silent_server import (  # noqa: PLC0415 - it needs the driver
-            connector,
-            silence_of,
-        )
-    except ModuleNotFoundError as error:
-        problem = f"The PostgreSQL driver cannot be loaded: {error}."
-        fix = "Install it: pip install 'headrace[postgresql]'."
-        raise SetupError(problem, field="store_url", fix=fix) from error
+    engine = create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args=_arguments(url, seconds),
+        poolclass=StorePool,
+        pool_size=8,
+        pool_timeout=seconds,
+        pool_pre_ping=True,  # replace connections that the server has closed
+    )
     translated(engine)
     origin = Origin()
     silence = silence_of(url.render_as_string(), answer_timeout)
