@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Predicate
-from headrace.sdk.config import Composite, Importance, NonEmptyString, Regex, Settings, setting
+from headrace.sdk.config import Importance, Lambda, NonEmptyString, Regex, Settings, setting
 from headrace.sdk.sqltext import literal, literal_text
 from headrace_plugins.kafka_compat.java_regex import JavaRegex
 from headrace_plugins.transforms.sql import check_expression, enclosed
@@ -52,12 +52,17 @@ class RecordIsTombstone(Predicate):
         return f"({value.whole} IS NULL)"
 
 
+def _check_pattern(name: str, value: object) -> None:
+    NonEmptyString().check(name, value)
+    Regex().check(name, value)
+
+
 class TopicNameMatchesSettings(Settings):
     """The settings of ``TopicNameMatches``."""
 
     pattern: str = setting(
         "A Java regular expression for matching against the name of a record's topic.",
-        validator=Composite(NonEmptyString(), Regex()),
+        validator=Lambda(_check_pattern, "non-empty string, valid regex"),
         importance=Importance.MEDIUM,
     )
 

@@ -17,7 +17,6 @@ from headrace.sdk.config.definition import (
 )
 from headrace.sdk.config.settings import Configured, Settings, setting
 from headrace.sdk.config.validators import (
-    Composite,
     Lambda,
     NonEmptyList,
     NonEmptyString,
@@ -34,7 +33,6 @@ from headrace.sdk.config.values import Config, ConfigType, Password, invalid, mi
 
 __all__ = [
     "NO_DEFAULT",
-    "Composite",
     "Config",
     "ConfigDef",
     "ConfigInfos",

@@ -85,29 +85,18 @@ class ValidList:
     Args:
         unique: Whether each string may occur only once.
         allow_empty: Whether the list may be empty.
-        allow_null: Whether the value may be null.
     """
 
     valid: tuple[str, ...]
     unique: bool
     allow_empty: bool
-    allow_null: bool
 
-    def __init__(
-        self,
-        *valid: str,
-        unique: bool = False,
-        allow_empty: bool = True,
-        allow_null: bool = False,
-    ) -> None:
+    def __init__(self, *valid: str, unique: bool = False, allow_empty: bool = True) -> None:
         object.__setattr__(self, "valid", valid)
         object.__setattr__(self, "unique", unique)
         object.__setattr__(self, "allow_empty", allow_empty)
-        object.__setattr__(self, "allow_null", allow_null)
 
     def check(self, name: str, value: object) -> None:
-        if value is None and self.allow_null:
-            return
         if not isinstance(value, list | tuple):
             raise self._wrong(name, "values must not be null.")
         if not value and not self.allow_empty:
@@ -230,24 +219,6 @@ class Lambda(_Named):
         self.function(name, value)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Composite:
-    """Several validators, applied in order."""
-
-    validators: tuple[Validator, ...]
-
-    def __init__(self, *validators: Validator) -> None:
-        object.__setattr__(self, "validators", validators)
-
-    def check(self, name: str, value: object) -> None:
-        for validator in self.validators:
-            validator.check(name, value)
-
-    @override
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.validators))
-
-
 @dataclass(frozen=True, slots=True)
 class NullOr:
     """Null, or a value that another validator accepts."""
@@ -263,12 +234,13 @@ class NullOr:
         return str(self.validator)
 
 
-def unique(kind: str) -> Composite:
+def unique(kind: str) -> Lambda:
     """Return a validator for a list of names without duplicates."""
 
     def check(name: str, value: object) -> None:
+        NonNull().check(name, value)
         names = list(value) if isinstance(value, Iterable) else []
         if len(set(names)) < len(names):
             raise invalid(name, value, "Duplicate alias provided.", fix="Write each name once.")
 
-    return Composite(NonNull(), Lambda(check, f"unique {kind}"))
+    return Lambda(check, f"{NonNull()}, unique {kind}")
