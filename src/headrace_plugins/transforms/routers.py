@@ -301,8 +301,7 @@ class Shard(Transform):
         return replace(shape, topic=topic)
 
     def _hash(self, sql: str, schema: Schema) -> str:
-        shards = self.config.get_int("shards")
-        shard = f"pmod(xxhash64(CAST({sql} AS STRING)), {shards}L)"
+        shard = f"pmod(xxhash64(CAST({sql} AS STRING)), {self.settings.shards}L)"
         return f"IF({sql} IS NULL, NULL, CAST({shard} AS STRING))"
 
     def _range(self, sql: str, schema: Schema) -> str:

@@ -32,7 +32,7 @@ class Scale(SourceConnector):
 
     @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
-        if config.get_int("width") < 1:
+        if config["width"] < 1:
             yield ConfigError("must be 1 or more.", field="width", fix="Leave it out.")
 
     @classmethod

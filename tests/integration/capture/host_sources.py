@@ -76,7 +76,7 @@ class ModulesTask(CaptureSource):
 class CounterTask(CaptureSource):
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.limit = config.get_int("limit")
+        self.limit = config["limit"]
         self.trouble = config.get_str("trouble")
         self.notes = Path(config.get_str("notes") or os.devnull)
         self.polls = 0
@@ -99,7 +99,7 @@ class CounterTask(CaptureSource):
         self.polls += 1
         self.make_trouble()
         time.sleep(self.config["pause"])
-        numbers = range(self.next, min(self.next + self.config.get_int("rows"), self.limit))
+        numbers = range(self.next, min(self.next + self.config["rows"], self.limit))
         if not numbers:
             return None
         self.next = numbers.stop

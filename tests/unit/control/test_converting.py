@@ -38,7 +38,7 @@ def test_kafka_connects_form_names_converters_by_their_classes() -> None:
     key, value, header = plan_converters(definition, Registry())
     assert (key.part, key.plugin) == (RecordPart.KEY, StringConverter)
     assert (value.part, value.plugin) == (RecordPart.VALUE, JsonConverter)
-    assert value.config.get_bool("schemas.enable") is False
+    assert value.config["schemas.enable"] is False
     assert value.config["converter.type"] == "value"
     assert not check_definition(definition, Registry()).errors
 

@@ -108,4 +108,4 @@ def test_a_check_of_ones_own_is_a_lambda() -> None:
     definition = ConfigDef().define("k", ConfigType.INT, doc="d", validator=validator)
     (wrong,) = definition.validate({"k": "3"})
     assert wrong.error_messages == ("Invalid value 3 for configuration k: Not even",)
-    assert definition.parse({"k": "4"}).get_int("k") == 4
+    assert definition.parse({"k": "4"})["k"] == 4

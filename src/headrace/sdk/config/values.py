@@ -53,8 +53,7 @@ class Password:
 class Config(Mapping[str, Any]):
     """The parsed values of a configuration by key, with defaults; immutable.
 
-    The typed getters are for keys that have a value; those that begin with `find` return None
-    if the value is null. Its `repr` shows only the parsed values, and no passwords.
+    The getters are typed. Its `repr` shows only the parsed values, and no passwords.
 
     Args:
         originals: The unparsed strings, including undefined keys.
@@ -70,19 +69,10 @@ class Config(Mapping[str, Any]):
 
     def get_str(self, key: str) -> str:
         """Return a STRING or CLASS value; raises ConfigError if null, KeyError if unknown."""
-        return self._required(key, str)
-
-    def get_int(self, key: str) -> int:
-        """Return an INT, SHORT or LONG value; raises the same errors as `get_str`."""
-        return self._required(key, int)
-
-    def get_bool(self, key: str) -> bool:
-        """Return a BOOLEAN value; raises the same errors as `get_str`."""
-        return self._required(key, bool)
-
-    def get_list(self, key: str) -> list[str]:
-        """Return a LIST value as a new list, empty if it is null."""
-        return list(self.find(key, tuple) or ())
+        value = self.find(key, str)
+        if value is None:
+            raise ConfigError(problem="A value is required.", fix=f"Set {key}.", field=key)
+        return value
 
     def find_str(self, key: str) -> str | None:
         """Return a STRING or CLASS value, or None. Raises KeyError if the key is unknown."""
@@ -98,12 +88,6 @@ class Config(Mapping[str, Any]):
         if value is not None and type(value) is not kind:
             message = f"{key} is defined with another type than {kind.__name__}."
             raise TypeError(message)
-        return value
-
-    def _required(self, key: str, kind: type[T]) -> T:
-        value = self.find(key, kind)
-        if value is None:
-            raise ConfigError(problem="A value is required.", fix=f"Set {key}.", field=key)
         return value
 
     @override

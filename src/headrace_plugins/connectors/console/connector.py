@@ -68,7 +68,7 @@ class ConsoleSink(SinkConnector):
     @classmethod
     def task(cls, config: Config) -> FrameSink:
         return ConsoleTask(
-            limit=config.get_int("limit"),
+            limit=config["limit"],
             as_table=config.get_str("format") == "table",
             output=sys.stdout,
         )

@@ -316,7 +316,7 @@ class DatagenSource(SourceConnector):
     @override
     @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
-        gear, streams = config.find_str("gear"), config.get_int("streams")
+        gear, streams = config["gear"], config["streams"]
         if streams > 1 and gear in {"frame", "capture"}:
             yield ConfigError(
                 f"gear {gear} supports only one stream.",
@@ -346,7 +346,7 @@ class DatagenSource(SourceConnector):
     @override
     @classmethod
     def task_class(cls, config: Config) -> type[Generators]:
-        if config.get_int("streams") > 1:
+        if config["streams"] > 1:
             return StreamGenerator
         match config.find_str("gear"):
             case "split":

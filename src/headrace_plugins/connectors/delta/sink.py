@@ -616,7 +616,7 @@ class DeltaSink(SinkConnector):
     @override
     @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
-        if config.get_bool("delete.enabled") and config.get_str("mode") == "append":
+        if config["delete.enabled"] and config.get_str("mode") == "append":
             yield ConfigError(
                 problem="delete.enabled requires mode upsert: append does not delete rows.",
                 fix="Set mode to upsert, or remove delete.enabled.",

@@ -292,7 +292,7 @@ class Dialect:
             problem = f"{delimiter!r} is the quote or the escape character too."
             raise ConfigError(problem, fix="Set another character.", field="delimiter")
         return cls(
-            header=config.get_bool("header"),
+            header=config["header"],
             delimiter=delimiter,
             quote=quote,
             escape=None if escape == quote else escape,
