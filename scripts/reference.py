@@ -273,8 +273,6 @@ def _keys(definition: ConfigDef) -> str:
 
 
 def _key_default(key: ConfigKey) -> str:
-    if key.alternative is not None:
-        return key.alternative
     if key.required:
         return "**required**"
     text = key.default_text

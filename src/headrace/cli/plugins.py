@@ -113,11 +113,7 @@ def describe(
                 *(f"{label:<9} {text}".strip() for label, text in facts.items() if text)
             )
         keys = info.config_def().sorted_keys()
-        show_keys(
-            terminal,
-            [key.to_kafka_json() for key in keys],
-            {key.name: key.alternative for key in keys if key.alternative is not None},
-        )
+        show_keys(terminal, [key.to_kafka_json() for key in keys])
 
 
 @app.command()
@@ -175,18 +171,8 @@ def on_server(
     show_keys(invocation.terminal, keys)
 
 
-def show_keys(
-    terminal: Terminal,
-    keys: Sequence[Mapping[str, Any]],
-    alternatives: Mapping[str, str] | None = None,
-) -> None:
-    """Print the keys of a plugin, in Kafka Connect's form.
-
-    Args:
-        terminal: The terminal.
-        keys: The keys.
-        alternatives: Descriptions of the defaults of keys without a fixed default, by key.
-    """
+def show_keys(terminal: Terminal, keys: Sequence[Mapping[str, Any]]) -> None:
+    """Print the keys of a plugin, in Kafka Connect's form."""
 
     def default(key: Mapping[str, Any]) -> str:
         if key["required"]:
@@ -194,14 +180,13 @@ def show_keys(
         text = key["default_value"]
         return "(none)" if text is None else text or "(empty)"
 
-    instead = alternatives or {}
     terminal.show_rows(
         ("key", "type", "default", "importance", "what it means"),
         (
             (
                 key["name"],
                 key["type"],
-                instead.get(key["name"]) or default(key),
+                default(key),
                 key["importance"].lower(),
                 " ".join(key["documentation"].split()),
             )

@@ -75,8 +75,6 @@ class KeyTerms(TypedDict, total=False):
     order: The position in the group, from 1.
     width: The width of a console's input field.
     display_name: The name in a console; the key by default.
-    alternative: Shown in the documentation instead of the default, if the default depends on
-        the machine.
     meaning: The meaning of the value: a server checks in its settings whether a path or code is
         allowed. By default a key that ends with `path`, `file` or similar is a path.
     paths: Returns the paths inside a value that also contains other text, such as a URL; a
@@ -89,7 +87,6 @@ class KeyTerms(TypedDict, total=False):
     order: int
     width: Width
     display_name: str
-    alternative: str | None
     meaning: Meaning | None
     paths: Callable[[str], Iterable[str]] | None
 
@@ -108,7 +105,6 @@ class ConfigKey:
     order: int = -1
     width: Width = Width.NONE
     display_name: str
-    alternative: str | None = None
     meaning: Meaning | None = None
     paths: Callable[[str], Iterable[str]] | None = None
 
