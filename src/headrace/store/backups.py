@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from headrace.permissions import make_private_folder
+from headrace.sdk.durability import flush
 from headrace.sdk.errors import Category, ConfigError, HeadraceError
 from headrace.store.connections import BESIDE, BUSY_SECONDS, Mode, StoreFile, in_mode
 from headrace.store.database import Place, mark_as_copy, open_database
@@ -72,7 +73,7 @@ def put_back(place: Path, backup: Path) -> Path | None:
     back_up(backup, new)
     replaced = _put_aside(place)
     new.replace(place)
-    _flush(place.parent)
+    flush([place])
     open_database(place).dispose()
     return replaced
 
@@ -127,14 +128,6 @@ def _put_aside(place: Path) -> Path | None:
     for file in found:
         file.replace(folder / file.name)
     return folder
-
-
-def _flush(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 _PREFIX, _SUFFIX = "store-", ".db"
