@@ -114,7 +114,7 @@ class Config(Mapping[str, Any]):
 # The characters that Java's String.trim() removes: all up to the space.
 _BLANK = "".join(map(chr, range(0x21)))
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_REAL = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
+_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
 # Between these values, Java formats a float without an exponent.
 _JAVA_PLAIN = (1e-3, 1e7)
 _COMMA = re.compile(r"\s*,\s*")
@@ -256,8 +256,7 @@ def _whole(name: str, value: object, trimmed: object, kind: ConfigType) -> int:
 def _double(name: str, value: object, trimmed: object, kind: ConfigType) -> float:
     number = math.nan
     if isinstance(trimmed, str) and _REAL.fullmatch(trimmed):
-        named = trimmed.removeprefix("+").removeprefix("-") in {"NaN", "Infinity"}
-        number = float(trimmed if named else trimmed.rstrip("fFdD"))
+        number = float(trimmed.rstrip("fFdD"))
     elif isinstance(trimmed, int | float) and not isinstance(trimmed, bool):
         number = float(trimmed)
     if math.isfinite(number):  # unlike Kafka: no key works with NaN or Infinity
