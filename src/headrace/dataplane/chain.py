@@ -17,16 +17,18 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.dataplane.code_rows import CodeRows, takes_unchanged
-from headrace.dataplane.delivery import filtered_of, held_receipt, refused_of
+from headrace.dataplane.delivery import (
+    filtered_in,
+    filtered_of,
+    held_receipt,
+    receipt_with,
+    refused_in,
+    refused_of,
+    without_refused,
+)
 from headrace.dataplane.predicate_merge import merged_where
 from headrace.dataplane.python_frames import map_in_arrow, with_texts, with_variants
 from headrace.dataplane.records import RecordFrame, constant_text
-from headrace.dataplane.refusals import (
-    filtered_in,
-    receipt_with,
-    refused_in,
-    without_refused,
-)
 from headrace.dataplane.sinks import SinkFront
 from headrace.dataplane.topic_sinks import (
     TopicsWriter,

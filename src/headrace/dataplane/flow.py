@@ -40,13 +40,14 @@ from headrace.dataplane.delivery import (
     counted,
     good_rows,
     refused_of,
+    refusing,
     sink_marks,
+    with_refused,
 )
 from headrace.dataplane.failures import refusals_passed_over, translate, translated
 from headrace.dataplane.few_rows import StagedFew, keyed_rows, plan_few, write_few
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
-from headrace.dataplane.refusals import refusing, with_refused
 from headrace.dataplane.sources import SourceFrame, SourceReader, frame_of_parts, frame_of_rows
 from headrace.dataplane.straight_copies import copy_straight
 from headrace.dataplane.streams import (
