@@ -36,13 +36,12 @@ from headrace.model import (
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.alerts import Alerting
 from headrace.runtime.engines import Engines
-from headrace.runtime.giving_up import GivingUp, GivingUpOfRuns, giving_up_of
+from headrace.runtime.giving_up import GivingUp, GivingUpOfRuns, Receipts, giving_up_of
 from headrace.runtime.jobs import JobService, LocalRuns, RunOpener, RunPlanner
 from headrace.runtime.mapping import SinkMapping, mappings_of
 from headrace.runtime.measures import Measuring
 from headrace.runtime.plugins import Checks, open_registry, open_schema_registry
 from headrace.runtime.preview import preview_of, replay, trial_of
-from headrace.runtime.receipts import Receipts
 from headrace.runtime.server import (
     Standalone,
     only_in_store,
