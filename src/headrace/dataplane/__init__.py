@@ -15,7 +15,6 @@ from headrace.dataplane.dead_letter_queue import (
 )
 from headrace.dataplane.dead_letters import DeadLetterWriter
 from headrace.dataplane.delivery import refused_of, sink_marks
-from headrace.dataplane.differences import Difference, Figures, TableResult, VerifyOptions
 from headrace.dataplane.failures import translated
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.preview import Stage, preview
@@ -32,7 +31,13 @@ from headrace.dataplane.sources import (
 from headrace.dataplane.table_records import Expected, table_records, topics_of
 from headrace.dataplane.topic_sinks import TopicsWriter, TopicWriter, topic_mark
 from headrace.dataplane.trial import try_chain
-from headrace.dataplane.verification import TableComparison
+from headrace.dataplane.verification import (
+    Difference,
+    Figures,
+    TableComparison,
+    TableResult,
+    VerifyOptions,
+)
 
 __all__ = [
     "Claimed",

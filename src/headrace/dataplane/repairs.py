@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.differences import Resending
 from headrace.dataplane.python_frames import with_texts, with_variants
 from headrace.dataplane.sources import SourceFrame
+from headrace.dataplane.verification import Resending
 from headrace.sdk import Lag, Position, ReadLimit, Schema, StateError, check_range
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json, to_spark_json
