@@ -12,12 +12,12 @@ from headrace.worker.context import (
     StoredLedger,
     StoredSchemas,
     StoredTaskContext,
+    TopicReadings,
     application_of,
 )
 from headrace.worker.crash_isolation import CrashIsolation
 from headrace.worker.events import Events, Everyone, Measures, Outcome
 from headrace.worker.leases import Owner, fence_dead_workers, living
-from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import LostTasks, Planned, Planning, Reconciler
 from headrace.worker.runs import Execution, NotWantedError, RunWorker
 from headrace.worker.stalls import Stalls
