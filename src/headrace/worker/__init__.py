@@ -15,13 +15,12 @@ from headrace.worker.context import (
     TopicReadings,
     application_of,
 )
-from headrace.worker.crash_isolation import CrashIsolation
 from headrace.worker.events import Events, Everyone, Measures, Outcome
 from headrace.worker.leases import Owner, fence_dead_workers, living
 from headrace.worker.reconciler import LostTasks, Planned, Planning, Reconciler
 from headrace.worker.runs import Execution, NotWantedError, RunWorker
 from headrace.worker.stalls import Stalls
-from headrace.worker.task import BatchTask, Progress, Step, Task
+from headrace.worker.task import BatchTask, CrashIsolation, Progress, Step, Task
 from headrace.worker.task_queue import Restarts, Verdict
 from headrace.worker.worker import Worker
 
