@@ -21,14 +21,16 @@ from headrace.dataplane.preview import Stage, preview
 from headrace.dataplane.repairs import RepairReader, Repairs
 from headrace.dataplane.sinks import SinkFront, as_frame_sink, sink_title
 from headrace.dataplane.sources import (
+    Expected,
     FrameReader,
     SourceReader,
     SplitReader,
     StreamFrameReader,
     StreamReader,
     TopicSource,
+    table_records,
+    topics_of,
 )
-from headrace.dataplane.table_records import Expected, table_records, topics_of
 from headrace.dataplane.topic_sinks import TopicsWriter, TopicWriter, topic_mark
 from headrace.dataplane.trial import try_chain
 from headrace.dataplane.verification import (

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.comparable import Comparable, comparable, matched_names
 from headrace.dataplane.records import RecordFrame
-from headrace.dataplane.table_records import (
+from headrace.dataplane.sources import (
     FILTERED,
     KEPT,
     REJECTED,
