@@ -8,8 +8,7 @@ import socket
 import sys
 
 from headrace.capture.capture import CaptureThread
-from headrace.capture.channel import Calls, Channel, Message, error_to_json
-from headrace.capture.process import Voice
+from headrace.capture.process import Calls, Channel, Message, Voice, error_to_json
 from headrace.capture.spec import CaptureSpec
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability

@@ -11,8 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from headrace.capture.channel import Message, refusal
-from headrace.capture.process import HostProcess
+from headrace.capture.process import HostProcess, Message, refusal
 from headrace.model import Backoff
 from headrace.sdk import HeadraceError
 from headrace.sdk.errors import SetupError, StaleEpochError

@@ -8,8 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from headrace.capture.channel import Channel, error_from_json, error_to_json
-from headrace.capture.process import Voice
+from headrace.capture.process import Channel, Voice, error_from_json, error_to_json
 from headrace.model import ToleranceExceededError
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, RetriableError, SourceError
 from headrace.sdk.errors import StaleEpochError
@@ -73,7 +72,7 @@ def test_a_voice_hides_secrets_and_says_whose_line_it_is() -> None:
 
 LOGS = """
 import logging, socket, sys, structlog
-from headrace.capture.channel import Channel
+from headrace.capture.process import Channel
 from headrace.capture.process import Voice
 
 log = structlog.get_logger("plugin")
