@@ -3,8 +3,14 @@
 In it: both ends of the channel between a worker and a host. Never: Spark, or the store.
 """
 
-from headrace.capture.process import HostProcess, Message, error_from_json, refusal
-from headrace.capture.spec import CaptureSpec, Pace
+from headrace.capture.process import (
+    CaptureSpec,
+    HostProcess,
+    Message,
+    Pace,
+    error_from_json,
+    refusal,
+)
 from headrace.capture.supervisor import HostSupervisor
 from headrace.capture.targets import Targets
 

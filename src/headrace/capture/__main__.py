@@ -8,8 +8,7 @@ import socket
 import sys
 
 from headrace.capture.capture import CaptureThread
-from headrace.capture.process import Calls, Channel, Message, Voice, error_to_json
-from headrace.capture.spec import CaptureSpec
+from headrace.capture.process import Calls, CaptureSpec, Channel, Message, Voice, error_to_json
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability
 

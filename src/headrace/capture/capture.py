@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from headrace.capture.process import Calls, Message, Voice, error_to_json
-from headrace.capture.spec import CaptureSpec, Pace
+from headrace.capture.process import Calls, CaptureSpec, Message, Pace, Voice, error_to_json
 from headrace.capture.staging import Staged, Stager
 from headrace.capture.targets import Targets
 from headrace.plugins import Access

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.capture.process import CaptureSpec
 from headrace.capture.rows import Part, Rejected, Sorter, TopicRows, fit, letters, rejected_row
-from headrace.capture.spec import CaptureSpec
 from headrace.capture.targets import Addition, Targets
 from headrace.evolution import Move, Reconciliations
 from headrace.evolution.apply_arrow import Slices, moved_array, sieve

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.capture.capture import Gathering
-from headrace.capture.spec import CaptureSpec, Pace
+from headrace.capture.process import CaptureSpec, Pace
 from headrace.sdk import Position, Record
 
 
