@@ -24,7 +24,6 @@ from headrace.dataplane.chain import (
     constant_topic,
     inserted_rows,
 )
-from headrace.dataplane.commits import CommitsTogether
 from headrace.dataplane.conversion import PartConverter, encoded
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
@@ -51,6 +50,7 @@ from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.sources import SourceFrame, SourceReader, frame_of_parts, frame_of_rows
 from headrace.dataplane.straight_copies import copy_straight
 from headrace.dataplane.streams import (
+    CommitsTogether,
     Delivery,
     StreamFrame,
     TopicStream,

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.mariadb_server import MariadbServer, connect
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.dataplane import commits, few_rows, flow, straight_copies
+from headrace.dataplane import few_rows, flow, straight_copies, streams
 from headrace.dataplane.few_rows import StagedFew
 from headrace.model import Counts
 from headrace.runtime.app import Runtime
@@ -215,7 +215,7 @@ def test_a_batch_of_which_some_tables_are_committed_runs_again(
         raise RetriableError(problem="The worker is gone.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(commits, "run_in_workers", cut_off)
+        patched.setattr(streams, "run_in_workers", cut_off)
         with pytest.raises(RetriableError):
             shop.change(CHANGES["rows that come, change and go"])
     before = shop.lake_rows()
