@@ -389,7 +389,7 @@ def test_few_repaired_letters_are_claimed_without_spark_as_with_it(
     ):
         few = claimed_of_a_copy(runtime, tmp_path / f"few-{number}", no_spark, chosen, mended)
         with monkeypatch.context() as patched:
-            patched.setattr("headrace.dataplane.repaired_letters._MOST_BYTES", 0)
+            patched.setattr("headrace.dataplane.few_letters._FILE_BYTES", 0)
             copy = tmp_path / f"any-{number}"
             any_ = claimed_of_a_copy(runtime, copy, lambda: runtime.spark, chosen, mended)
         assert (few[0], any_) == (claimed, few)
@@ -401,7 +401,7 @@ def test_few_repaired_letters_are_claimed_without_spark_as_with_it(
             assert '"amount": "2.50"' in row["value"]
     mended.write_text('{"id":"1-0"} {"id":"1-1"}\n')
     for most in (100, 0):
-        monkeypatch.setattr("headrace.dataplane.repaired_letters._MOST_BYTES", most)
+        monkeypatch.setattr("headrace.dataplane.few_letters._FILE_BYTES", most)
         with pytest.raises(ConfigError, match="1 of 1 lines are not JSON objects"):
             pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
 

@@ -19,10 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.few_letters import IN_LINES, FewLetters
+from headrace.dataplane.few_letters import IN_LINES, FewLetters, few_repairs, repairs_frame
 from headrace.dataplane.json_sql import CORRUPT, null_sql, parse_sql, value_sql
 from headrace.dataplane.records import NO_ERROR, declared
-from headrace.dataplane.repaired_letters import few_repairs, repairs_frame
 from headrace.dataplane.sources import SourceFrame, TopicSource
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import TopicNotFoundError
