@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.evolution.values import infer, widen
+from headrace.capture.rows import infer, widen
 from headrace.sdk import RecordError, Schema, Struct
 from headrace.sdk.arrow import to_array, to_arrow_type
 
