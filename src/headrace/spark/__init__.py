@@ -5,10 +5,9 @@ In it: the code that starts, monitors and stops Spark. Never: a connector, or it
 
 from headrace.spark.class_archive import prepare
 from headrace.spark.drivers import Drivers
-from headrace.spark.jobs import SparkJobs
 from headrace.spark.jvm import JvmFigures, JvmWatch
 from headrace.spark.session import close_session, open_session
-from headrace.spark.supervisor import DeathLimit, SparkSupervisor, has_lost_jvm
+from headrace.spark.supervisor import DeathLimit, SparkJobs, SparkSupervisor, has_lost_jvm
 
 __all__ = [
     "DeathLimit",
