@@ -30,7 +30,7 @@ from headrace.sdk.connectjson import connect_json
 from headrace.sdk.converter import ArrowDecoder, RecordPart, RuntimeRegistry
 from headrace.settings import Settings, load_settings
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 ROWS = 600_000
 KAFKA_ROWS = 300_000  # it has to hold them; they cost it the same however many they are

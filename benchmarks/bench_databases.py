@@ -38,7 +38,7 @@ from ruamel.yaml import YAML
 
 from headrace.settings import Settings, load_settings
 from headrace.spark.jars import Jar, JarCache
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 TURNS = 5
 DRIVERS = (

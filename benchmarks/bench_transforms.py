@@ -19,7 +19,7 @@ from harness import HEADER, Bench, bench, compare, machine, save
 
 from headrace.settings import Settings
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 FOLDER = Path(__file__).parent
 LOCK = FOLDER.parent / "tests" / "differential" / "jars.toml"

@@ -9,7 +9,7 @@ import sys
 from headrace.sdk.errors import HeadraceError
 from headrace.settings import load_settings
 from headrace.spark.class_archive import prepare
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from headrace.sdk.errors import SetupError
 from headrace.sdk.location import Location
 from headrace.settings import load_settings
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 LOCK = Path(__file__).with_name("mysql.toml")
 SECONDS = 300

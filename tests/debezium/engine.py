@@ -31,7 +31,7 @@ import psycopg
 
 from headrace.settings import Settings, load_settings
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyspark
 
 from headrace.sdk.location import Location
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 if TYPE_CHECKING:
     from headrace.settings import Settings

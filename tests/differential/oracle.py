@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

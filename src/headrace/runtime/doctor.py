@@ -13,7 +13,7 @@ from headrace.plugins import PluginTimeoutError, within
 from headrace.sdk import ConfigErrors, HeadraceError
 from headrace.sdk.connector import Finding, Verdict
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

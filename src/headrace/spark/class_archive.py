@@ -13,7 +13,7 @@ from headrace.sdk.errors import SetupError
 from headrace.sdk.location import Location
 from headrace.spark.conf import SparkSettings
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import Java, find_java
+from headrace.spark.jvm import Java, find_java
 
 TRAINING_SECONDS = 900  # half a minute on a quiet machine
 

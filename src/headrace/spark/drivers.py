@@ -18,8 +18,7 @@ from headrace.sdk.jdbc import JdbcDriver, LoadedDriver
 from headrace.sdk.sensitive import masked
 from headrace.spark.conf import SparkSettings
 from headrace.spark.jars import Jar, JarCache, file_sha256
-from headrace.spark.java import find_java
-from headrace.spark.jvm import gateway_of
+from headrace.spark.jvm import find_java, gateway_of
 
 _SERVICES = "META-INF/services/java.sql.Driver"
 """The entry of a jar that lists its drivers, since JDBC 4.0."""

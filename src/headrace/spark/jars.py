@@ -20,8 +20,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ex
 
 from headrace.sdk.errors import SetupError
 from headrace.sdk.location import Location
-from headrace.spark.java import Java
-from headrace.spark.jvm import close_gateway, open_gateway, spark_environment
+from headrace.spark.jvm import Java, close_gateway, open_gateway, spark_environment
 
 LOCK_FILE = Path(__file__).with_name("jars.toml")
 PASSED_TO_IVY = (

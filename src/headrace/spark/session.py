@@ -23,11 +23,11 @@ from headrace.sdk.sqltext import CALLS_JAVA, OPENS_FILES
 from headrace.spark.class_archive import archive_file
 from headrace.spark.conf import SparkSettings, is_local, spark_conf
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
 from headrace.spark.jvm import (
     STOP_TIMEOUT,
     Scratch,
     close_gateway,
+    find_java,
     open_gateway,
     own_folder,
     spark_environment,

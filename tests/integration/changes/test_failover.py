@@ -23,7 +23,7 @@ from headrace.sdk.connector import Verdict
 from headrace.sdk.errors import SetupError
 from headrace.settings import load_settings
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(180)]
 Follow = Callable[..., Following]

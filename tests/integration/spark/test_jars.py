@@ -12,7 +12,7 @@ import pytest
 
 from headrace.sdk.errors import SetupError
 from headrace.spark.jars import Jar, JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 COORDINATES = "org.example:wheel:1.0"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.sdk.errors import SetupError
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 
 
 def java_that_says(folder: Path, version: str) -> Path:

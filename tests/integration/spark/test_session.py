@@ -19,7 +19,7 @@ from headrace.sdk.sqltext import CALLS_JAVA, OPENS_FILES
 from headrace.settings import Settings, load_settings
 from headrace.spark.class_archive import archive_file
 from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
+from headrace.spark.jvm import find_java
 from headrace.spark.session import open_session
 
 if TYPE_CHECKING:
@@ -254,8 +254,8 @@ print("hush-hush" in str([child.cmdline() for child in psutil.Process().children
 def test_a_session_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     code = """
 from pyspark.sql import SparkSession
-import headrace.spark.jvm as gateway, headrace.spark.java as java
-with gateway.spark_environment(java.find_java()):
+import headrace.spark.jvm as gateway
+with gateway.spark_environment(gateway.find_java()):
     conf = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.log.level": "OFF"}
     SparkSession.builder.config(map=conf).getOrCreate()
 try:
