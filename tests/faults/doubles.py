@@ -49,7 +49,7 @@ from headrace.sdk.location import Location
 from headrace.sdk.sink import StagedWrite
 from headrace.store import Store
 from headrace.topics import LETTERS, Topics
-from headrace.topics.rows import topic_row_schema
+from headrace.topics.segments import topic_row_schema
 from headrace.worker import BatchLoop
 from headrace_plugins.connectors.delta import commit as delta_commit
 from headrace_plugins.connectors.delta.columns import Fit

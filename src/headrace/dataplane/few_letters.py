@@ -27,8 +27,7 @@ from headrace.sdk.folders import write_part
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import LETTERS, Topic, TopicReader, letter_headers, parse_start
-from headrace.topics.rows import HEADERS
-from headrace.topics.segments import PART, VERSION, TopicFile, stored_schema
+from headrace.topics.segments import HEADERS, PART, VERSION, TopicFile, stored_schema
 
 _TEXT = Schema.string(optional=True)
 REPAIRS = Schema.struct(

@@ -15,7 +15,7 @@ from headrace.dataplane.verification import Resending
 from headrace.sdk import Lag, Position, ReadLimit, Schema, StateError, check_range
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json, to_spark_json
-from headrace.topics.rows import HEADERS
+from headrace.topics.segments import HEADERS
 
 _FOLDER = "~repairs"
 """Beside the topics; "~" is not allowed in the name of a topic."""

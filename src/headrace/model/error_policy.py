@@ -139,7 +139,7 @@ class ErrorLog:
 
         Args:
             causes: Some of the rejected records, each with the fields of ``CAUSE`` in
-                ``headrace.topics.rows``, and ``timestamp``.
+                ``headrace.topics.segments``, and ``timestamp``.
             rejected: The total number of rejected records.
         """
         for cause in causes[:MOST_LINES]:

@@ -5,16 +5,17 @@ Contains the log, its readers and its upkeep. Does not use Spark and does not kn
 
 from headrace.topics.log import DeltaLog
 from headrace.topics.reader import TopicPlaces, TopicReader, parse_start, peek
-from headrace.topics.rows import (
+from headrace.topics.schemas import SchemaVersion
+from headrace.topics.segments import (
     LETTERS,
     PACKED,
+    RowRange,
     letter_headers,
     packed_row_schema,
     position_sql,
+    stored_schema,
     topic_row_schema,
 )
-from headrace.topics.schemas import SchemaVersion
-from headrace.topics.segments import RowRange, stored_schema
 from headrace.topics.topic import Topic, Topics
 from headrace.topics.upkeep import Upkeep, UpkeepPolicy, maintained
 

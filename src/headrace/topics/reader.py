@@ -19,8 +19,7 @@ from headrace.sdk import ConfigError, Lag, Position, ReadLimit, Schema, check_ra
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.errors import DataLostError, StateError
 from headrace.topics.log import Commit
-from headrace.topics.rows import PACKED
-from headrace.topics.segments import Place, RowRange, Segment, TopicFile
+from headrace.topics.segments import PACKED, Place, RowRange, Segment, TopicFile
 from headrace.topics.topic import Topic, Topics
 
 

@@ -36,8 +36,7 @@ from headrace.sdk.sparktypes import (
     to_spark_json,
 )
 from headrace.topics.log import Commit, DeltaLog
-from headrace.topics.rows import PACKED
-from headrace.topics.segments import rows_schema
+from headrace.topics.segments import PACKED, rows_schema
 
 _WIDER = {
     Type.INT8: {Type.INT16, Type.INT32, Type.INT64, Type.FLOAT64},

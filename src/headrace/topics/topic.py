@@ -25,7 +25,6 @@ from headrace.sdk.mark import receipt_figures
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
 from headrace.topics.log import SCHEMAS, DeltaLog
-from headrace.topics.rows import PACKED
 from headrace.topics.schemas import (
     SchemaHistory,
     check_kind,
@@ -33,7 +32,7 @@ from headrace.topics.schemas import (
     commit_definition,
     schemas_json,
 )
-from headrace.topics.segments import Segment, rows_schema, segments_of, stored_schema
+from headrace.topics.segments import PACKED, Segment, rows_schema, segments_of, stored_schema
 
 RETENTION = "headrace.retention"
 """The application whose transaction version is the newest version with removed rows."""
