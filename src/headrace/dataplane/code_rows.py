@@ -1,4 +1,4 @@
-"""Runs ArrowTransform and RecordTransform code in Spark's Python workers."""
+"""Runs transforms of Python code: on frames, or on rows in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.capture.rows import header_rows
-from headrace.dataplane.python_frames import records_of
+from headrace.dataplane.python_frames import map_in_arrow, records_of, with_texts, with_variants
+from headrace.dataplane.records import RecordFrame, constant_text
 from headrace.evolution.apply_arrow import Slices, sieve
-from headrace.sdk import ArrowTransform, RecordError, RecordTransform, RetriableError, Type
-from headrace.sdk import Schema as RecordSchema
+from headrace.sdk import (
+    ArrowTransform,
+    CodeTransform,
+    ConfigError,
+    FrameTransform,
+    RecordError,
+    RecordExpr,
+    RecordTransform,
+    RetriableError,
+    Schema,
+    TransformBatch,
+    Type,
+    ValueExpr,
+)
 from headrace.sdk.arrow import conform, to_array, to_arrow_type
+from headrace.sdk.sparktypes import to_spark_json
+from headrace.sdk.sqltext import literal, quote
 from headrace.sdk.struct_exprs import check_variants
 
 RECORD = ("key", "value", "headers", "timestamp", "topic", "partition")
@@ -24,7 +41,86 @@ _AT_ONCE = 1000
 """How many records are converted to Python objects at a time."""
 
 
-def takes_unchanged(output: RecordSchema, value: RecordSchema) -> bool:
+def run_code(
+    records: RecordFrame, transform: CodeTransform, condition: str, batch: TransformBatch
+) -> RecordFrame:
+    """Return the records after a transform that runs Python code."""
+    shape, transform = records.shape, transform.running
+    if shape.value.schema is None:
+        return records
+    output = transform.output(shape.value.schema)
+    if condition != "true" and not takes_unchanged(output, shape.value.schema):
+        raise ConfigError(
+            problem="Records that the predicate skips do not fit the transform's schema.",
+            field=f"transforms.{transform.alias}.predicate",
+            fix="Make the transform keep all fields and add only optional fields, remove the "
+            "predicate, or send these records to a topic of their own.",
+        )
+    columns = _columns(records) | {"applies": shape.alive(condition)}
+    named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
+    before = records.frame.selectExpr(*named)
+    after = _ran(transform, before, shape, output, batch)
+    settled = {name: name for name in ("headers", "timestamp", "partition", "dropped", "error")}
+    topic = constant_text(records.frame, shape.topic)
+    return RecordFrame(
+        after,
+        RecordExpr(
+            key=_part("key", shape.key, shape.key.schema),
+            value=_part("value", shape.value, output),
+            topic="topic" if topic is None or transform.routes else literal(topic),
+            offset="offset" if shape.offset is not None else None,
+            unfit=shape.unfit,
+            shared=(),
+            **settled,
+        ),
+        "position" if records.position else None,
+        records.carried,
+    )
+
+
+def _ran(
+    transform: CodeTransform,
+    before: DataFrame,
+    shape: RecordExpr,
+    output: Schema,
+    batch: TransformBatch,
+) -> DataFrame:
+    if isinstance(transform, FrameTransform):
+        return transform.frame(before, batch).drop("applies")
+    assert isinstance(transform, ArrowTransform | RecordTransform)
+    assert shape.value.schema is not None
+    rows = CodeRows(transform, shape.value.schema, shape.key.schema, output)
+    before = with_texts(before, shape.value.schema, shape.key.schema)
+    value = Schema.struct({"value": output.replaced(optional=True)})
+    kind = T.StructType.fromJson(to_spark_json(value))["value"]
+    fields = [
+        kind if field.name == "value" else field
+        for field in before.schema.fields
+        if field.name != "applies"
+    ]
+    after = map_in_arrow(before, rows.run, T.StructType(fields))
+    return with_variants(after, output.replaced(optional=True), shape.key.schema)
+
+
+def _columns(records: RecordFrame) -> dict[str, str]:
+    columns = records.parts() | records.outcome()
+    if records.shape.key.schema is None:
+        del columns["key"]
+    if records.shape.offset is not None:
+        columns["offset"] = records.shape.offset
+    if records.position is not None:
+        columns["position"] = records.position
+    return columns | {name: name for name in records.carried}
+
+
+def _part(column: str, before: ValueExpr, schema: Schema | None) -> ValueExpr:
+    if schema is None:
+        return before
+    optional = schema.replaced(optional=True)
+    return ValueExpr.of(column, optional, schemaless=before.schemaless)
+
+
+def takes_unchanged(output: Schema, value: Schema) -> bool:
     """Return whether values that the step skips (by its predicate) fit its output schema.
 
     They fit if the step keeps all fields and adds only optional fields.
@@ -53,9 +149,9 @@ class CodeRows:
     """Runs a step's code over rows. Pickled, and used on executors."""
 
     transform: ArrowTransform | RecordTransform
-    value: RecordSchema
-    key: RecordSchema | None
-    output: RecordSchema
+    value: Schema
+    key: Schema | None
+    output: Schema
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield each batch after the step, without its column ``applies``."""
