@@ -16,7 +16,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.dataplane.attempt_folder import AttemptFolder
 from headrace.dataplane.chain import (
     Routes,
     Step,
@@ -56,7 +55,7 @@ from headrace.dataplane.streams import (
     TopicStream,
     TransformedStream,
 )
-from headrace.dataplane.topic_sinks import TopicWriter
+from headrace.dataplane.topic_sinks import TopicWriter, attempt_folder
 from headrace.evolution import Evolution, Target
 from headrace.model import (
     Batch,
@@ -579,7 +578,7 @@ class Flow:
         assert stream.arrow is not None
         has_topic = self.dead_letters is not None and self.dead_letters.topic is not None
         with ExitStack() as failed:
-            folder = failed.enter_context(AttemptFolder(self.staging, to.mark))
+            folder = failed.enter_context(attempt_folder(self.staging, to.mark))
             keep = folder if has_topic and not self.steps else None
             copy = copy_straight(
                 self.spark, stream.arrow, write, to, batch, tolerant=tolerant, keep=keep

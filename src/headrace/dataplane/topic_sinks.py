@@ -7,6 +7,7 @@ number of topics.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.dataplane.attempt_folder import AttemptFolder
 from headrace.dataplane.python_frames import with_texts
 from headrace.model import TopicRetention, is_topic_name
 from headrace.sdk import ConfigError, FrameSink, Mark, RetriableError, Schema, SinkBatch
@@ -30,6 +30,7 @@ from headrace.sdk.delta import (
     staged_files,
     staging_folder,
 )
+from headrace.sdk.folders import folder_name
 from headrace.sdk.location import Location
 from headrace.sdk.sink import Counting, StagedWrite
 from headrace.sdk.sparktypes import to_spark_json
@@ -37,6 +38,7 @@ from headrace.topics import Topic, Topics, packed_row_schema, topic_row_schema
 
 MOST_TOPICS = 1000
 """The limit of topics per batch; more are considered a mistake, such as routing by a key."""
+_ATTEMPT = re.compile(r"(\d+)-(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,29 @@ class TopicsWriter(TopicWriter):
 
 
 @contextmanager
+def attempt_folder(staging: Location, mark: Mark) -> Iterator[Location]:
+    """Yield a new folder of an attempt, and delete it at the end.
+
+    Deletes what crashed attempts at the batch and at older ones left; those of newer epochs
+    stay.
+
+    Args:
+        staging: The folder of all attempts, on a file system that all executors reach.
+        mark: The mark of the batch's part.
+    """
+    attempts = staging / folder_name(mark.application)
+    for entry in attempts.list():
+        found = _ATTEMPT.fullmatch(entry.name)
+        if found and (int(found[1]), int(found[2])) <= (mark.batch, mark.epoch):
+            entry.location.delete_folder()
+    own = attempts / f"{mark.batch:012d}-{mark.epoch}"
+    try:
+        yield own
+    finally:
+        own.delete_folder()
+
+
+@contextmanager
 def by_topic(
     frame: DataFrame, staging: Location, mark: Mark
 ) -> Iterator[Mapping[str, Location]]:
@@ -195,7 +220,7 @@ def by_topic(
 
     ``frame`` has the column ``topic``, never null.
     """
-    with AttemptFolder(staging, mark) as attempt:
+    with attempt_folder(staging, mark) as attempt:
         writer = frame.write.mode("overwrite").partitionBy("topic")
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
             attempt.spark_path

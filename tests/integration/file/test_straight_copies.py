@@ -21,7 +21,6 @@ from tests.task_doubles import Context
 
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
-from headrace.dataplane.attempt_folder import AttemptFolder
 from headrace.dataplane.dead_letters import DeadLetterPart
 from headrace.dataplane.delivery import StagedPart
 from headrace.model import Batch, ToleranceExceededError
@@ -288,7 +287,7 @@ def test_rejected_records_of_an_attempt_that_was_killed_are_deleted_by_the_next(
     first = copy(dead=True)
     one = batch(first.flow, 1, Position())
     with monkeypatch.context() as patch:
-        patch.setattr(AttemptFolder, "__exit__", lambda *_: None)  # a killed process has none
+        patch.setattr(Location, "delete_folder", lambda _: True)  # a killed process does not
         patch.setattr(DeadLetterPart, "stage", die)
         with pytest.raises(Killed):
             first.flow.run(one)
