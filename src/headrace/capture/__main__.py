@@ -29,7 +29,7 @@ class Host:
         doing: data that they have not appended is polled again.
         """
         self._voice.take_over()
-        self._send({"type": "ready", "answers": True})
+        self._send({"type": "ready"})
         try:
             for message in self._channel.messages():
                 if message["type"] == "shutdown":

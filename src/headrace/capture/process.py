@@ -251,7 +251,7 @@ class HostProcess:
             self._process = _started(python, theirs, variables)
             undo.pop_all()
         self._channel = Channel(ours)
-        self._can_answer = self._asked = False
+        self._asked = False
         self._answered = threading.Event()
         self._output = cast("IO[bytes]", self._process.stdout)
         self._output_thread = threading.Thread(
@@ -273,13 +273,13 @@ class HostProcess:
 
     def ask(self) -> None:
         """Send a ping, unless the last one is not answered: the channel must not fill up."""
-        if self._can_answer and not self._asked:
+        if self.ready and not self._asked:
             self._asked = True
             self._answered.clear()
             self.send({"type": "ping"})
 
     def answers(self, seconds: float) -> bool:
-        """Return whether the process has answered the ping, if it can. Blocks."""
+        """Return whether the process has answered the ping, if any. Blocks."""
         return not self._asked or self._answered.wait(max(0.0, seconds))
 
     def kill(self) -> None:
@@ -299,14 +299,11 @@ class HostProcess:
     def _listen(self) -> None:
         for message in self._channel.messages():
             self.ready = True
-            match message["type"]:
-                case "ready":
-                    self._can_answer = message.get("answers", False)
-                case "pong":
-                    self._asked = False
-                    self._answered.set()
-                case _:
-                    self._receive(self, message)
+            if message["type"] == "pong":
+                self._asked = False
+                self._answered.set()
+            elif message["type"] != "ready":
+                self._receive(self, message)
         self._channel.hang_up()
         try:
             self._process.wait(5)

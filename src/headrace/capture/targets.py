@@ -110,8 +110,7 @@ class Targets:
         if journal is not None:
             figures = receipt_figures(journal)
             additions = [_addition(entry) for entry in figures["additions"]]
-            decider = figures.get("epoch", mark.epoch)  # older versions did not say
-            self._roll_forward(additions, replace(mark, epoch=decider))
+            self._roll_forward(additions, replace(mark, epoch=figures["epoch"]))
             return Counts.from_json(figures["counts"]), [a.topic for a in additions]
         # Not before: a batch in the journal may still have to be added to this topic.
         own = self._fenced(self.topic(self._own), mark)
@@ -128,7 +127,7 @@ class Targets:
         with contextlib.suppress(StaleEpochError):
             table.append((), burnt, burnt.receipt({_ABANDONED: True}), datetime.now(UTC))
         receipt = table.receipt(mark)
-        if receipt in {_ABANDONED, None}:  # older versions wrote only the text
+        if receipt is None:
             return None
         mark.require_range(receipt)
         return None if receipt_figures(receipt).get(_ABANDONED) else receipt

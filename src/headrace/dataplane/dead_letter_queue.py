@@ -360,9 +360,8 @@ class DeadLetterQueue:
         """Return the files with the ids of closed letters, and their numbers of rows."""
         log = self._claims.log
         commits = (log.commit(version) for version in range(log.newest() + 1))
-        # A topic that was created again reuses the ids of earlier letters. Old claims, which do
-        # not name their table, count for the current one.
-        mine = (c for c in commits if claim_in(c).get("table", self._table) == self._table)
+        # A topic that was created again reuses the ids of earlier letters.
+        mine = (c for c in commits if claim_in(c).get("table") == self._table)
         return {self._claims.location / f.path: f.rows for c in mine for f in c.added}
 
     def _next(self) -> int:
@@ -406,21 +405,16 @@ def _joined(parts: Sequence[Path], whole: Path) -> int:
 def sink_of(cause: Mapping[str, Any], sinks: Sequence[str]) -> str | None:
     """Return the name in marks of the only sink that gets the letters; None for all sinks.
 
-    Old letters have only the sink's number and no name. The number may belong to another sink
-    now, unless there is just one sink.
-
     Args:
         cause: The letters' cause, or their claim.
         sinks: The names of the connector's sinks.
 
     Raises:
-        LookupError: The connector has no such sink, or the sink cannot be identified.
+        LookupError: The connector has no such sink.
     """
-    number, name = cause.get("sink"), cause.get("sink_name")
-    if number is None:
+    if cause.get("sink") is None:
         return None
-    if name is None and (number, len(sinks)) == (0, 1):
-        return sinks[0]
+    name = cause.get("sink_name")
     if name not in sinks:
         raise LookupError
     return str(name)

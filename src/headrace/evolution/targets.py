@@ -530,17 +530,6 @@ class Evolution:
         if stored is not None or self.memory is None:
             return stored
         key = target.key
-        if key not in self._known:
-            stored = self.memory.get(key)
-            if stored is None:
-                return self._numbered(self.memory, target)
+        if key not in self._known and (stored := self.memory.get(key)) is not None:
             self._known[key] = stored
-        return self._known[key]
-
-    def _numbered(self, memory: SchemaMemory, target: Target) -> Schema | None:
-        """Return the schema that an older release remembered under the sink's number.
-
-        Only for a single sink: with several, the number may have been another sink's.
-        """
-        alone = len(self.policies) == 1
-        return memory.get(_key(target.number, target.topic)) if alone else None
+        return self._known.get(key)

@@ -299,8 +299,6 @@ def _noted(note: Location) -> tuple[list[str], int]:
     """Return the files of a note, and the newest version of their rows."""
     with suppress(FileNotFoundError):
         details = json.loads(note.read_text())
-        if isinstance(details, list):  # the format of earlier releases
-            return details, -1
         return details["paths"], int(details["last"])
     return [], -1
 

@@ -48,7 +48,7 @@ class TopicReader:
 
     The position also has the digest of that version's commit, ``"commit": text``. It detects a
     topic that was created again, or restored from an older copy, and has grown past the
-    position. Positions that users set and those of older releases have no digest.
+    position. Positions that users set have no digest.
     """
 
     def __init__(self, topic: Topic, *, start: Position | None = None) -> None:

@@ -17,7 +17,6 @@ NAMED = {"sink": 1, "sink_name": "b"}
         (NAMED, ["b", "c", "a"], "b"),
         (NAMED, ["b"], "b"),
         ({"sink": 0, "sink_name": ""}, [""], ""),
-        ({"sink": 0}, ["a"], "a"),
     ],
 )
 def test_a_sink_is_found_by_its_name(
@@ -32,11 +31,10 @@ def test_a_sink_is_found_by_its_name(
         (NAMED, ["a"]),
         (NAMED, ["a", "c"]),
         ({"sink": 0, "sink_name": ""}, ["a"]),
-        ({"sink": 0}, ["a", "b"]),
-        ({"sink": 1}, ["a"]),
+        ({"sink": 0}, ["a"]),
     ],
 )
-def test_a_sink_that_is_gone_or_was_only_numbered_is_no_other(
+def test_a_sink_that_is_gone_or_has_no_name_is_no_other(
     told: dict[str, Any], sinks: list[str]
 ) -> None:
     with pytest.raises(LookupError):
