@@ -136,7 +136,7 @@ T = TypeVar("T")
 _FIRST_WAIT = 0.01
 """Seconds to wait after an empty poll; doubled up to the poll interval."""
 _ONCE_POLLS = 2
-"""The number of consecutive empty polls after which a capture is idle."""
+"""The number of consecutive empty polls after which a capture that ends has ended."""
 
 _WRITERS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="writer")
 """A few threads write for all captures: Arrow and deltalake use some MB per thread."""
@@ -278,10 +278,8 @@ class CaptureThread(threading.Thread):
             ) or not self._rests():
                 self._append(source)
                 empty_polls += 1
-                if empty_polls == _ONCE_POLLS:
-                    if over:
-                        return True
-                    self._send({"type": "idle", "capture": self._name})
+                if over and empty_polls == _ONCE_POLLS:
+                    return True
         if not self._discard:
             self._append(source)
         return False

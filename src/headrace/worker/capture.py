@@ -89,8 +89,6 @@ class CaptureTask:
     """Why the capture failed; None if it has not failed."""
     completed: bool = field(default=False, init=False)
     """Whether the capture has reached the end of its source."""
-    idle: bool = field(default=False, init=False)
-    """Whether the newest polls of the source returned nothing."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _lease: Lease | None = field(default=None, init=False)
     _begun: Batch | None = field(default=None, init=False)
@@ -221,8 +219,6 @@ class CaptureTask:
         match message["type"]:
             case "call":
                 return self._answer(message)
-            case "idle":
-                self.idle = True
             case "log":
                 level = message["level"]
                 write = getattr(log, level, log.info)
@@ -276,7 +272,6 @@ class CaptureTask:
         return StoredSchemas(self.keeping.store, self.id.connector, self.identity)
 
     def _begin(self, end: Position, counts: Counts) -> Message:
-        self.idle = False
         store = self.keeping.store
         start = self._begun.end if self._begun is not None else store.position(self.id)
         now = self.keeping.clock()

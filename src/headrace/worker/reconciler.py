@@ -310,11 +310,6 @@ class Reconciler:
         self._settlements.leave_all()
         close_all(self._local.values(), self._stop_timeout)
 
-    @property
-    def busy(self) -> bool:
-        """Whether the reconciliation of any connector is in progress."""
-        return len(self._settlements) > 0
-
     def wake(self) -> None:
         """Check for changes at once. Thread-safe."""
         self._woken.set()

@@ -248,13 +248,6 @@ def test_a_poll_that_hangs_does_not_hold_up_the_stop(bench: Bench) -> None:
     assert bench.hosts.pids == []
 
 
-def test_an_idle_capture_says_so(bench: Bench) -> None:
-    task = bench.start(bench.spec(config={"limit": 5}))
-    until(lambda: task.idle)
-    assert bench.numbers() == list(range(5))
-    task.stop()
-
-
 def test_log_lines_name_the_connector_and_hide_secrets(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,7 +87,7 @@ class Reconciled:
     def step(self) -> None:
         """Let the reconciler look, and again until it waits for nobody."""
         self.reconciler.step()
-        while self.reconciler.busy:
+        while len(self.reconciler._settlements):
             time.sleep(0.001)
             self.reconciler.step()
 
