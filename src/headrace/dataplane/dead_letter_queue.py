@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -161,21 +161,9 @@ class Claimed:
     unknown: int = 0
 
 
-class _Letters(Protocol):
-    """Open letters to claim."""
-
-    def groups(self, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Count the letters by fields of their cause, and by ``unfit``: not a valid record."""
-
-    def stage(
-        self, stream: Mapping[str, Any] | None, table: Topic, mark: Mark
-    ) -> list[AddedFile]:
-        """Stage the claim rows of all letters, or of the valid letters of one stream."""
-
-
 @dataclass(frozen=True)
 class _FrameLetters:
-    """Any number of letters, in Spark."""
+    """Any number of open letters, in Spark; see ``FewLetters``."""
 
     frame: DataFrame
 
@@ -317,7 +305,11 @@ class DeadLetterQueue:
         return replace(claimed, unknown=unknown)
 
     def _claim_streams(
-        self, letters: _Letters, sinks: Sequence[str], at: int, connector: str | None
+        self,
+        letters: FewLetters | _FrameLetters,
+        sinks: Sequence[str],
+        at: int,
+        connector: str | None,
     ) -> Claimed:
         counted = letters.groups(_STREAM)
         unrepaired = sum(group["count"] for group in counted if group["unfit"])
@@ -371,7 +363,7 @@ class DeadLetterQueue:
 
     def _claim(
         self,
-        letters: _Letters,
+        letters: FewLetters | _FrameLetters,
         stream: Mapping[str, Any] | None,
         claim: Mapping[str, Any],
         at: int,
