@@ -17,7 +17,7 @@ from headrace.worker.context import (
 )
 from headrace.worker.events import Events, Everyone, Measures, Outcome
 from headrace.worker.leases import Owner, fence_dead_workers, living
-from headrace.worker.reconciler import LostTasks, Planned, Planning, Reconciler
+from headrace.worker.reconciler import Planned, Planning, Reconciler
 from headrace.worker.runs import Execution, NotWantedError, RunWorker
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, CrashIsolation, Progress, Step, Task
@@ -35,7 +35,6 @@ __all__ = [
     "Events",
     "Everyone",
     "Execution",
-    "LostTasks",
     "Measures",
     "NotWantedError",
     "OpenChannel",

@@ -222,42 +222,6 @@ _PRUNE_SECONDS = 3600.0
 _ENDS = {TargetState.PAUSED: TaskState.PAUSED, TargetState.STOPPED: TaskState.STOPPED}
 
 
-LostOf: TypeAlias = Callable[[Iterable[TaskId]], set[TaskId]]
-"""Returns those of the given tasks that no worker runs."""
-
-
-@dataclass
-class LostTasks:
-    """Checks periodically for lost tasks of connectors.
-
-    A task is lost if the worker that took it died, or if the store was restored to an earlier
-    state.
-    """
-
-    interval: timedelta = timedelta(seconds=10)
-    _next: float = 0.0
-
-    def found(
-        self, connectors: Collection[LocalConnector], lost: LostOf
-    ) -> list[tuple[LocalConnector, set[int]]]:
-        """Return the numbers of lost tasks by connector; empty until the next check is due."""
-        now = time.monotonic()
-        if now < self._next:
-            return []
-        self._next = now + self.interval.total_seconds()
-        active = [each for each in connectors if each.connector.target is TargetState.RUNNING]
-        gone = lost(task for each in active for task in each.running)
-        numbers = [(each, {t.number for t in each.running if t in gone}) for each in active]
-        found = [(each, some) for each, some in numbers if some]
-        for each, some in found:
-            log.warning(
-                "restarting tasks that are shown as running but have no live worker",
-                connector=each.connector.name,
-                tasks=sorted(some),
-            )
-        return found
-
-
 @dataclass(kw_only=True)
 class Reconciler:
     """Compares the wanted state with what runs, and reconciles the difference.
@@ -270,6 +234,7 @@ class Reconciler:
         policy: Returns the restart policy of a connector; may raise anything.
         grace: How long a running step may take before it is cancelled.
         limit: How long a connector may take to start and to plan its tasks.
+        lost_interval: The time between checks for lost tasks.
     """
 
     store: ConnectorStore
@@ -281,7 +246,7 @@ class Reconciler:
     grace: timedelta = timedelta(seconds=5)
     limit: timedelta = timedelta(minutes=1)
     interval: timedelta = timedelta(seconds=1)
-    lost: LostTasks = field(default_factory=LostTasks)
+    lost_interval: timedelta = timedelta(seconds=10)
     measures: Measures = field(default_factory=Unmeasured)
     redact: Callable[[Exception], Exception] = as_it_is
     _local: dict[str, LocalConnector] = field(default_factory=dict)
@@ -292,6 +257,7 @@ class Reconciler:
     _asked: SimpleQueue[tuple[str, Exception | None]] = field(default_factory=SimpleQueue)
     """Connectors that requested a new plan, or have failed."""
     _prune_at: float = 0.0
+    _lost_at: float = 0.0
     _errors: RepeatedErrors = field(
         default_factory=lambda: RepeatedErrors(
             "cannot read target states", "target states can be read again"
@@ -332,7 +298,7 @@ class Reconciler:
         """
         self._prune()
         self._settlements.go_on()
-        for local, numbers in self.lost.found(self._at_rest(), self.worker.lost):
+        for local, numbers in self._lost():
             self._settlements.begin(
                 local.connector, self._add_lost(local, numbers), lambda: None
             )
@@ -543,6 +509,29 @@ class Reconciler:
             return
         yield from self._stop(local, late, seen_to=True)
         self._add(local, late, asked)
+
+    def _lost(self) -> list[tuple[LocalConnector, set[int]]]:
+        """Return the numbers of lost tasks by connector; empty until the next check is due.
+
+        A task is lost if the worker that took it died, or if the store was restored to an
+        earlier state.
+        """
+        now = time.monotonic()
+        if now < self._lost_at:
+            return []
+        self._lost_at = now + self.lost_interval.total_seconds()
+        resting = self._at_rest()
+        active = [each for each in resting if each.connector.target is TargetState.RUNNING]
+        gone = self.worker.lost(task for each in active for task in each.running)
+        numbers = [(each, {t.number for t in each.running if t in gone}) for each in active]
+        found = [(each, some) for each, some in numbers if some]
+        for each, some in found:
+            log.warning(
+                "restarting tasks that are shown as running but have no live worker",
+                connector=each.connector.name,
+                tasks=sorted(some),
+            )
+        return found
 
     def _add_lost(self, local: LocalConnector, numbers: set[int]) -> Work[None]:
         yield from self._stop(local, numbers, seen_to=False)

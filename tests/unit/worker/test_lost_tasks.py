@@ -13,7 +13,6 @@ from tests.waiting import until
 
 from headrace.model import TaskId, TaskState, TaskStatus
 from headrace.sdk.errors import StaleEpochError
-from headrace.worker import LostTasks
 
 pytestmark = pytest.mark.timeout(60)
 TASK = TaskId("c", 0)
@@ -22,7 +21,7 @@ SHORT = timedelta(milliseconds=20)
 
 @contextmanager
 def running(bench: Reconciled) -> Iterator[None]:
-    bench.reconciler.lost = LostTasks(SHORT)
+    bench.reconciler.lost_interval = SHORT
     work = [threading.Thread(target=each.run) for each in (bench.worker, bench.reconciler)]
     for thread in work:
         thread.start()
@@ -65,8 +64,8 @@ def test_a_task_that_another_worker_runs_is_left_to_it() -> None:
         bench.state_store.lease(TASK, "another", later, timedelta(hours=1), status)
         bench.newest("c", 0).steps = [StaleEpochError("another worker has taken the task")]
         until(lambda: (TASK, TaskState.FAILED) in bench.told.states)
-        looked = bench.reconciler.lost._next
-        until(lambda: bench.reconciler.lost._next > looked + 0.1)
+        looked = bench.reconciler._lost_at
+        until(lambda: bench.reconciler._lost_at > looked + 0.1)
         assert len(bench.made) == 1
 
 
