@@ -14,9 +14,7 @@ from headrace.evolution.keys import (
 )
 from headrace.evolution.targets import (
     Evolution,
-    Handled,
     Move,
-    Reconciled,
     Reconciliations,
     Target,
     reconcile,
@@ -26,9 +24,7 @@ from headrace.evolution.targets import (
 __all__ = [
     "Evolution",
     "EvolutionSettings",
-    "Handled",
     "Move",
-    "Reconciled",
     "Reconciliations",
     "SchemaChange",
     "Target",

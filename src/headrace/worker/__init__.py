@@ -4,12 +4,11 @@ In scope: task scheduling on threads, handling of failed tasks, job runs (`runs.
 alerts. Out of scope: definitions, rows, and how a batch is moved.
 """
 
-from headrace.worker.alert_sender import AlertSender, OpenChannel, SendResult
-from headrace.worker.batch_loop import BatchLoop, BatchRunner, Reader, ToleranceGuard
+from headrace.worker.alert_sender import AlertSender, SendResult
+from headrace.worker.batch_loop import BatchLoop, ToleranceGuard
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 from headrace.worker.context import (
     StoredConnectorContext,
-    StoredLedger,
     StoredSchemas,
     StoredTaskContext,
     TopicReadings,
@@ -17,8 +16,8 @@ from headrace.worker.context import (
 )
 from headrace.worker.events import Events, Everyone, Measures, Outcome
 from headrace.worker.leases import Owner, fence_dead_workers, living
-from headrace.worker.reconciler import Planned, Planning, Reconciler
-from headrace.worker.runs import Execution, NotWantedError, RunWorker
+from headrace.worker.reconciler import Planned, Reconciler
+from headrace.worker.runs import NotWantedError, RunWorker
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, CrashIsolation, Progress, Step, Task
 from headrace.worker.task_queue import Restarts, Verdict
@@ -27,23 +26,18 @@ from headrace.worker.worker import Worker
 __all__ = [
     "AlertSender",
     "BatchLoop",
-    "BatchRunner",
     "BatchTask",
     "CaptureKeeping",
     "CaptureTask",
     "CrashIsolation",
     "Events",
     "Everyone",
-    "Execution",
     "Measures",
     "NotWantedError",
-    "OpenChannel",
     "Outcome",
     "Owner",
     "Planned",
-    "Planning",
     "Progress",
-    "Reader",
     "Reconciler",
     "Restarts",
     "RunWorker",
@@ -51,7 +45,6 @@ __all__ = [
     "Stalls",
     "Step",
     "StoredConnectorContext",
-    "StoredLedger",
     "StoredSchemas",
     "StoredTaskContext",
     "Task",
