@@ -31,6 +31,7 @@ from headrace.sdk import (
     ValueExpr,
 )
 from headrace.sdk.arrow import conform, to_array, to_arrow_type
+from headrace.sdk.sink import class_name
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import literal, quote
 from headrace.sdk.struct_exprs import check_variants
@@ -209,11 +210,10 @@ class CodeRows:
             return errors
         rows = errors.to_pylist()
         for at, error in bad.items():
-            kind = type(error)
             rows[at] = {
                 "stage": "TRANSFORMATION",
                 "plugin": f"{self.transform.alias} ({self.transform.title})",
-                "exception": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
+                "exception": class_name(type(error)),
                 "message": getattr(error, "problem", None) or str(error),
                 "raw": None,
             }

@@ -181,13 +181,8 @@ def _part(column: str, part: ValueExpr) -> ValueExpr:
 
 def _hashed(column: str, schema: Schema) -> str:
     """Return SQL that Spark can hash; it cannot hash maps and variants."""
-    return json_sql(column, schema) if has_variant(schema) or _has_map(schema) else column
-
-
-def _has_map(schema: Schema) -> bool:
-    parts = [field.schema for field in schema.fields]
-    parts += [part for part in (schema.key_schema, schema.value_schema) if part is not None]
-    return schema.type is Type.MAP or any(_has_map(part) for part in parts)
+    has_map = any(each.type is Type.MAP for each in schema.walk())
+    return json_sql(column, schema) if has_map or has_variant(schema) else column
 
 
 _FILTER = "filter:"

@@ -79,12 +79,8 @@ def _null_inside(sql: str, schema: Schema, depth: int) -> str | None:
 
 def _is_odd(schema: Schema) -> bool:
     """Return whether the schema contains a map whose keys are not strings ("odd map")."""
-    if schema.type is Type.STRUCT:
-        return any(_is_odd(field.schema) for field in schema.fields)
-    key, inner = schema.key_schema, schema.value_schema
-    if schema.type is Type.MAP and (key is None or key.type is not Type.STRING):
-        return True
-    return inner is not None and _is_odd(inner)
+    keys = (each.key_schema for each in schema.walk() if each.type is Type.MAP)
+    return any(key is None or key.type is not Type.STRING for key in keys)
 
 
 def _written(schema: Schema) -> Schema:

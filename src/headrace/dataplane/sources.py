@@ -36,6 +36,7 @@ from headrace.dataplane.records import (
     record_frame,
     rejection,
 )
+from headrace.dataplane.topic_sinks import MOST_TOPICS
 from headrace.model import Backoff
 from headrace.sdk import (
     ArrowParts,
@@ -396,7 +397,6 @@ class TopicSource:
         raise RetriableError(problem)
 
 
-MOST_TOPICS = 1000
 KEPT, FILTERED, REJECTED, NO_VALUE = range(4)
 """The outcome of a row: the chain keeps it, drops it, rejects it, or sets its value to null,
 which deletes the row."""

@@ -17,6 +17,7 @@ from headrace.permissions import make_private_home
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import StateError
 from headrace.sdk.errors import StaleEpochError
+from headrace.sdk.sink import class_name
 from headrace.store import ServerPlaces, StoreUnavailableError
 from headrace.worker import Owner, Planned, Reconciler, StoredConnectorContext, Worker, living
 
@@ -258,12 +259,8 @@ def restart_policy(
 
 def _config(plan: TaskPlan) -> dict[str, str]:
     if plan.source is not None:
-        return {"task.class": _class(plan.source.connector), **plan.source.config}
+        return {"task.class": class_name(plan.source.connector), **plan.source.config}
     shown = {} if plan.from_topic is None else {"topics": plan.from_topic}
     for sink in plan.sinks:
-        shown |= {"task.class": _class(sink.connector), **sink.config}
+        shown |= {"task.class": class_name(sink.connector), **sink.config}
     return shown
-
-
-def _class(plugin: type) -> str:
-    return f"{plugin.__module__}.{plugin.__qualname__}"

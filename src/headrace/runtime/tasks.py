@@ -71,6 +71,7 @@ from headrace.sdk import (
     TransformContext,
 )
 from headrace.sdk.durability import durability
+from headrace.sdk.sink import class_name
 from headrace.topics import Topic, TopicReader, Topics, parse_start
 from headrace.worker import (
     BatchLoop,
@@ -206,7 +207,7 @@ class Assembler:
         return CaptureSpec(
             connector=plan.id.connector,
             task=plan.id.number,
-            class_path=f"{plugin.__module__}.{plugin.__qualname__}",
+            class_path=class_name(plugin),
             config=plan.source.config,
             application=self.application(plan),
             topics_dir=str(topics_dir),
@@ -288,7 +289,7 @@ class Assembler:
                 schemas=StoredSchemas(self.store, plan.id.connector, plan.identity),
                 registry=self.registry,
             )
-            name = f"{each.plugin.__module__}.{each.plugin.__qualname__}"
+            name = class_name(each.plugin)
             converter = each.plugin(each.config, context)
             started.callback(converter.close)
             made.append(PartConverter(each.part, name, converter))
@@ -349,7 +350,7 @@ def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
         target = plan.connector.target(config)
         if not target and kinds.count(plan.connector) > 1:
             target = json.dumps(dict(plan.config), sort_keys=True)
-        targets.append(f"{plan.connector.__module__}.{plan.connector.__qualname__} {target}")
+        targets.append(f"{class_name(plan.connector)} {target}")
     names = []
     for number, target in enumerate(targets):
         before = targets[:number].count(target)
@@ -364,7 +365,7 @@ def endpoints_of(definition: Definition, registry: Registry) -> Endpoints:
     assert found.source is not None
     source = registry.source(found.source.plugin)
     origin = source.origin(source.config_def().parse(plugin_keys(found.source.config)))
-    text = f"{source.__module__}.{source.__qualname__} {origin}"
+    text = f"{class_name(source)} {origin}"
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     return Endpoints(digest, tuple(sink_names(plan_sinks(found, registry))))
 
