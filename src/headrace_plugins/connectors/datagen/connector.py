@@ -39,16 +39,19 @@ from headrace.sdk.config import (
 )
 from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sparktypes import parse_ddl
-from headrace_plugins.connectors.datagen.expressions import chance_sql, value_sql
 from headrace_plugins.connectors.datagen.generator import (
     BATCH_ROWS,
+    STEP_MICROS,
     Generator,
     GeneratorOptions,
     Lane,
+    Plan,
     Rate,
+    chance_sql,
     make_rows,
+    map_keys,
+    value_sql,
 )
-from headrace_plugins.connectors.datagen.plan import STEP_MICROS, Plan, map_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

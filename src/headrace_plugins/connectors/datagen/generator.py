@@ -1,41 +1,161 @@
-"""The base of every gear: positions, the rate limit, the division among tasks, and the rows."""
+"""The generated rows: their plan, the base of every gear, and the rows in Arrow and as SQL.
+
+SQL and numpy code compute the same values. The hash function is XXH64 of a single 8-byte lane
+(https://github.com/Cyan4973/xxHash, doc xxhash_spec.md), chained over the arguments from seed
+42 as in Spark's ``xxhash64``.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from headrace.sdk import Position, SourceTask, Split, check_range
+from headrace.sdk import Position, Schema, SourceTask, Split, Type, check_range
 from headrace.sdk.arrow import to_arrow, to_arrow_type
-from headrace_plugins.connectors.datagen.plan import (
-    DAYS,
-    ITEMS,
-    RANGES,
-    STEP_MICROS,
-    UNIT,
-    Hashes,
-    decimal_sizes,
-    hashes,
-    kind,
-    map_keys,
-    part,
-)
+from headrace.sdk.schema import FLOATS
+from headrace.sdk.sqltext import literal, sql_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import numpy.typing as npt
+    from headrace.sdk import ReadLimit, TaskContext
 
-    from headrace.sdk import ReadLimit, Schema, TaskContext
-    from headrace_plugins.connectors.datagen.plan import Plan
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+_SPARK_SEED = 42
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+_LANE_BYTES = np.uint64(8)
+
+
+def hashes(salt_number: int, rows: npt.NDArray[np.int64]) -> Hashes:
+    """Return Spark's ``xxhash64(salt, row)`` of each row, unsigned."""
+    start = np.array([_SPARK_SEED], dtype=np.uint64)
+    seed = _lane(np.array([salt_number], dtype=np.uint64), start)
+    return _lane(rows.view(np.uint64), seed)
+
+
+def _lane(values: Hashes, seed: Hashes) -> Hashes:
+    # In place from here on: a fresh array for each step would cost half of the time.
+    mixed = values * _P2
+    mixed = _rotated(mixed, 31)
+    mixed *= _P1
+    mixed ^= seed + _P5 + _LANE_BYTES
+    mixed = _rotated(mixed, 27)
+    mixed *= _P1
+    mixed += _P4
+    mixed ^= mixed >> np.uint64(33)
+    mixed *= _P2
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= _P3
+    mixed ^= mixed >> np.uint64(32)
+    return mixed
+
+
+def _rotated(values: Hashes, bits: int) -> Hashes:
+    high = values << np.uint64(bits)
+    values >>= np.uint64(64 - bits)
+    high |= values
+    return high
+
+
+ITEMS = 3
+"""The maximum length of an array or map; all lengths from 0 are equally likely."""
+RANGES = {Type.INT8: 100, Type.INT16: 10_000, Type.INT32: 1_000_000, Type.INT64: 2**53}
+"""The exclusive upper bound of integers; the lower bound is 0."""
+UNIT = 1.1102230246251565e-16
+"""2**-53: turns 53 random bits into a number from 0 to below 1."""
+DAYS = 365
+"""Dates are within this many days from the start time."""
+STEP_MICROS = 1000
+"""The interval between the timestamps of consecutive rows."""
+_DECIMAL_DIGITS = 9
+"""Decimals have no more digits than this, so that amounts look like amounts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that determines the value of each row; equal plans make equal rows."""
+
+    schema: Schema
+    seed: int = 0
+    start: datetime = field(default=datetime(2025, 1, 1, tzinfo=UTC))
+    """The timestamp of row 0, and the first date."""
+    nulls: float = 0.0
+    """The share of nulls in nullable columns, from 0 to 1."""
+
+    @property
+    def start_micros(self) -> int:
+        """The start time in microseconds since 1970."""
+        return (self.start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+    @property
+    def start_day(self) -> int:
+        """The start time in days since 1970."""
+        return self.start_micros // 86_400_000_000
+
+    def salt(self, path: str) -> int:
+        """Return a hash of the seed and the column ``path``.
+
+        The hash has at most 62 bits, so that it is a plain literal in SQL.
+        """
+        digest = hashlib.blake2b(f"{self.seed}/{path}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 2
+
+    def columns(self) -> Iterator[tuple[str, Schema]]:
+        """Yield the name and schema of each column."""
+        return ((member.name, member.schema) for member in self.schema.fields)
+
+    def is_row_number(self, path: str, schema: Schema) -> bool:
+        """Return whether the column contains the row number, as ``id BIGINT`` does."""
+        return path == "id" and schema.type is Type.INT64 and not schema.is_logical
+
+
+def kind(schema: Schema) -> str:
+    """Return the kind of value, which is the name of the method that makes it."""
+    if schema.is_logical:
+        return str(schema.name).rpartition(".")[2].lower()
+    if schema.type in RANGES:
+        return "whole"
+    return "real" if schema.type in FLOATS else schema.type.value.lower()
+
+
+def decimal_sizes(schema: Schema) -> tuple[int, int, int]:
+    """Return ``(precision, scale, limit)``; unscaled values are below ``limit``."""
+    arrow = to_arrow_type(schema)
+    return arrow.precision, arrow.scale, 10 ** min(arrow.precision, _DECIMAL_DIGITS)
+
+
+def part(schema: Schema | None) -> Schema:
+    """Return the schema of items, keys or values; raise TypeError for None."""
+    if schema is None:
+        message = "only arrays and maps have parts"
+        raise TypeError(message)
+    return schema
+
+
+def map_keys(schema: Schema) -> list[str] | list[int] | None:
+    """Return all keys that maps may contain, in order; None for unsupported key types."""
+    if schema.type is Type.STRING:
+        return [f"k{number}" for number in range(ITEMS)]
+    if schema.type in RANGES and not schema.is_logical:
+        return list(range(ITEMS))
+    return None
 
 
 BLOCK_ROWS = 10_000
@@ -243,11 +363,13 @@ _HEX_CHARS = 8
 
 def make_rows(plan: Plan, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
     """Return the rows with these numbers: the same values as ``value_sql`` in Spark."""
-    columns = [_Column(plan, rows, path).nullable(schema) for path, schema in plan.columns()]
+    columns = [
+        _ArrowColumn(plan, rows, path).nullable(schema) for path, schema in plan.columns()
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=to_arrow(plan.schema))
 
 
-class _Column:
+class _ArrowColumn:
     """A column, or a slot of a nested column; one method for each kind of value."""
 
     def __init__(self, plan: Plan, rows: npt.NDArray[np.int64], path: str) -> None:
@@ -273,7 +395,7 @@ class _Column:
         return (self.hashes() >> np.uint64(1)) % np.uint64(limit)
 
     def child(self, name: str, schema: Schema) -> pa.Array:
-        return _Column(self.plan, self.rows, f"{self.path}.{name}").made(schema)
+        return _ArrowColumn(self.plan, self.rows, f"{self.path}.{name}").made(schema)
 
     def whole(self, schema: Schema) -> pa.Array:
         if self.plan.is_row_number(self.path, schema):
@@ -350,3 +472,106 @@ class _Column:
         used = np.arange(ITEMS) < lengths[:, None]
         places = np.arange(rows)[:, None] + np.arange(ITEMS) * rows
         return pa.array(offsets), pa.array(places[used])
+
+
+_MOST_SCALE = 15
+"""Up to this scale the product of a number and a power of ten is an exact decimal."""
+
+
+def value_sql(plan: Plan, row: str) -> str:
+    """Return the SQL of one row as a struct; ``row`` is a BIGINT column with its number."""
+    pairs = (
+        f"{literal(path)}, {_SqlColumn(plan, row, path).nullable(schema)}"
+        for path, schema in plan.columns()
+    )
+    return f"named_struct({', '.join(pairs)})"
+
+
+def chance_sql(plan: Plan, row: str, path: str) -> str:
+    """Return the SQL of a pseudorandom number in [0, 1) for each row."""
+    return _unit(_SqlColumn(plan, row, path).hash())
+
+
+def _unit(hash_sql: str) -> str:
+    return f"CAST(shiftrightunsigned({hash_sql}, 11) AS DOUBLE) * {UNIT!r}D"
+
+
+class _SqlColumn:
+    """A column, or a slot of a nested column; one method for each kind of value."""
+
+    def __init__(self, plan: Plan, row: str, path: str) -> None:
+        self.plan = plan
+        self.row = row
+        self.path = path
+
+    def nullable(self, schema: Schema) -> str:
+        """Return the SQL of a column, with some nulls if it is nullable."""
+        if not (schema.optional and self.plan.nulls):
+            return self.sql(schema)
+        chance = chance_sql(self.plan, self.row, self.path + "?")
+        return f"IF({chance} < {self.plan.nulls!r}D, NULL, {self.sql(schema)})"
+
+    def sql(self, schema: Schema) -> str:
+        sql = getattr(self, kind(schema))(schema)
+        # Makes the type nullable as in the schema, although no value is null.
+        return f"IF(false, NULL, {sql})" if schema.optional else str(sql)
+
+    def hash(self) -> str:
+        return f"xxhash64({self.plan.salt(self.path)}L, {self.row})"
+
+    def below(self, limit: int) -> str:
+        return f"shiftrightunsigned({self.hash()}, 1) % {limit}L"
+
+    def child(self, name: str, schema: Schema) -> str:
+        return _SqlColumn(self.plan, self.row, f"{self.path}.{name}").sql(schema)
+
+    def whole(self, schema: Schema) -> str:
+        if self.plan.is_row_number(self.path, schema):
+            return self.row
+        return f"CAST({self.below(RANGES[schema.type])} AS {sql_type(schema)})"
+
+    def real(self, schema: Schema) -> str:
+        return f"CAST({_unit(self.hash())} * 1000D AS {sql_type(schema)})"
+
+    def boolean(self, _: Schema) -> str:
+        return f"({self.hash()} & 1L) = 1L"
+
+    def string(self, _: Schema) -> str:
+        # With the highest bit set, hex() always returns 16 digits.
+        return f"substring(hex({self.hash()} | shiftleft(1L, 63)), 9, 8)"
+
+    def bytes(self, schema: Schema) -> str:
+        return f"unhex({self.string(schema)})"
+
+    def decimal(self, schema: Schema) -> str:
+        precision, scale, limit = decimal_sizes(schema)
+        number = self.below(limit)
+        if scale > _MOST_SCALE:
+            return f"CAST(concat(CAST({number} AS STRING), 'E-{scale}') AS {sql_type(schema)})"
+        unit = f"CAST('1E-{scale}' AS DECIMAL({scale + 1}, {scale}))"
+        return (
+            f"CAST(CAST({number} AS DECIMAL(10, 0)) * {unit} AS DECIMAL({precision}, {scale}))"
+        )
+
+    def date(self, _: Schema) -> str:
+        days = f"CAST({self.below(DAYS)} + {self.plan.start_day}L AS INT)"
+        return f"date_from_unix_date({days})"
+
+    def timestamp(self, _: Schema) -> str:
+        return f"timestamp_micros({self.row} * {STEP_MICROS}L + {self.plan.start_micros}L)"
+
+    def struct(self, schema: Schema) -> str:
+        pairs = (f"{literal(m.name)}, {self.child(m.name, m.schema)}" for m in schema.fields)
+        return f"named_struct({', '.join(pairs)})"
+
+    def array(self, schema: Schema) -> str:
+        items = part(schema.value_schema)
+        return self._slice([self.child(str(slot), items) for slot in range(ITEMS)])
+
+    def map(self, schema: Schema) -> str:
+        kinds = sql_type(part(schema.key_schema))
+        keys = [f"CAST('{key}' AS {kinds})" for key in map_keys(part(schema.key_schema)) or ()]
+        return f"map_from_arrays({self._slice(keys)}, {self.array(schema)})"
+
+    def _slice(self, slots: list[str]) -> str:
+        return f"slice(array({', '.join(slots)}), 1, CAST({self.below(ITEMS + 1)} AS INT))"

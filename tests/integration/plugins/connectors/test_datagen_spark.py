@@ -13,8 +13,7 @@ from headrace_plugins.connectors.datagen.connector import (
     FrameGenerator,
     SplitGenerator,
 )
-from headrace_plugins.connectors.datagen.generator import GeneratorOptions, Lane
-from headrace_plugins.connectors.datagen.plan import Plan
+from headrace_plugins.connectors.datagen.generator import GeneratorOptions, Lane, Plan
 
 pytestmark = pytest.mark.spark
 

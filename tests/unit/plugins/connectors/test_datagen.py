@@ -35,9 +35,9 @@ from headrace_plugins.connectors.datagen.generator import (
     BLOCK_ROWS,
     GeneratorOptions,
     Lane,
+    Plan,
     Rate,
 )
-from headrace_plugins.connectors.datagen.plan import Plan
 
 PLAN = Plan(schema=parse_ddl(DEFAULT_SCHEMA, field="schema"), seed=7)
 
