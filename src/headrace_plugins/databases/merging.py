@@ -27,7 +27,7 @@ from headrace_plugins.databases.staging import (
     Bookkeeping,
     Staging,
 )
-from headrace_plugins.replaced_window import WindowedRecords
+from headrace_plugins.window import WindowedRecords
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, SinkBatch
     from headrace_plugins.databases.plan import Plan
     from headrace_plugins.databases.sink_settings import TableSinkSettings
-    from headrace_plugins.replaced_window import RunWindow
+    from headrace_plugins.window import RunWindow
 
 _ERROR = class_name(RecordError)
 

@@ -16,8 +16,8 @@ from headrace_plugins.databases.database import UNSEEN, database_of
 from headrace_plugins.databases.parts import all_rows
 from headrace_plugins.databases.sink_settings import NO_KEY, Mode, TableSinkSettings
 from headrace_plugins.databases.sink_task import TableSinkTask
-from headrace_plugins.replaced_window import with_window
 from headrace_plugins.table_mapping import TableRules
+from headrace_plugins.window import with_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.sdk import ConfigError
 from headrace.sdk.config import Importance, Range, Rule, setting
 from headrace_plugins.databases.address import ConnectionSettings
-from headrace_plugins.replaced_window import ReplacementSettings, only_with
 from headrace_plugins.table_mapping import TableSettings
+from headrace_plugins.window import ReplacementSettings, only_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from headrace.sdk.config import Config
     from headrace.sdk.sink import StagedWrite
     from headrace_plugins.databases.database import Database, Session
-    from headrace_plugins.replaced_window import RunWindow
     from headrace_plugins.target_table import TargetTable
+    from headrace_plugins.window import RunWindow
 
 _RECORD_ERROR = class_name(RecordError)
 _PART = "result string, refused string"

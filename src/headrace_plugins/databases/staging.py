@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Mark
     from headrace_plugins.databases.database import Database, RawLoad, Session
-    from headrace_plugins.replaced_window import RunWindow
+    from headrace_plugins.window import RunWindow
 
 OWN = "headrace_"
 """The prefix of the sink's own tables."""

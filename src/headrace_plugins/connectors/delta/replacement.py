@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace_plugins.replaced_window import RunWindow
-    from headrace_plugins.window import ColumnWindow
+    from headrace_plugins.window import ColumnWindow, RunWindow
 
 _TRIES = 10
 _MILLISECOND = timedelta(milliseconds=1)

@@ -23,9 +23,13 @@ from headrace.sdk.config import (
 from headrace.sdk.folders import check_placeholders, fixed_folder
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.table import Vacuum, check_folder
-from headrace_plugins.replaced_window import ReplacementSettings, only_with
 from headrace_plugins.table_mapping import TableSettings
-from headrace_plugins.window import WindowSettings, kind_of_window
+from headrace_plugins.window import (
+    ReplacementSettings,
+    WindowSettings,
+    kind_of_window,
+    only_with,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

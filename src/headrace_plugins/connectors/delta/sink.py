@@ -72,8 +72,8 @@ from headrace_plugins.connectors.delta.table import (
 )
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
 from headrace_plugins.partition_folders import unstorable_value
-from headrace_plugins.replaced_window import WindowedRecords, with_window
 from headrace_plugins.table_mapping import TableRules
+from headrace_plugins.window import WindowedRecords, with_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -87,8 +87,8 @@ if TYPE_CHECKING:
     from headrace.sdk.delta import AddedFile
     from headrace.sdk.sink import StagedWrite
     from headrace_plugins.connectors.delta.columns import Columns
-    from headrace_plugins.replaced_window import RunWindow
     from headrace_plugins.target_table import TableSelection, TargetTable
+    from headrace_plugins.window import RunWindow
 
 
 @dataclass(frozen=True, slots=True)

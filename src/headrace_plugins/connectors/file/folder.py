@@ -52,7 +52,7 @@ from headrace_plugins.connectors.file.writing import (
     stopping,
     without_zones,
 )
-from headrace_plugins.replaced_window import JobRun
+from headrace_plugins.window import JobRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ from headrace_plugins.connectors.file.writing import HOUSEKEEPING
 if TYPE_CHECKING:
     from headrace.sdk import Boundaries, Mark
     from headrace.sdk.location import Location
-    from headrace_plugins.replaced_window import JobRun
+    from headrace_plugins.window import JobRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ from headrace.sdk.sparktypes import parse_ddl
 from headrace.sdk.sqltext import sql_type
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.listing import Listing, Share
-from headrace_plugins.replaced_window import FilledWindowSettings
 from headrace_plugins.window import (
     ColumnWindow,
+    FilledWindowSettings,
     NameTime,
     WindowSettings,
     clock_at,

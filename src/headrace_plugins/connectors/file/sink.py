@@ -15,7 +15,7 @@ from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.linefile import LineFileSink
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, FileSinkSettings, location_of
 from headrace_plugins.connectors.file.writing import SinkSettings
-from headrace_plugins.replaced_window import filled_window
+from headrace_plugins.window import filled_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
