@@ -341,7 +341,9 @@ _PARTS = re.compile(r"%(.)|([^%]+)", re.DOTALL)
 class NameTime:
     """Finds the time in a path, by a format of ``strptime`` directives."""
 
+    text: str
     pattern: re.Pattern[str]
+    """Matches what the format describes, with all its digits."""
 
     @classmethod
     def of(cls, text: str) -> NameTime:
@@ -358,28 +360,17 @@ class NameTime:
                 field="window.name.format",
             )
         regex = "".join(
-            f"(?P<{each[1]}>{_FIELDS[each[1]]})"
-            if each[1] in _FIELDS
-            else re.escape(each[2] or "%")
+            _FIELDS[each[1]] if each[1] in _FIELDS else re.escape(each[2] or "%")
             for each in found
         )
         before = r"(?<!\d)" if text.startswith("%") else ""
-        return cls(re.compile(rf"{before}{regex}(?!\d)"))
+        return cls(text, re.compile(rf"{before}{regex}(?!\d)"))
 
     def time(self, path: str) -> datetime | None:
         """Return the last time in a path, without a zone; None if there is none."""
-        names = {
-            "Y": "year",
-            "m": "month",
-            "d": "day",
-            "H": "hour",
-            "M": "minute",
-            "S": "second",
-        }
         for found in reversed(list(self.pattern.finditer(path))):
-            parts = {names[key]: int(digits) for key, digits in found.groupdict().items()}
             try:
-                return datetime(**{"month": 1, "day": 1, **parts})  # type: ignore[arg-type]  # noqa: DTZ001
+                return datetime.strptime(found[0], self.text)  # noqa: DTZ007
             except ValueError:
                 continue
         return None
