@@ -226,12 +226,12 @@ class VaultProvider(ConfigProvider):
         )
         if (role := self.settings.approle_role_id) is not None:
             file = self.settings.approle_secret_id_file
-            client.auth.approle.login(role, None if file is None else _text(file))
+            client.auth.approle.login(role, None if file is None else _read(Path(file)).strip())
         return client
 
     def _token(self) -> str | None:
         if (file := self.settings.token_file) is not None:
-            return _text(file)
+            return _read(Path(file)).strip()
         token = self.settings.token
         return None if token is None else token.value
 
@@ -242,11 +242,3 @@ class VaultProvider(ConfigProvider):
         except ImportError:
             problem = "The package hvac, Vault's client, is not installed."
             raise SetupError(problem, fix="pip install 'headrace[vault]'") from None
-
-
-def _text(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        problem = f"{file} cannot be read."
-        raise ConfigError(problem, fix="Check the provider's settings.") from None
