@@ -14,8 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from headrace.sdk import SinkError
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.delta.files import TableFile
-from headrace_plugins.connectors.delta.table import Compaction, Maintenance, Vacuum
+from headrace_plugins.connectors.delta.table import Compaction, Maintenance, TableFile, Vacuum
 
 ROWS = pa.table(
     {

@@ -24,12 +24,14 @@ from headrace.sdk.sink import run_in_workers
 from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.columns import as_field, nullable
 from headrace_plugins.connectors.delta.commit import SparkCommit, delete_rows
-from headrace_plugins.connectors.delta.files import TableFile, added_file, schemas_of
 from headrace_plugins.connectors.delta.table import (
+    TableFile,
+    added_file,
     definition_of,
     fields_of,
     merge_obstacle,
     properties_of,
+    schemas_of,
 )
 
 if TYPE_CHECKING:

@@ -51,7 +51,6 @@ from headrace_plugins.connectors.delta.columns import (
     last_of_each_key,
 )
 from headrace_plugins.connectors.delta.commit import Destination, HiddenRows, StagedAppend
-from headrace_plugins.connectors.delta.files import schemas_of
 from headrace_plugins.connectors.delta.replacement import Replacement
 from headrace_plugins.connectors.delta.settings import PLACEHOLDER, TABLE, TOPIC, DeltaSettings
 from headrace_plugins.connectors.delta.table import (
@@ -66,6 +65,7 @@ from headrace_plugins.connectors.delta.table import (
     merge_obstacle,
     open_table,
     properties_of,
+    schemas_of,
     size_of,
     table_findings,
     turns_on_features,
