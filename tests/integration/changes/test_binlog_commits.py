@@ -16,8 +16,8 @@ from tests.waiting import until
 from headrace.sdk import RetriableError
 from headrace_plugins.changes.log import Offset
 from headrace_plugins.connectors.mysql import binary_log
-from headrace_plugins.connectors.mysql.binary_log import await_commits, committed_place
-from headrace_plugins.connectors.mysql.binlog_settings import in_log
+from headrace_plugins.connectors.mysql.binary_log import await_commits
+from headrace_plugins.connectors.mysql.binlog_settings import committed_place, in_log
 
 pytestmark = pytest.mark.service
 Follow = Callable[..., Following]

@@ -24,14 +24,13 @@ from tests.mysql_server import MysqlServer, NewestMysqlServer
 
 from headrace.sdk import ConfigError, RetriableError
 from headrace.sdk.connector import Finding, Verdict
-from headrace_plugins.changes.log import Offset
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_settings import (
+    committed_place,
     current_place,
     examine_binlog,
     examine_cascades,
     oldest_place,
-    snapshot_place,
 )
 from headrace_plugins.connectors.mysql.source import MysqlSource
 
@@ -177,7 +176,7 @@ def test_a_server_without_a_log_is_refused(mariadb: MariadbServer) -> None:
     with mariadb.database() as url:
         assert findings(url)["log_bin = ON"].verdict == Verdict.FAILED
         database = database_of(url)
-        for find in (current_place, snapshot_place, oldest_place):
+        for find in (current_place, committed_place, oldest_place):
             with database.session() as session, pytest.raises(ConfigError, match="log_bin"):
                 find(session)
 
@@ -188,17 +187,6 @@ def test_the_oldest_place_is_the_begin_of_the_log(url: str) -> None:
     assert order(oldest) <= order(place_of(url))
     with reading(url, oldest) as reader:
         assert reader.read(1) is not None
-
-
-def test_a_snapshot_has_its_place_in_the_log(url: str) -> None:
-    run(url, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
-    with database_of(url).session() as session:
-        place: Offset = snapshot_place(session)
-        run(url, "INSERT INTO t VALUES (3)", "DELETE FROM t WHERE id = 1")
-        rows = session.rows("SELECT id FROM t ORDER BY id")
-        session.commit()
-    assert rows == [(1,), (2,)]
-    assert brief(changes(url, place)["t"]) == [("c", None, (3,)), ("d", (1,), None)]
 
 
 def test_a_place_has_the_gtids_before_it_while_others_write(
@@ -221,7 +209,7 @@ def test_a_place_has_the_gtids_before_it_while_others_write(
         is_over.set()
         for writer in writers:
             writer.result()
-        places += [current_place(session), snapshot_place(session)]
+        places += [current_place(session), committed_place(session)]
         for place in places:
             query = "SELECT BINLOG_GTID_POS(%s, %s)"
             assert place["gtid"] == session.value(query, [place["file"], place["pos"]])

@@ -149,11 +149,7 @@ def test_rows_that_no_schema_has_are_rejected_for_the_same_reasons(
     rejected, rows = list[tuple[str, str]](), 0
     for piece in pieces(each_url, place):
         for each in piece.runs:
-            columns = BinlogColumns(each.shape.columns)
-            good, bad = columns.parse(each.rows.column("after").flatten())
-            same, same_bad = columns.parse_changes(each.rows)
-            assert same.column("after").to_pylist() == good.to_pylist()
-            assert same_bad == bad
+            good, bad = BinlogColumns(each.shape.columns).parse_changes(each.rows)
             rejected += bad
             rows += len(good)
     assert [why for _, why in rejected] == [why for _, why in expected]

@@ -23,6 +23,7 @@ from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet, is_gtid_set
 from headrace_plugins.connectors.mysql.binlog_settings import (
+    committed_place,
     current_place,
     examine_binlog,
     gtids_at,
@@ -30,7 +31,6 @@ from headrace_plugins.connectors.mysql.binlog_settings import (
     is_mariadb,
     oldest_place,
     server_of,
-    snapshot_place,
 )
 from headrace_plugins.databases.mysql import Mysql
 
@@ -393,20 +393,6 @@ def _headers(dump: Dump, file: str) -> Iterator[tuple[int, int, int, int]]:
 
 
 _SHOWN_SECONDS, _COMMIT_LOOK_SECONDS = 10.0, 0.01
-
-
-def committed_place(session: Session) -> Offset:
-    """Return a place in the log; on MariaDB all transactions before it are visible in tables.
-
-    MySQL only reports the end of the log; there `await_commits` waits for the transactions
-    before it.
-    """
-    if not is_mariadb(session):
-        return current_place(session)
-    try:
-        return snapshot_place(session)
-    finally:
-        session.rollback()
 
 
 def await_commits(session: Session, place: Offset, title: str) -> None:

@@ -75,8 +75,6 @@ class BinlogReader(LogReader):
         heartbeat: The interval of the server's heartbeats while there are no events.
         server_id: The server id of the reader, which no replica may have; a random number
             above 1073741824 if None.
-        by_gtid: Whether to start after the place's ``gtid``, if it has one, as after a
-            failover to another server, which has other files.
     """
 
     def __init__(
@@ -86,9 +84,8 @@ class BinlogReader(LogReader):
         *,
         heartbeat: timedelta,
         server_id: int | None = None,
-        by_gtid: bool = False,
     ) -> None:
-        self._database, self._follows, self._by_gtid = database, follows, by_gtid
+        self._database, self._follows = database, follows
         self._dump = Dump(database, server_id, heartbeat)
 
     # --- the contract ---------------------------------------------------------------
@@ -133,9 +130,7 @@ class BinlogReader(LogReader):
                 "positions have 32 bits.",
                 fix=_SNAPSHOT,
             )
-        goes_by_gtid = self._gtids is not None and (
-            self._by_gtid or is_far or is_other or not self._file
-        )
+        goes_by_gtid = self._gtids is not None and (is_far or is_other or not self._file)
         self._is_placed = not goes_by_gtid  # with GTIDs, the server first sends its position
         self._dump.request(self._file, self._pos, str(self._gtids) if goes_by_gtid else None)
         self._shapes = Shapes(self._database, mariadb=self._dump.mariadb)
@@ -199,8 +194,6 @@ class BinlogReader(LogReader):
 
     def _reaches(self, cut: Offset) -> bool:
         """Return whether the log has been read up to a place."""
-        if self._by_gtid and self._gtids is not None and cut.get("gtid"):
-            return self._executed().covers(GtidSet(cut["gtid"]))
         return (_file_order(self._file), self._pos) >= (_file_order(cut["file"]), cut["pos"])
 
     def _pass(self) -> None:

@@ -46,16 +46,6 @@ class BinlogColumns:
     columns: Sequence[Column]
     nulls: bool = False
 
-    def parse(self, values: Sequence[pa.Array]) -> tuple[pa.RecordBatch, Rejected]:
-        """Return the rows as Arrow, and those with values that the schemas cannot represent."""
-        arrays, reasons = self._typed(values, nulls=self.nulls)
-        names = [column.name for column in self.columns]
-        batch = pa.RecordBatch.from_arrays(arrays, names)
-        if not reasons:
-            return batch, ()
-        rejected = [(self._shown(values, row), why) for row, why in sorted(reasons.items())]
-        return batch.filter(_without(reasons, len(batch))), rejected
-
     def parse_changes(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Rejected]:
         """Return a run's rows with ``before`` and ``after`` typed, and the rejected rows.
 

@@ -208,15 +208,16 @@ def oldest_place(session: Session) -> Offset:
     return {"file": str(rows[0][0]), "pos": 4}
 
 
-def snapshot_place(session: Session) -> Offset:
-    """Start a transaction with a snapshot of all tables, and return its place in the log.
+def committed_place(session: Session) -> Offset:
+    """Return a place in the log; on MariaDB all transactions before it are visible in tables.
 
-    MariaDB reports the place. MySQL does not: there a lock on all tables, which needs RELOAD,
-    blocks writers during the two statements.
+    MySQL only reports the end of the log; there `await_commits` waits for the transactions
+    before it.
     """
-    mariadb = is_mariadb(session)
+    if not is_mariadb(session):
+        return current_place(session)
     session.rollback()
-    if mariadb:
+    try:
         session.execute(_ISOLATION)
         session.execute(_START)
         found = {name.lower(): value for name, value in session.rows(_SNAPSHOT)}
@@ -225,13 +226,8 @@ def snapshot_place(session: Session) -> Offset:
         pos = int(found["binlog_snapshot_position"])
         file = found["binlog_snapshot_file"]
         return _place(session, file, pos, gtids_at(session, file, pos))
-    session.execute("FLUSH TABLES WITH READ LOCK")
-    try:
-        session.execute(_ISOLATION)
-        session.execute(_START)
-        return current_place(session)
     finally:
-        session.execute("UNLOCK TABLES")
+        session.rollback()
 
 
 def gtids_at(session: Session, file: str, pos: int) -> str | None:
