@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from headrace_plugins.connectors.mysql import binlog_events as events
-from headrace_plugins.connectors.mysql import binlog_statements as statements
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.database import DatabaseError
 
@@ -130,13 +129,13 @@ def test_rows_of_the_second_version_have_more_in_front() -> None:
 def test_a_statement_that_empties_a_table_is_known(
     statement: str, table: TableName | None
 ) -> None:
-    assert statements.truncated(statement, "own") == table
-    commented = statements.plain(f"/* a */ -- b\n# c\n {statement}")
-    assert statements.truncated(commented, "own") == table
+    assert events.truncated(statement, "own") == table
+    commented = events.plain(f"/* a */ -- b\n# c\n {statement}")
+    assert events.truncated(commented, "own") == table
 
 
 def test_names_in_a_statement_have_their_schemas() -> None:
-    found = statements.names_in("INSERT INTO other . `t 1` SELECT a FROM u", "own")
+    found = events.names_in("INSERT INTO other . `t 1` SELECT a FROM u", "own")
     assert {TableName("other", "t 1"), TableName("own", "u")} <= found
 
 
@@ -160,13 +159,13 @@ def test_a_list_that_does_not_end_is_refused() -> None:
     ],
 )
 def test_a_statement_that_empties_a_table_may_have_comments(statement: str) -> None:
-    assert statements.truncated(statements.plain(statement), "own") == TableName("own", "t")
+    assert events.truncated(events.plain(statement), "own") == TableName("own", "t")
 
 
 def test_what_is_quoted_is_no_comment() -> None:
     statement = "ALTER TABLE t COMMENT 'a /* b', ADD c INT COMMENT \"-- DROP PARTITION\""
-    assert statements.plain(statement) == statement
-    assert statements.stored_otherwise(statement, "own") == set()
+    assert events.plain(statement) == statement
+    assert events.stored_otherwise(statement, "own") == set()
 
 
 @pytest.mark.parametrize(
@@ -181,11 +180,11 @@ def test_what_is_quoted_is_no_comment() -> None:
     ],
 )
 def test_rows_that_go_with_their_partition_are_known(statement: str, tables: set[str]) -> None:
-    found = statements.stored_otherwise(statement, "own")
+    found = events.stored_otherwise(statement, "own")
     assert {str(each) for each in found} == tables
 
 
 def test_a_table_may_be_made_in_place_of_another() -> None:
-    found = statements.replaced("CREATE OR REPLACE TABLE o.t (id INT)", "own")
+    found = events.replaced("CREATE OR REPLACE TABLE o.t (id INT)", "own")
     assert found == TableName("o", "t")
-    assert statements.replaced("CREATE TABLE t (id INT)", "own") is None
+    assert events.replaced("CREATE TABLE t (id INT)", "own") is None

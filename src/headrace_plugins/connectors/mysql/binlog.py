@@ -13,7 +13,6 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.changes.log import LogReader, Piece
 from headrace_plugins.connectors.mysql import binlog_events as events
-from headrace_plugins.connectors.mysql import binlog_statements as statements
 from headrace_plugins.connectors.mysql.binlog_dump import Dump
 from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
 from headrace_plugins.connectors.mysql.binlog_runs import TRUNCATES, RowsEvents
@@ -516,26 +515,26 @@ class BinlogReader(LogReader):
             if self._was_split or self._aside.begun:
                 raise self._refused(problem="rolls back part of a transaction", fix=_SNAPSHOT)
         elif not word.startswith(("SAVEPOINT", "XA END")):
-            self._define(schema, statements.plain(statement))
+            self._define(schema, events.plain(statement))
             if not self._has_end:
                 self._commit()
 
     def _define(self, schema: str, statement: str) -> None:
         """Process a statement that may truncate a table or change its shape."""
         if _CHANGES_ROWS.match(statement):
-            if any(map(self._follows, statements.names_in(statement, schema))):
+            if any(map(self._follows, events.names_in(statement, schema))):
                 raise self._refused(
                     problem="contains a statement instead of the rows that it changes",
                     fix=ROW_FORMAT,
                 )
             return
-        table = statements.truncated(statement, schema)
-        for each in (table, statements.replaced(statement, schema)):
+        table = events.truncated(statement, schema)
+        for each in (table, events.replaced(statement, schema)):
             if each is not None and self._follows(each):
                 self._truncate(each)
         if table is not None:
             return
-        stored = filter(self._follows, statements.stored_otherwise(statement, schema))
+        stored = filter(self._follows, events.stored_otherwise(statement, schema))
         names = ", ".join(sorted(map(str, stored)))
         if names:
             raise DataLostError(
