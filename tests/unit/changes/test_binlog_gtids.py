@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
+from headrace_plugins.connectors.mysql.binlog_dump import GtidSet
 from headrace_plugins.databases.database import DatabaseError
 
 ONE, OTHER = "5aa72a7f-44a8-11ea-947f-0242ac190002", "0aa72a7f-44a8-11ea-947f-0242ac190002"

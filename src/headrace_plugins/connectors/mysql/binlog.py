@@ -13,8 +13,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.changes.log import LogReader, Piece
 from headrace_plugins.connectors.mysql import binlog_events as events
-from headrace_plugins.connectors.mysql.binlog_dump import Dump
-from headrace_plugins.connectors.mysql.binlog_gtids import GtidSet
+from headrace_plugins.connectors.mysql.binlog_dump import Dump, GtidSet
 from headrace_plugins.connectors.mysql.binlog_runs import TRUNCATES, RowsEvents
 from headrace_plugins.connectors.mysql.binlog_settings import (
     FULL_IMAGE,
