@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace_plugins.changes.log import Offset, Piece
 from headrace_plugins.connectors.mysql.binlog import BinlogReader
-from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
+from headrace_plugins.connectors.mysql.binlog_runs import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_settings import current_place
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.catalog import TableName

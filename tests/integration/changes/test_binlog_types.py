@@ -27,7 +27,7 @@ from tests.mysql_server import Mysql8Server, MysqlServer
 
 from headrace.sdk import ConfigError
 from headrace_plugins.changes.log import Offset
-from headrace_plugins.connectors.mysql.binlog_columns import BinlogColumns
+from headrace_plugins.connectors.mysql.binlog_runs import BinlogColumns
 from headrace_plugins.databases.database import Select
 
 

@@ -401,7 +401,7 @@ def several(width: int, values: Sequence[str]) -> Field:
     return Field(width, counted=False, decode=decode)
 
 
-# --- dates and times, as numbers that binlog_columns converts ------------------------
+# --- dates and times, as numbers that binlog_runs converts ------------------------
 
 
 def day() -> Field:
