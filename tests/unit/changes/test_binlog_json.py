@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_plugins.connectors.mysql.binlog_json import json_text
+from headrace_plugins.connectors.mysql.binlog_rows import json_text
 from headrace_plugins.databases.database import DatabaseError
 
 

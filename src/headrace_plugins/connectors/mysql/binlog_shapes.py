@@ -20,7 +20,6 @@ from headrace_plugins.changes.log import Shape
 from headrace_plugins.connectors.mysql import binlog_events as events
 from headrace_plugins.connectors.mysql import binlog_rows as rows
 from headrace_plugins.connectors.mysql.binlog_events import TableMap
-from headrace_plugins.connectors.mysql.binlog_json import json_text
 from headrace_plugins.databases.mysql_catalog import COLLATE, column_of
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ METADATA = "SET GLOBAL binlog_row_metadata = 'FULL';"
 _HIDDEN = "!hidden!"
 """The prefix of the hidden columns that MySQL creates for functional indexes."""
 _BINARY = 63
+_TEXT = pa.string()
 _UTF8 = {"utf8", "utf8mb3", "utf8mb4", "ascii"}
 _WIDE_CODECS = {
     "ucs2": "utf_16_be",
@@ -300,14 +300,14 @@ class Shapes:
             made = rows.chosen if code == events.ENUM else rows.several
             return made(meta, values)
         if code == events.JSON:
-            return rows.counted(meta, _by_value(json_text))
+            return rows.counted(meta, _by_value(rows.json_text))
         if code == events.STRING:
             return self._char(session, column, log, charset)
         if code in _COUNTED_CODES:
             width = meta if code not in _VARCHAR_CODES else 1 if meta < 256 else 2  # noqa: PLR2004
             change = self._texts(session, charset) if code in _WITH_TEXTS else None
             if code in {events.VARCHAR_COMPRESSED, events.BLOB_COMPRESSED}:
-                change = _both(_bytes_by_value(_expanded), change)
+                change = _both(_by_value(_expanded, pa.binary()), change)
             return rows.counted(width, change)
         raise _unreadable(column.name, code)
 
@@ -484,18 +484,10 @@ def _both(first: Change, then: Change | None) -> Change:
     return first if then is None else lambda values: then(first(values))
 
 
-def _by_value(change: Callable[[bytes], str]) -> Change:
+def _by_value(change: Callable[[bytes], str | bytes], kind: pa.DataType = _TEXT) -> Change:
     def changed(values: pa.Array) -> pa.Array:
         given = values.to_pylist()
-        return pa.array([None if each is None else change(each) for each in given], pa.string())
-
-    return changed
-
-
-def _bytes_by_value(change: Callable[[bytes], bytes]) -> Change:
-    def changed(values: pa.Array) -> pa.Array:
-        given = values.to_pylist()
-        return pa.array([None if each is None else change(each) for each in given], pa.binary())
+        return pa.array([None if each is None else change(each) for each in given], kind)
 
     return changed
 
