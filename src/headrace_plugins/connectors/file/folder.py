@@ -29,26 +29,24 @@ from headrace.sdk.sqltext import selected
 from headrace.sdk.storage import naming
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
-from headrace_plugins.connectors.file.marks import (
+from headrace_plugins.connectors.file.replacement import FolderReplacement, WindowNames, remove
+from headrace_plugins.connectors.file.writing import (
+    HOUSEKEEPING,
+    TIMES,
     Committed,
+    PathSink,
+    check_avro_names,
     check_epoch,
     checked_below,
     discard_attempts,
     encoded,
     held_receipt,
-    read_json,
-    staging_folder,
-)
-from headrace_plugins.connectors.file.replacement import FolderReplacement, WindowNames, remove
-from headrace_plugins.connectors.file.writing import (
-    HOUSEKEEPING,
-    TIMES,
-    PathSink,
-    check_avro_names,
     line_sql,
     nested_field,
+    read_json,
     refusal_error,
     refusals,
+    staging_folder,
     stopping,
     without_zones,
 )

@@ -15,17 +15,19 @@ from typing_extensions import override
 from headrace.sdk import SinkError
 from headrace.sdk.location import Location, sync
 from headrace.sdk.sink import StagedWrite
-from headrace_plugins.connectors.file.marks import (
+from headrace_plugins.connectors.file.writing import (
+    HOUSEKEEPING,
     Committed,
+    PathSink,
     check_epoch,
     checked_below,
     discard_attempts,
     encoded,
     held_receipt,
+    line_sql,
     read_json,
     staging_folder,
 )
-from headrace_plugins.connectors.file.writing import HOUSEKEEPING, PathSink, line_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
