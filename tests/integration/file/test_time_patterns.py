@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from headrace_plugins.connectors.file.time_patterns import TimePattern
+from headrace_plugins.connectors.file.formats import TimePattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from headrace.sdk import Schema
-    from headrace_plugins.connectors.file.formats import Dialect
-    from headrace_plugins.connectors.file.time_patterns import TimePattern
+    from headrace_plugins.connectors.file.formats import Dialect, TimePattern
 
     _Check = Callable[[pa.ChunkedArray], Iterator[tuple[int, str]]]
     """Yields the indices of invalid texts, with the reasons."""

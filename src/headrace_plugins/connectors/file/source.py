@@ -30,7 +30,12 @@ from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import has_variant
 from headrace.sdk.tables import TableRows
 from headrace_plugins.connectors.file.fileset import FileSet, rows_now
-from headrace_plugins.connectors.file.formats import Format, format_of, is_compressed
+from headrace_plugins.connectors.file.formats import (
+    Format,
+    TimePattern,
+    format_of,
+    is_compressed,
+)
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over
 from headrace_plugins.connectors.file.listing import Share
 from headrace_plugins.connectors.file.settings import (
@@ -44,7 +49,6 @@ from headrace_plugins.connectors.file.settings import (
     configured_path,
     follows,
 )
-from headrace_plugins.connectors.file.time_patterns import TimePattern
 from headrace_plugins.window import (
     WINDOW_KEYS,
     filled_in,
