@@ -25,6 +25,11 @@ from headrace_plugins.arrow_json import (
     merged_type,
 )
 from headrace_plugins.avro_container import container_metadata
+from headrace_plugins.connectors.file.columnar import (
+    columns_of,
+    may_use_arrow,
+    needs_arrow,
+)
 from headrace_plugins.connectors.file.csv_lines import CsvLines
 from headrace_plugins.connectors.file.documents import first_items
 from headrace_plugins.connectors.file.folder_columns import FolderColumns, column_of
@@ -44,11 +49,6 @@ from headrace_plugins.connectors.file.inference import (
     undecodable,
 )
 from headrace_plugins.connectors.file.listing import Group, NumberedFile, spark_path
-from headrace_plugins.connectors.file.parquet_parts import (
-    columns_of,
-    may_use_arrow,
-    needs_arrow,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Sequence

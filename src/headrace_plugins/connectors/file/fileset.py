@@ -31,16 +31,16 @@ from headrace.sdk.location import Location
 from headrace.sdk.sqltext import quote
 from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.arrow_json import TEXT
+from headrace_plugins.connectors.file.columnar import (
+    group_records,
+    no_records,
+    parquet_parts,
+)
 from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.folder_columns import FolderColumns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import VARIANT
 from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
-from headrace_plugins.connectors.file.parquet_parts import parquet_parts
-from headrace_plugins.connectors.file.records import (
-    group_records,
-    no_records,
-)
 from headrace_plugins.connectors.file.text_parts import text_parts
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, lines_o
 from headrace_plugins.connectors.file.folder_columns import filled, names_of, optional
 from headrace_plugins.connectors.file.formats import (
     BOM,
+    PLUGIN,
     Dialect,
     Format,
     is_compressed,
@@ -31,7 +32,6 @@ from headrace_plugins.connectors.file.record_ends import (
     LineEnds,
     RecordEnds,
 )
-from headrace_plugins.connectors.file.records import PLUGIN
 from headrace_plugins.connectors.file.text_blocks import BadRecord, Parsed, TextLines, decoded
 
 if TYPE_CHECKING:
