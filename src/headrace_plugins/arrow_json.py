@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pa_json
 
 TEXT = pa.string()
 EXACT = pa.decimal128(19, 0)
@@ -21,6 +22,8 @@ DEEPEST = 32
 """The maximum nesting of types: Arrow cannot send 64 levels, and 200 crash Spark's JVM."""
 
 _FLOAT_EXACT = 2**53
+_ROOM = 1024
+"""The parser requires a block size larger than its input."""
 
 
 def type_of(
@@ -127,6 +130,24 @@ def objects(lines: bytes) -> int:
         return len(found)
     message = "A line is not a JSON object."
     raise pa.ArrowInvalid(message)
+
+
+def read_objects(lines: bytes, types: pa.Schema | None = None) -> pa.Table | None:
+    """Return the objects in lines as rows; None if all lines are blank.
+
+    Fields that are not in ``types`` are ignored. Raises ArrowInvalid if a line is not one
+    object.
+    """
+    if not (count := objects(lines)):
+        return None
+    others = "infer" if types is None else "ignore"
+    parse = pa_json.ParseOptions(explicit_schema=types, unexpected_field_behavior=others)
+    read = pa_json.ReadOptions(block_size=len(lines) + _ROOM, use_threads=False)
+    table = pa_json.read_json(pa.BufferReader(lines), read, parse)
+    if table.num_rows != count:
+        message = "A line is not one object."
+        raise pa.ArrowInvalid(message)
+    return table
 
 
 def _require_utf8(data: bytes) -> None:

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+from contextlib import suppress
 from functools import partial, reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
 
 from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow, to_arrow_field
@@ -27,7 +27,7 @@ from headrace_plugins.arrow_json import (
     LARGE,
     TEXT,
     merged_type,
-    objects,
+    read_objects,
     type_of,
     without_times,
 )
@@ -219,29 +219,14 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
     # a value is nested some ten thousand levels deep.
     is_safe = sample.lstrip().startswith(b"{") and not _LONG.search(sample)
     if not dialect.multiline and is_safe and not _is_deep(sample):
-        try:
-            table = _json_table(sample)
-        except pa.ArrowInvalid:
-            # A line is malformed, or a field has several types: parse each line.
-            pass
-        else:
-            return without_times(pa.struct(list(table.schema)))
+        # If a line is malformed, or a field has several types: parse each line.
+        with suppress(pa.ArrowInvalid):
+            if (table := read_objects(sample)) is not None:
+                return without_times(pa.struct(list(table.schema)))
     texts = first_items(sample) if dialect.multiline else sample.splitlines()
     rows = (row for row in map(_json_line, texts) if isinstance(row, dict))
     types = (type_of(row, conflict, exact=True) for row in rows)
     return reduce(partial(merged_type, conflict=conflict), types, pa.struct([]))
-
-
-def _json_table(sample: bytes) -> pa.Table:
-    """Parse lines, each of which must be an object."""
-    count = objects(sample)
-    read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
-    parse = pa_json.ParseOptions(newlines_in_values=False)
-    table = pa_json.read_json(io.BytesIO(sample), read, parse)
-    if table.num_rows != count:
-        message = "A line is not one object."
-        raise pa.ArrowInvalid(message)
-    return table
 
 
 def _is_deep(sample: bytes) -> bool:

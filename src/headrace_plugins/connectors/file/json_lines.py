@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pa_json
 
 from headrace.sdk import Schema
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sqltext import quote, sql_type
 from headrace.sdk.struct_exprs import has_variant, is_variant
-from headrace_plugins.arrow_json import is_finite, objects
+from headrace_plugins.arrow_json import is_finite, read_objects
 from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.connectors.file.text_blocks import (
     FAULTS,
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     _Value = Callable[[Any], Any]
     """Converts a JSON value; raises ValueError for a value of another type."""
 
-_ROOM = 1024
-"""The parser requires a block size larger than its input."""
 _SHOWN_CHARS = 80
 _VARIANT_DIGITS, _VARIANT_NAME, _VARIANT_TEXT = 38, 50_000, 20_000_000
 """The limits of Spark's VARIANT parser."""
@@ -110,7 +107,8 @@ class JsonLines:
 
     def _parse(self, target: pa.Schema, lines: bytes) -> Parsed:
         """Parse lines. Raises one of FAULTS if a line may not be exactly one row."""
-        if (table := self._table(target, lines)) is None:
+        types = pa.schema([(f.name, _parsed_type(f.type)) for f in target])
+        if (table := read_objects(lines, types)) is None:
             return Parsed(no_rows(target))
         if not all(map(is_finite, table.itercolumns())) and (
             _ARROWS_OWN.search(lines) or _MAYBE_TOO_LARGE.search(lines)
@@ -132,21 +130,6 @@ class JsonLines:
             columns[number] = values
         table = pa.Table.from_arrays(columns, target.names)
         return Parsed(settled(table, target, self.dialect))
-
-    def _table(self, target: pa.Schema, lines: bytes) -> pa.Table | None:
-        """Return the values of lines, with times as strings; None if all lines are blank."""
-        if not (count := objects(lines)):
-            return None
-        parse = pa_json.ParseOptions(
-            explicit_schema=pa.schema([(f.name, _parsed_type(f.type)) for f in target]),
-            unexpected_field_behavior="ignore",
-        )
-        read = pa_json.ReadOptions(block_size=len(lines) + _ROOM, use_threads=False)
-        table = pa_json.read_json(pa.BufferReader(lines), read, parse)
-        if table.num_rows != count:
-            message = "A line is not one object."
-            raise pa.ArrowInvalid(message)
-        return table
 
     def _invalid(self, target: pa.Schema, lines: Sequence[bytes]) -> dict[int, str]:
         """Return the indices of lines that are certainly invalid, with the reasons.
