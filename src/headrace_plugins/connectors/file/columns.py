@@ -31,7 +31,6 @@ from headrace_plugins.connectors.file.columnar import (
     needs_arrow,
 )
 from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.documents import first_items
 from headrace_plugins.connectors.file.folder_columns import FolderColumns, column_of
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import (
@@ -48,6 +47,7 @@ from headrace_plugins.connectors.file.inference import (
     to_schema,
     undecodable,
 )
+from headrace_plugins.connectors.file.json_lines import first_items
 from headrace_plugins.connectors.file.listing import Group, NumberedFile, spark_path
 
 if TYPE_CHECKING:

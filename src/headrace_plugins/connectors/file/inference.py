@@ -31,8 +31,8 @@ from headrace_plugins.arrow_json import (
     type_of,
     without_times,
 )
-from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, first_items
 from headrace_plugins.connectors.file.formats import BOM, unpacked
+from headrace_plugins.connectors.file.json_lines import LONGEST_DOCUMENT, first_items
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

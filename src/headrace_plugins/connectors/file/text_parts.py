@@ -15,7 +15,6 @@ from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, lines_of_document
 from headrace_plugins.connectors.file.folder_columns import filled, names_of, optional
 from headrace_plugins.connectors.file.formats import (
     BOM,
@@ -25,7 +24,11 @@ from headrace_plugins.connectors.file.formats import (
     is_compressed,
     unpacked,
 )
-from headrace_plugins.connectors.file.json_lines import JsonLines
+from headrace_plugins.connectors.file.json_lines import (
+    LONGEST_DOCUMENT,
+    JsonLines,
+    lines_of_document,
+)
 from headrace_plugins.connectors.file.record_ends import (
     ChunkEnds,
     CsvQuoting,
