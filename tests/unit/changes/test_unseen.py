@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_plugins.connectors.postgres.values import Unseen
+from headrace_plugins.connectors.postgres.pgoutput import Unseen
 
 
 def kept(seen: str, *numbers: int) -> list[int]:

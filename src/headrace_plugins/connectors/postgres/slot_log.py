@@ -20,6 +20,7 @@ from headrace.sdk import (
 )
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
 from headrace_plugins.changes.log import OffsetField, check_fields
+from headrace_plugins.connectors.postgres.pgoutput import LogTexts, Unseen
 from headrace_plugins.connectors.postgres.replication import (
     HAS_FAILOVER,
     ReplicationConnection,
@@ -31,7 +32,6 @@ from headrace_plugins.connectors.postgres.replication import (
     to_lsn,
 )
 from headrace_plugins.connectors.postgres.settings import OWN_SLOT, PublicationMode
-from headrace_plugins.connectors.postgres.values import LogTexts, Unseen
 from headrace_plugins.connectors.postgres.wal import WalReader
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.postgresql import Postgresql, begin_snapshot
