@@ -1,4 +1,4 @@
-"""Target folders of sinks, and the Parquet files that executors write there in Python."""
+"""Target folders of sinks, their names, and the Parquet files that executors write there."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ import pyarrow.parquet as pq
 from headrace.sdk.config import invalid
 from headrace.sdk.connector import Finding, Verdict
 from headrace.sdk.errors import ConfigError, SinkError
+from headrace.sdk.sink import Refusal
+from headrace.sdk.sqltext import literal
 from headrace.sdk.storage import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from headrace.sdk.location import Location
+
 
 _WRONG_PATH = {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 """Permanent errors: a folder with this path is not possible."""
@@ -200,3 +203,38 @@ def check_placeholders(name: str, path: str, known: Sequence[str]) -> None:
             close = get_close_matches(found, known, n=1)
             fix = f"Did you mean {close[0]}?" if close else f"Use one of: {', '.join(known)}."
             raise invalid(name, path, f"Unknown placeholder {found}", fix=fix)
+
+
+_MOST_BYTES = 255
+"""The longest name of a folder on Linux's file systems."""
+_ESCAPED = "[\\x01-\\x1F\\x7F\"#%'*/:=?\\\\{\\[\\]^]"
+"""What Spark writes as three characters: a percent sign and two digits."""
+
+
+def unstorable_value(column: str, sql: str, *, encoded: bool = False) -> Refusal:
+    """Return the condition for values of a string that cannot name a partition's folder.
+
+    Args:
+        column: The partition column.
+        sql: Its value.
+        encoded: Whether the writer percent-encodes names as in URLs, as deltalake does, and
+            not only what Spark does.
+    """
+    if encoded:
+        name = f"replace(replace(url_encode({sql}), '+', '%20'), '*', '%2A')"
+        most = _MOST_BYTES - len(f"{quote(column)}=")
+    else:
+        name = f"regexp_replace({sql}, {literal(_ESCAPED)}, '%00')"
+        most = _MOST_BYTES - len(re.sub(_ESCAPED, "%00", column).encode()) - 1
+    unstorable = (
+        f"octet_length({name}) > {most} OR contains({sql}, char(0)) "
+        f"OR {sql} = {literal(NULL_FOLDER)}"
+    )
+    return Refusal(
+        condition=f"coalesce({unstorable}, false)",
+        problem="The value of a partition column cannot be the name of a folder, as it is "
+        f"longer than {_MOST_BYTES} bytes, contains a NUL character, or is the name for null, "
+        f"{NULL_FOLDER}.",
+        fix="Change the values with a transform, or set another partition.by.",
+        field=column,
+    )

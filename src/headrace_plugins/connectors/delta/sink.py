@@ -30,6 +30,7 @@ from headrace.sdk.deltalog import flush_commits
 from headrace.sdk.folders import (
     folder_findings,
     require_writable,
+    unstorable_value,
     write_part,
 )
 from headrace.sdk.location import Location
@@ -71,7 +72,6 @@ from headrace_plugins.connectors.delta.table import (
     turns_on_features,
 )
 from headrace_plugins.mapped_records import StagedTables, TableWrite, renamed, selection_of
-from headrace_plugins.partition_folders import unstorable_value
 from headrace_plugins.table_mapping import TableRules
 from headrace_plugins.window import WindowedRecords, with_window
 

@@ -13,7 +13,12 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, FrameSink, RecordError, Refusal, Schema, SinkError, Type
 from headrace.sdk.errors import StaleEpochError
-from headrace.sdk.folders import check_placeholders, fixed_folder, require_writable
+from headrace.sdk.folders import (
+    check_placeholders,
+    fixed_folder,
+    require_writable,
+    unstorable_value,
+)
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sink import Counting
 from headrace.sdk.sqltext import literal, quote, sql_type
@@ -23,7 +28,6 @@ from headrace_plugins.connectors.file.settings import (
     FileSinkSettings,
     location_of,
 )
-from headrace_plugins.partition_folders import unstorable_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
