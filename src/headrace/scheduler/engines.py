@@ -21,11 +21,11 @@ from typing_extensions import override
 
 from headrace.control import read_job
 from headrace.model import RUNNABLE, Backoff, Job, JobState, Registration
+from headrace.permissions import is_own_host
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, RetriableError
 from headrace.sdk.config import Configured, Lambda, Range, Settings, invalid, setting
 from headrace.sdk.errors import Category, HeadraceError
-from headrace.permissions import is_own_host
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -32,7 +32,14 @@ from headrace.sdk import ConfigError, HeadraceError, Mark, RetriableError, SinkE
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.config import invalid
 from headrace.sdk.connector import Finding, Verdict
-from headrace.sdk.delta import QUIET, AddedFile, add_action, newest_change, staging_folder
+from headrace.sdk.delta import (
+    QUIET,
+    AddedFile,
+    add_action,
+    file_stats,
+    newest_change,
+    staging_folder,
+)
 from headrace.sdk.deltalog import (
     LOG,
     CommitConflictError,
@@ -42,7 +49,6 @@ from headrace.sdk.deltalog import (
     flush_commits,
     newest_commit,
 )
-from headrace.sdk.delta import file_stats
 from headrace.sdk.folders import write_part
 from headrace.sdk.location import Location, sync
 from headrace.sdk.schema import Schema
