@@ -75,6 +75,9 @@ ALWAYS = {
     # Spark expands a condition on n columns that are renamed later, such as the check for
     # malformed rows, to 2^n conditions: planning a hundred columns would never end.
     "spark.sql.constraintPropagation.enabled": "false",
+    # By default 100 compiled classes, of which a batch needs several: with some twenty
+    # connectors, each batch would be compiled anew.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     # No Hive: its start takes seconds.
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
