@@ -1,8 +1,7 @@
-"""Files that only this user can access, whatever the umask, and hosts that are this machine."""
+"""Files and folders that only the user of this process can access, regardless of the umask."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import stat
 from collections.abc import Iterable
@@ -54,13 +53,3 @@ def narrow(paths: Iterable[Path]) -> list[Path]:
             continue  # deleted in the meantime, or on a file system without permissions
         narrowed.append(path)
     return narrowed
-
-
-def is_own_host(host: str) -> bool:
-    """Return whether only this machine can reach a host: localhost or a loopback address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from headrace.permissions import is_own_host
 from headrace.sdk.errors import Category, ConfigError, HeadraceError
+from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +116,7 @@ class Address:
     @property
     def is_own(self) -> bool:
         """Whether the server is on this machine."""
-        return is_own_host(urlsplit(self.url).hostname or "")
+        return is_own(urlsplit(self.url).hostname or "")
 
     @property
     def shows_token(self) -> bool:

@@ -28,9 +28,9 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from headrace.permissions import is_own_host
 from headrace.rest.requests import names_other_host
 from headrace.sdk import ConfigError
+from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
     import asyncio
@@ -427,14 +427,14 @@ class Listener:
 
     def __post_init__(self) -> None:
         """Raise ConfigError if other machines could send requests without authentication."""
-        if not self._knows_clients and not self.anonymous and not is_own_host(self.host):
+        if not self._knows_clients and not self.anonymous and not is_own(self.host):
             problem = f"{self.host} can be reached from other machines, and no token is set."
             raise ConfigError(problem, field="--host", fix=self.advice)
 
     @property
     def shared(self) -> bool:
         """Whether clients other than this machine's own user are possible."""
-        return self._knows_clients or not is_own_host(self.host)
+        return self._knows_clients or not is_own(self.host)
 
     @property
     def _knows_clients(self) -> bool:
@@ -453,6 +453,6 @@ class Listener:
         Applies only if no token is required: then a page in a browser on this machine could
         send requests through a host name that it makes resolve here (DNS rebinding).
         """
-        if self.keys is not None or self.anonymous or not is_own_host(self.host):
+        if self.keys is not None or self.anonymous or not is_own(self.host):
             return False
         return names_other_host(headers)

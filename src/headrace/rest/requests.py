@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator
 from starlette.datastructures import Headers
 from starlette.routing import Match
 
-from headrace.permissions import is_own_host
+from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -171,7 +171,7 @@ def is_cross_site(headers: Headers) -> bool:
     if source is None:
         return False
     sender, host = _netloc(source), headers.get("host", "").lower()
-    return sender != host and not (is_own_host(_name(sender)) and is_own_host(_name(host)))
+    return sender != host and not (is_own(_name(sender)) and is_own(_name(host)))
 
 
 def names_other_host(headers: Headers) -> bool:
@@ -183,7 +183,7 @@ def names_other_host(headers: Headers) -> bool:
     origin = headers.get("origin")
     if origin is not None:
         hosts.append(_netloc(origin))
-    return not all(is_own_host(_name(host)) for host in hosts)
+    return not all(is_own(_name(host)) for host in hosts)
 
 
 def _netloc(address: str) -> str:

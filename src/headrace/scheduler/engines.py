@@ -21,11 +21,11 @@ from typing_extensions import override
 
 from headrace.control import read_job
 from headrace.model import RUNNABLE, Backoff, Job, JobState, Registration
-from headrace.permissions import is_own_host
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, RetriableError
 from headrace.sdk.config import Configured, Lambda, Range, Settings, invalid, setting
 from headrace.sdk.errors import Category, HeadraceError
+from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -426,7 +426,7 @@ class HttpEngine(ScheduleEngine):
             timeout=self.settings.timeout,
             verify=ssl.create_default_context(),
             # Do not use a proxy from the environment for this machine itself.
-            trust_env=not is_own_host(host),
+            trust_env=not is_own(host),
         )
 
     @override
