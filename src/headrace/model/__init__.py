@@ -24,16 +24,11 @@ from headrace.model.connector import (
     Endpoints,
     Event,
     EventKind,
-    Lease,
     PluginSpec,
     Stamp,
     StepSpec,
     TargetState,
     TaskConfig,
-    TaskId,
-    TaskState,
-    TaskStatus,
-    file_name,
 )
 from headrace.model.error_policy import (
     MOST_LINES,
@@ -85,6 +80,7 @@ from headrace.model.schedule import (
     Unit,
     in_chunks,
 )
+from headrace.model.task import Lease, TaskId, TaskState, TaskStatus, file_name
 from headrace.model.topic import (
     Reading,
     Retention,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from headrace.model.connector import TaskId
+    from headrace.model.task import TaskId
     from headrace.sdk import Position
 
 _CHAIN, _SOURCE = "chain", "source"

@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from headrace.model.batch import Counts
-from headrace.model.connector import Definition, TaskId
+from headrace.model.task import TaskId
 
 if TYPE_CHECKING:
     from headrace.model.alert import AlertPolicy
+    from headrace.model.connector import Definition
     from headrace.model.schedule import Schedule
     from headrace.sdk.position import Boundaries, BoundaryKind
 
