@@ -20,7 +20,7 @@ from harness import save
 from tests.mariadb_server import MariadbServer, connect
 
 from headrace_plugins.changes.log import Offset
-from headrace_plugins.connectors.mysql.binlog import BinlogReader
+from headrace_plugins.connectors.mysql.binlog_reader import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_runs import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_settings import current_place
 from headrace_plugins.databases.address import address_of

@@ -11,7 +11,7 @@ import pytest
 from headrace.model import TaskId
 from headrace.sdk import StateError
 from headrace.store import Place, Store
-from headrace.store.leases import Machine
+from headrace.store.server_lease import Machine
 
 TASK = TaskId("orders", 0)
 LEASE = timedelta(seconds=30)

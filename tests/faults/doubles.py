@@ -25,8 +25,8 @@ from headrace.control import SinkPlan
 from headrace.dataplane import TopicWriter
 from headrace.dataplane.chain import Routes
 from headrace.dataplane.dead_letters import DeadLetterWriter, Staged
-from headrace.dataplane.delivery import SinkPart, StagedRows
 from headrace.dataplane.flow import Flow
+from headrace.dataplane.sink_part import SinkPart, StagedRows
 from headrace.dataplane.sources import SourceFrame
 from headrace.dataplane.streams import StreamFrame, TransformedStream
 from headrace.model import Batch, Counts, Lease, TaskId

@@ -1,4 +1,4 @@
-"""A host process: what it is sent, the channel to it, its handle, and its plugins' log."""
+"""A host's process: its start message, channel, handle and the forwarding of its log."""
 
 from __future__ import annotations
 

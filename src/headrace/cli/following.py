@@ -1,4 +1,4 @@
-"""What a server says of itself: its health, loggers, log and events."""
+"""Commands that show a server's health, loggers, log and events."""
 
 from __future__ import annotations
 

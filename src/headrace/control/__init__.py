@@ -1,7 +1,8 @@
 """The control plane: parses and checks definitions, plans tasks, and sets target states.
 
-In scope: validation, planning, `offsets.py` (viewing and altering; workers commit them),
-versions, counts, the runtime's own keys. Out of scope: running tasks, Spark and HTTP.
+In scope: validation, planning of tasks and copies, `offsets.py` (viewing, altering and giving
+up a batch; workers commit them), versions, counts, the runtime's own keys. Out of scope:
+running tasks, Spark and HTTP.
 
 ``__init__.pyi`` lists the public names. They are imported lazily, so that checking a file does
 not wait for the import of the store.

@@ -1,4 +1,6 @@
-"""Moves batches: sources, the flow, sinks, dead letters; `flow.py` has the steps of a batch.
+"""Moves batches: `flow.py` has the steps of a batch, `sink_part.py` what one sink gets of it.
+
+`dead_letters.py` writes dead letters; `dead_letter_queue.py` reads, replays and discards them.
 
 Contains how a batch is read, transformed, staged and committed, by Spark or, for a few rows,
 without it; also previews, trials, comparisons with a target and repairs. Does not access the
@@ -14,11 +16,11 @@ from headrace.dataplane.dead_letter_queue import (
     ReplayReader,
 )
 from headrace.dataplane.dead_letters import DeadLetterWriter
-from headrace.dataplane.delivery import refused_of, sink_marks
 from headrace.dataplane.failures import translated
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.preview import Stage, preview
 from headrace.dataplane.repairs import RepairReader, Repairs
+from headrace.dataplane.sink_part import refused_of, sink_marks
 from headrace.dataplane.sinks import SinkFront, as_frame_sink, sink_title
 from headrace.dataplane.sources import (
     Expected,

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame
 from typing_extensions import override
 
 from headrace.dataplane.code_rows import run_code
-from headrace.dataplane.delivery import (
+from headrace.dataplane.records import RecordFrame, constant_text
+from headrace.dataplane.sink_part import (
     filtered_in,
     filtered_of,
     held_receipt,
@@ -25,7 +26,6 @@ from headrace.dataplane.delivery import (
     refused_of,
     without_refused,
 )
-from headrace.dataplane.records import RecordFrame, constant_text
 from headrace.dataplane.sinks import SinkFront
 from headrace.dataplane.topic_sinks import (
     TopicsWriter,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.dataplane.chain import keyed_chain
-from headrace.dataplane.delivery import SinkPart, StagedRows, check_balance
 from headrace.dataplane.records import over_each
+from headrace.dataplane.sink_part import SinkPart, StagedRows, check_balance
 from headrace.model import Batch, Counts, SchemaChangeError
 from headrace.sdk import (
     ArrowParts,

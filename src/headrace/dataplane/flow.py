@@ -29,7 +29,11 @@ from headrace.dataplane.dead_letters import (
     DeadLetterWriter,
     RejectedFrame,
 )
-from headrace.dataplane.delivery import (
+from headrace.dataplane.failures import refusals_passed_over, translate, translated
+from headrace.dataplane.few_rows import StagedFew, keyed_rows, plan_few, write_few
+from headrace.dataplane.packed import PackedCopy
+from headrace.dataplane.records import RecordFrame, record_frame
+from headrace.dataplane.sink_part import (
     RowCount,
     SinkPart,
     StagedPart,
@@ -42,10 +46,6 @@ from headrace.dataplane.delivery import (
     sink_marks,
     with_refused,
 )
-from headrace.dataplane.failures import refusals_passed_over, translate, translated
-from headrace.dataplane.few_rows import StagedFew, keyed_rows, plan_few, write_few
-from headrace.dataplane.packed import PackedCopy
-from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.sources import SourceFrame, SourceReader, frame_of_parts, frame_of_rows
 from headrace.dataplane.straight_copies import copy_straight
 from headrace.dataplane.streams import (

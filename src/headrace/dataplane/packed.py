@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.dead_letters import RejectedFrame
-from headrace.dataplane.delivery import SinkPart, StagedRows, check_balance
 from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.python_frames import map_in_arrow, with_texts, with_variants
 from headrace.dataplane.records import (
@@ -38,6 +37,7 @@ from headrace.dataplane.records import (
     over_parts,
     rejection,
 )
+from headrace.dataplane.sink_part import SinkPart, StagedRows, check_balance
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution
 from headrace.evolution.apply_arrow import Moves, json_text, moved_rows

@@ -13,9 +13,9 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.dataplane.delivery import check_balance
 from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.records import over_each, rejection
+from headrace.dataplane.sink_part import check_balance
 from headrace.model import Batch, Counts
 from headrace.sdk import ArrowParts, SinkBatch
 from headrace.sdk.arrow import conform, to_arrow

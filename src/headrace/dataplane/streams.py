@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.dataplane.chain import Routes
-from headrace.dataplane.delivery import SinkPart, StagedPart, StagedRows
 from headrace.dataplane.records import RecordFrame
+from headrace.dataplane.sink_part import SinkPart, StagedPart, StagedRows
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.sdk import ArrowParts, ConfigError, FrameSink, Schema, SchemaMemory
 from headrace.sdk.sink import WorkerCommit, run_in_workers

@@ -1,4 +1,4 @@
-"""What a connector does about errors: waits, restarts, how many are tolerated, log lines."""
+"""Policies for errors: backoff of retries, restarts, tolerance, and the log's lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The installed plugins, found by entry point, and calls of them with a timeout."""
+"""The installed plugins, found by entry point, and calls to them with a timeout."""
 
 from __future__ import annotations
 

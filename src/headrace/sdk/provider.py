@@ -1,4 +1,4 @@
-"""What serves a whole worker: config providers, metrics reporters, and channels for alerts."""
+"""The plugins of a worker: config providers, metrics reporters and alert channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a connector: their rows, and how the rules of a sink fill them."""
+"""The tables of a connector: their rows, and how a sink's mapping rules fill them."""
 
 from __future__ import annotations
 

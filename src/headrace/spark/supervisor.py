@@ -1,4 +1,4 @@
-"""Keeps Spark running: starts a new session when the JVM ends; has the jobs of each task."""
+"""Keeps Spark running: starts a new session when the JVM ends, and cancels a task's jobs."""
 
 from __future__ import annotations
 

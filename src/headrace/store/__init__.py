@@ -40,9 +40,9 @@ from headrace.store.errors import (
     TaskRemovedError,
 )
 from headrace.store.job_store import JobChange, JobStore, NewRun
-from headrace.store.leases import ServerPlaces
 from headrace.store.registrations import RegistrationStore
 from headrace.store.rows import existing
+from headrace.store.server_lease import ServerPlaces
 from headrace.store.tables import Name, now
 from headrace.store.task_store import Store
 

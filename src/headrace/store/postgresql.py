@@ -1,4 +1,4 @@
-"""PostgreSQL as the database of the stores, also if it is silent. Needs the driver."""
+"""PostgreSQL as the database of the stores, also if it does not answer. Needs the driver."""
 
 from __future__ import annotations
 

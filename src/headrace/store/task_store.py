@@ -29,7 +29,6 @@ from headrace.sdk import Position, Schema
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import Place, memory_database, open_database
-from headrace.store.leases import Machine, lease_clock
 from headrace.store.rows import (
     add_state,
     already_finished,
@@ -54,6 +53,7 @@ from headrace.store.rows import (
     unfinished_of,
     update_task,
 )
+from headrace.store.server_lease import Machine, lease_clock
 from headrace.store.tables import (
     ENDPOINTS,
     batches,

@@ -1,6 +1,7 @@
 """Topics: durable, replayable logs of records, stored as Delta tables.
 
-Contains the log, its readers and its upkeep. Does not use Spark and does not know connectors.
+Contains `topic.py`, readers and upkeep; `segments.py` has the columns, and `log.py` Delta's
+transaction log. Does not use Spark and does not know connectors.
 """
 
 from headrace.topics.log import DeltaLog

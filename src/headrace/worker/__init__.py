@@ -1,7 +1,8 @@
 """Runs tasks: `batch_loop.py` commits positions, `leases.py` takes and renews leases.
 
-In scope: task scheduling on threads, handling of failed tasks, job runs (`runs.py`) and sending
-alerts. Out of scope: definitions, rows, and how a batch is moved.
+`restarts.py` decides when a failed task restarts. In scope: task scheduling on threads,
+handling of failed tasks, job runs (`runs.py`) and sending alerts. Out of scope: definitions,
+rows, and how a batch is moved.
 """
 
 from headrace.worker.alert_sender import AlertSender, SendResult
@@ -17,10 +18,10 @@ from headrace.worker.context import (
 from headrace.worker.events import Events, Everyone, Measures, Outcome
 from headrace.worker.leases import Owner, fence_dead_workers, living
 from headrace.worker.reconciler import Planned, Reconciler
+from headrace.worker.restarts import Restarts, Verdict
 from headrace.worker.runs import NotWantedError, RunWorker
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, CrashIsolation, Progress, Step, Task
-from headrace.worker.task_queue import Restarts, Verdict
 from headrace.worker.worker import Worker
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What the runtime shows of the store: contexts for plugins, and where topics are read."""
+"""The contexts that plugins get, backed by the store, and the readers of each topic."""
 
 from __future__ import annotations
 

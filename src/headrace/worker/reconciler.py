@@ -30,11 +30,11 @@ from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import RetriableError
 from headrace.store import ConnectorStore, StoreUnavailableError
 from headrace.worker.events import Measures, Unmeasured, as_it_is
-from headrace.worker.task_queue import traced
+from headrace.worker.restarts import traced
 
 if TYPE_CHECKING:
+    from headrace.worker.restarts import Part, Restarts
     from headrace.worker.task import Task
-    from headrace.worker.task_queue import Part, Restarts
     from headrace.worker.worker import Worker
 
 

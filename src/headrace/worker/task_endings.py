@@ -17,7 +17,7 @@ from headrace.sdk import StateError
 from headrace.sdk.errors import StaleEpochError
 from headrace.store import Store, StoreDamagedError, StoreUnavailableError, TaskRemovedError
 from headrace.worker.events import Events, labelled, labels
-from headrace.worker.task_queue import traced
+from headrace.worker.restarts import traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

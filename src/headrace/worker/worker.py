@@ -43,10 +43,11 @@ from headrace.worker.events import (
     trace_of,
 )
 from headrace.worker.leases import HeldElsewhereError, lost_tasks, renew_leases, take_lease
+from headrace.worker.restarts import Restarts
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import Step, Task, feeds
 from headrace.worker.task_endings import TaskEndings
-from headrace.worker.task_queue import Restarts, TaskQueue, TaskSlot
+from headrace.worker.task_queue import TaskQueue, TaskSlot
 
 log = structlog.get_logger(__name__)
 

@@ -1,5 +1,5 @@
 """Databases for connectors: addresses, sessions, catalogs, types, reading and writing.
 
-Code shared by the database sources and sinks, with a module for each kind of database.
-Never: code for one system outside its module.
+Code shared by the database sources and sinks, and the modules of each kind of database.
+Never: code for one system outside its modules.
 """

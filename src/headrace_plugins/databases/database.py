@@ -1,4 +1,4 @@
-"""The interface of a kind of database and its errors, and the database of a connection."""
+"""The interface of a kind of database, its errors, and the choice of the kind."""
 
 # ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
 

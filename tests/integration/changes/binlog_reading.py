@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from headrace_plugins.changes.log import Offset, Piece
-from headrace_plugins.connectors.mysql.binlog import BinlogReader
+from headrace_plugins.connectors.mysql.binlog_reader import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_runs import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_settings import current_place
 from headrace_plugins.databases.address import address_of

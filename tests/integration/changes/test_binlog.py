@@ -28,7 +28,7 @@ from tests.mariadb_server import MariadbServer, connect
 
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.changes.log import Offset, Piece
-from headrace_plugins.connectors.mysql.binlog import BinlogReader
+from headrace_plugins.connectors.mysql.binlog_reader import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_settings import oldest_place
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))"

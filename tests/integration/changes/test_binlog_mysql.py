@@ -25,7 +25,7 @@ from tests.mysql_server import Mysql8Server, MysqlServer, NewestMysqlServer
 
 from headrace.sdk import ConfigError
 from headrace_plugins.changes.log import Offset
-from headrace_plugins.connectors.mysql.binlog import BinlogReader
+from headrace_plugins.connectors.mysql.binlog_reader import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_settings import examine_binlog
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.mysql import Mysql

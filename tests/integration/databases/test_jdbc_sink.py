@@ -17,7 +17,7 @@ from tests.integration.databases.table_writing import (
 )
 from tests.jdbc_database import JdbcDatabase, drivers_load
 
-from headrace.dataplane.delivery import refused_of
+from headrace.dataplane.sink_part import refused_of
 from headrace.sdk import HeadraceError, RecordError, RetriableError
 from headrace.sdk.connector import Verdict
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling

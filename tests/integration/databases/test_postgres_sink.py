@@ -25,7 +25,7 @@ from tests.integration.databases.table_writing import (
 )
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.dataplane.delivery import refused_of
+from headrace.dataplane.sink_part import refused_of
 from headrace.sdk import ConfigError, Mark, RecordError, RetriableError, Schema
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.postgres.sink import PostgresSink

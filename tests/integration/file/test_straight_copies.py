@@ -22,7 +22,7 @@ from tests.task_doubles import Context
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
 from headrace.dataplane.dead_letters import DeadLetterPart
-from headrace.dataplane.delivery import StagedPart
+from headrace.dataplane.sink_part import StagedPart
 from headrace.model import Batch, ToleranceExceededError
 from headrace.sdk import FrameSink, Position, ReadLimit, RecordError, SourceError
 from headrace.sdk.errors import RangeChangedError

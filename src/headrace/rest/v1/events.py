@@ -1,4 +1,4 @@
-"""What a server keeps of itself: events, as pages and as a stream, its log, and backups."""
+"""Routes of events, as pages and as a stream, of the server's log, and of backups."""
 
 import asyncio
 import json

@@ -18,8 +18,8 @@ from headrace.sdk.connector import Finding, Verdict
 from headrace_plugins.changes.database_log import RESNAPSHOT, DatabaseLog, Snapshot
 from headrace_plugins.changes.log import OffsetField, check_fields
 from headrace_plugins.connectors.mysql import binlog_events as events
-from headrace_plugins.connectors.mysql.binlog import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_dump import Dump, GtidSet, is_gtid_set
+from headrace_plugins.connectors.mysql.binlog_reader import BinlogReader
 from headrace_plugins.connectors.mysql.binlog_runs import BinlogColumns
 from headrace_plugins.connectors.mysql.binlog_settings import (
     committed_place,

@@ -1,4 +1,4 @@
-"""The changes of a binary log: its row events as runs, and their values as the columns' types.
+"""Groups a binary log's row events into runs of a table, and converts their values.
 
 Row events are buffered until there are enough of them. Values are converted exactly, or
 rejected.

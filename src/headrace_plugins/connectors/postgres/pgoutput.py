@@ -1,4 +1,4 @@
-"""Decodes messages of PostgreSQL's logical replication to texts by column, and texts to values.
+"""Decodes messages of PostgreSQL's logical replication to columns of text, and text to values.
 
 All received rows of a table are decoded at once, column by column.
 The formats: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
