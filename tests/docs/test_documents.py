@@ -30,9 +30,9 @@ PAGES = [
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
     ROOT / "README.md",
 ]
-COLD = {"first-pipeline", "run-a-server", "README"}
-"""Pages that run as a reader's do. Commands of others are forked, see `tests.warm`, and their
-servers have a quick Java."""
+COLD = {"README"}
+"""The page that runs as a reader's does. Commands of others are forked, see `tests.warm`, and
+their servers have a quick Java."""
 PATIENCE = 120.0
 BASH = "/bin/bash"
 

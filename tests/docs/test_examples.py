@@ -15,6 +15,7 @@ FILES = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.json")])
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_java")
 def test_all_examples_run_and_account_for_each_record(tmp_path: Path) -> None:
     done = subprocess.run(
         [

@@ -115,6 +115,7 @@ def check_metrics(url: str, records: int) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_java")
 @pytest.mark.timeout(280)
 def test_a_killed_server_goes_on_where_it_was(tmp_path: Path) -> None:
     home, source, target = tmp_path / "home", tmp_path / "in.txt", tmp_path / "out.txt"

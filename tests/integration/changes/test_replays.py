@@ -137,7 +137,7 @@ def writer(url: str, seed: int) -> Iterator[None]:
 
     def write() -> None:
         drawn = random.Random(seed)  # noqa: S311 - not for secrets
-        while not stopping.wait(0.03):  # a reader has to come to the end, too
+        while not stopping.wait(0.1):  # a reader has to come to the end, too
             table, number = drawn.choice("tu"), drawn.randrange(200)
             statements = [
                 f"REPLACE INTO {table} VALUES ({number}, {drawn.randrange(1000)})",

@@ -16,6 +16,7 @@ from tests.integration.transforms.outcomes import (
     without_schema,
 )
 
+from headrace.plugins import Registry
 from headrace.sdk import ConfigErrors, Schema, Transform, ValueExpr
 from headrace.sdk.connectjson import (
     connect_json,
@@ -27,12 +28,12 @@ from headrace.sdk.connectjson import (
 )
 from headrace.sdk.sqltext import sql_value
 from headrace.sdk.struct_exprs import java_class
-from headrace_plugins import transforms
 from headrace_plugins.converters.json_decoding import EnvelopeDecoder
 from headrace_plugins.kafka_compat.value_parsing import parse_string
 
 PACKAGE = "org.apache.kafka.connect.transforms."
 CONFIG_ERROR = "org.apache.kafka.common.config.ConfigException"
+PLUGINS = Registry()
 JAVA_DATE = "%a %b %d %H:%M:%S UTC %Y"
 COLUMNS = ("key", "value", "topic", "headers", "dropped")
 
@@ -51,8 +52,7 @@ def is_config_error(case: Case) -> bool:
 
 def kind_of(given: dict[str, Any]) -> type[Transform]:
     name = given["class"].removeprefix(PACKAGE).partition("$")[0]
-    found: type[Transform] = getattr(transforms, name)
-    return found
+    return PLUGINS.transform(name)
 
 
 def value_of(given: dict[str, Any]) -> ValueExpr:

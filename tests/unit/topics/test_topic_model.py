@@ -175,7 +175,7 @@ class TopicMachine(RuleBasedStateMachine):
 
 TestTopic = TopicMachine.TestCase
 TestTopic.settings = settings(
-    max_examples=15,
+    max_examples=8,
     stateful_step_count=50,
     deadline=None,
     # A step takes milliseconds, so shrinking a failure would take many minutes.
