@@ -294,10 +294,11 @@ class Shard(Transform):
             raise UnfitRecordError(message=f"Field does not exist: {name}")
         sql, schema = found
         shard = getattr(self, f"_{self.config.get_str('strategy')}")(sql, schema)
-        shard = f"coalesce({shard}, {literal(self.settings.null_shard)})"
-        topic = f"replace({literal(self.settings.topic_format)}, '${{shard}}', {shard})"
-        # The old topic comes last, as it may contain "${shard}".
-        topic = f"replace({topic}, '${{topic}}', {shape.topic})"
+        values = {
+            "${topic}": shape.topic,
+            "${shard}": f"coalesce({shard}, {literal(self.config.get_str('null.shard'))})",
+        }
+        topic = f"concat({', '.join(_parts(self.config.get_str('topic.format'), values))})"
         return replace(shape, topic=topic)
 
     def _hash(self, sql: str, schema: Schema) -> str:
@@ -374,3 +375,15 @@ def _sql(bound: Any) -> str:
 def _wrong(*, problem: str) -> ConfigError:
     fix = "Set values of the field's type in ascending order."
     return ConfigError(problem=problem, field="bounds", fix=fix)
+
+
+def _parts(form: str, values: Mapping[str, str]) -> list[str]:
+    """Split a format text into SQL pieces: literals, and the expressions of placeholders."""
+    pieces = [form]
+    for name in values:
+        pieces = [
+            piece
+            for text in pieces
+            for piece in (text.replace(name, f"\0{name}\0").split("\0") if text else [])
+        ]
+    return [values.get(piece, literal(piece)) for piece in pieces if piece]
