@@ -333,7 +333,7 @@ def clock_at(at: datetime, zone: tzinfo) -> datetime:
     return local.replace(tzinfo=None, fold=0)
 
 
-_FIELDS = {"Y": r"\d{4}", **dict.fromkeys("mdHMS", r"\d\d")}
+_FIELDS = {"Y": "[0-9]{4}", **dict.fromkeys("mdHMS", "[0-9]{2}")}
 _PARTS = re.compile(r"%(.)|([^%]+)", re.DOTALL)
 
 

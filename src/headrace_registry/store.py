@@ -21,6 +21,7 @@ from sqlalchemy import (
     and_,
     delete,
     insert,
+    inspect,
     select,
     update,
 )
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from headrace.store import Place
 
 metadata = MetaData()
-"""The registry's tables, beside those of ``headrace.store``."""
+"""The registry's tables, beside those of ``headrace.store``. They are created when the registry
+is first opened, so a revision of the store that changes one has to ask whether it exists.
+"""
 
 
 def _context() -> Column[str]:
@@ -268,11 +271,17 @@ class SqlRegistryStore:
     def _engine(self) -> Engine:
         with self._lock:
             if self._opened is None:
-                engine = open_database(self._place)
-                with in_mode(engine, Mode.ALONE).begin() as db:
-                    metadata.create_all(db)
-                self._opened = engine
+                self._opened = open_database(self._place)
+                _create_tables(self._opened)
             return self._opened
+
+
+def _create_tables(engine: Engine) -> None:
+    with engine.connect() as db:  # without a lock, as each reader of a schema comes here
+        if metadata.tables.keys() <= set(inspect(db).get_table_names()):
+            return
+    with in_mode(engine, Mode.ALONE).begin() as db:
+        metadata.create_all(db)
 
 
 def _setting(scope: str) -> ColumnElement[bool]:

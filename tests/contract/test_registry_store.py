@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -121,6 +122,21 @@ def test_writers_wait_for_one_another(store: SqlRegistryStore) -> None:
     for thread in threads:
         thread.join()
     assert sorted(made) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_who_opens_it_to_read_waits_for_no_writer(
+    kind: str, place_of: Callable[[str], Place]
+) -> None:
+    store = SqlRegistryStore(place_of(kind))
+    made = add(store)
+    copy = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own
+    began = time.monotonic()
+    with store.write(), copy.read() as rows:
+        assert rows.schema(made).schema == TEXT
+    assert time.monotonic() - began < 3
+    for each in (copy, store):
+        each.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

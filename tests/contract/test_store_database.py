@@ -108,7 +108,7 @@ def test_an_older_database_is_migrated_and_keeps_its_rows(
         engine.dispose()
     assert ([row["uid"] for row in rows], revision) == ([uid], "9999")
     assert "colour" in rows[0]
-    with pytest.raises(SetupError, match="A newer Headrace"):
+    with pytest.raises(SetupError, match="Another version of Headrace"):
         Store(place)
 
 
@@ -117,7 +117,16 @@ def test_a_store_of_a_newer_version_is_refused(place: Place) -> None:
     with engine.begin() as db:
         db.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
-    with pytest.raises(SetupError, match="A newer Headrace"):
+    with pytest.raises(SetupError, match="Another version of Headrace"):
+        Store(place)
+
+
+def test_tables_of_before_the_revisions_are_not_taken_for_new_ones(place: Place) -> None:
+    engine = open_database(place)
+    with engine.begin() as db:
+        db.execute(text("DROP TABLE alembic_version"))
+    engine.dispose()
+    with pytest.raises(SetupError, match="Another version of Headrace"):
         Store(place)
 
 

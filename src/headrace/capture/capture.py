@@ -278,7 +278,7 @@ class CaptureThread(threading.Thread):
             ) or not self._rests():
                 self._append(source)
                 empty_polls += 1
-                if over and empty_polls == _ONCE_POLLS:
+                if over and empty_polls >= _ONCE_POLLS:
                     return True
         if not self._discard:
             self._append(source)

@@ -478,8 +478,7 @@ class ReplayReader:
         newest = self._claims.log.newest() if self._claims.exists() else -1
         for version in range(self._version(start) + 1, newest + 1):
             claim = self._claim(version)
-            # Claims of earlier versions do not name their connector.
-            mine = claim.get("connector") in (None, self._connector)
+            mine = claim.get("connector") == self._connector
             if mine and claim.get("action") == "replay":
                 return Position.of(self._partition, {"claim": version})
         return start

@@ -193,8 +193,8 @@ class TopicsWriter(TopicWriter):
 def attempt_folder(staging: Location, mark: Mark) -> Iterator[Location]:
     """Yield a new folder of an attempt, and delete it at the end.
 
-    Deletes what crashed attempts at the batch and at older ones left; those of newer epochs
-    stay.
+    Deletes what crashed attempts at the batch and at older ones left; attempts at this batch in
+    newer epochs stay.
 
     Args:
         staging: The folder of all attempts, on a file system that all executors reach.

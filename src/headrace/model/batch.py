@@ -181,8 +181,7 @@ class Fingerprint:
     Args:
         chain: A digest of the transforms and converters; empty if unknown.
         source: A digest of the value of each key that determines the source's rows, except
-            keys with their default value; None if unknown, as in data that earlier versions
-            stored.
+            keys with their default value; None if unknown.
     """
 
     chain: str = ""

@@ -200,22 +200,12 @@ def _seen(row: Sequence[object] | None) -> list[object] | None:
 
 TIMEOUT = "connect_timeout"
 """The URL parameter for the timeout of a response, in seconds."""
-
-
 _SECONDS = 5
-
-
 _MORE_SECONDS = 2
 """Additional wait, so that the server can report its own timeout first."""
-
-
 _ISOLATION = r"-c default_transaction_isolation=read\ committed"
-
-
 _ALONE = 0x6865_6164_7261_6365
 """The advisory lock of ALONE transactions: the letters of ``headrace``."""
-
-
 _ALONE_SECONDS = 600
 """The timeout of an ALONE transaction, which may migrate tables."""
 

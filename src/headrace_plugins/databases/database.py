@@ -645,6 +645,7 @@ def database_of(settings: ConnectionSettings) -> Database:
     """
     address = settings.address
     if address.kind == JDBC and isinstance(settings, DriverSettings):
+        # By name, as below: the modules of the kinds import this one.
         made: Database = import_module(f"{__package__}.jdbc").AnyJdbc(address, settings.driver)
         return made
     name = _KINDS.get(address.kind)

@@ -216,6 +216,14 @@ def test_steps_tell_the_batches_and_then_the_end(bench: Bench) -> None:
     assert task.step().ended
 
 
+def test_a_source_may_end_after_any_number_of_empty_polls(bench: Bench) -> None:
+    pace = Pace(linger_ms=1, poll_interval_ms=1)
+    task = bench.start(bench.spec(config={"limit": 1, "trouble": "ends late"}, pace=pace))
+    until(lambda: task.completed)
+    task.stop()
+    assert bench.numbers() == [0]
+
+
 def test_the_ledger_is_kept_by_the_worker(bench: Bench) -> None:
     config = {"trouble": "ledger", "limit": 1, "notes": bench.folder / "notes"}
     task = bench.run(bench.spec(config=config))

@@ -37,7 +37,7 @@ def migrate(engine: Engine) -> None:
     """Create the tables, or migrate them to the newest revision, if necessary.
 
     Raises:
-        SetupError: Another version of Headrace has migrated the tables, a newer one as a rule.
+        SetupError: A version of Headrace that this one does not know has made the tables.
     """
     with engine.connect() as db:
         if _found(db) == HEAD:
@@ -46,6 +46,8 @@ def migrate(engine: Engine) -> None:
     with in_mode(engine, Mode.ALONE).begin() as db:
         found = _found(db)
         if found is None:
+            if metadata.tables.keys() & set(inspect(db).get_table_names()):
+                raise _of_another_version(None)
             metadata.create_all(db)
             _revisions.create(db)
             db.execute(insert(_revisions).values(version_num=HEAD))
@@ -71,6 +73,10 @@ def _upgrade(db: Connection, found: str) -> None:
     try:
         ScriptDirectory.from_config(config).get_revision(found)
     except CommandError as error:
-        problem = f"A newer Headrace has migrated this store (revision {found})."
-        raise SetupError(problem, fix="Use that version, or another store.") from error
+        raise _of_another_version(found) from error
     command.upgrade(config, HEAD)
+
+
+def _of_another_version(revision: str | None) -> SetupError:
+    problem = f"Another version of Headrace has made this store (revision {revision})."
+    return SetupError(problem, fix="Use that version, or another store.")

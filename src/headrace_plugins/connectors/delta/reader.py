@@ -516,8 +516,7 @@ class DeltaReader(FrameSource):
         """Return whether a version differs from the one that a digest was computed from.
 
         Returns False if they cannot be compared: the commit may no longer be in the log, and
-        an offset that was altered or written by an earlier release has no digest of this
-        version.
+        an offset that was altered has no digest of this version.
         """
         if digest is None or not digest.startswith(f"{version}-"):
             return False

@@ -205,7 +205,7 @@ def _age(path: str, offset: Mapping[str, Any]) -> tuple[int, bool, int]:
     reads = int(offset.get("reads", 0))
     if reads:
         return reads, True, 0
-    # From an earlier version: prefer the file that now has the name, then the larger position.
+    # A user set it: prefer the file that now has the name, then the larger position.
     found = Generation.at(path)
     here = found is not None and found.inode == offset.get("inode")
     return 0, here, int(offset.get("position", 0))

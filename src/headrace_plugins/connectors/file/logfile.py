@@ -136,7 +136,7 @@ class FileOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> FileOffset:
-        """Parse the result of ``to_json``, also of earlier versions."""
+        """Parse the result of ``to_json``, or what a user has set of it."""
         return cls(
             **{each.name: value[each.name] for each in fields(cls) if each.name in value}
         )

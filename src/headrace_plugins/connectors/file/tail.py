@@ -78,7 +78,7 @@ class Generations:
     _lost: dict[LogFile, float] = field(default_factory=dict)
 
     def load(self, offset: Mapping[str, Any], path: str) -> None:
-        """Load an offset that ``to_json`` returned for a path, also in earlier versions."""
+        """Load an offset that ``to_json`` returned for a path, or that a user set."""
         if "since_ns" in offset:
             self.since_ns = int(offset["since_ns"])
         for part in [*offset.get("earlier", ()), offset]:

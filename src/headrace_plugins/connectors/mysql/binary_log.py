@@ -459,7 +459,7 @@ def _owned(session: Session) -> set[tuple[str, str]]:
 def is_of(session: Session, place: Offset) -> bool:
     """Return whether a place is in this server's log, according to the place's ``server``.
 
-    Places of earlier versions have no server and are accepted.
+    Places that a user set have no server and are accepted.
     """
     return place.get("server") in {None, server_of(session)}
 
