@@ -121,10 +121,15 @@ def test_a_store_of_a_newer_version_is_refused(place: Place) -> None:
         Store(place)
 
 
-def test_tables_of_before_the_revisions_are_not_taken_for_new_ones(place: Place) -> None:
+@pytest.mark.parametrize(
+    "without", ["DROP TABLE alembic_version", "DELETE FROM alembic_version"]
+)
+def test_tables_without_a_revision_are_not_taken_for_new_ones(
+    place: Place, without: str
+) -> None:
     engine = open_database(place)
     with engine.begin() as db:
-        db.execute(text("DROP TABLE alembic_version"))
+        db.execute(text(without))
     engine.dispose()
     with pytest.raises(SetupError, match="Another version of Headrace"):
         Store(place)

@@ -363,15 +363,23 @@ class Registry:
 
 
 def _import(path: str) -> type | None:
-    """Return the class at ``module.Class``, or None."""
+    """Return the class at ``module.Class``, or None.
+
+    Raises SetupError if the module exists, but cannot be imported.
+    """
     module, _, name = path.rpartition(".")
-    if not module:
+    parts = module.split(".")
+    # The import of a module that is a program runs it.
+    if "__main__" in parts or not all(map(str.isidentifier, parts)):
         return None
     try:
         with _importing:
             found = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
+    except (Exception, SystemExit) as error:
+        problem = f"The module {module} cannot be imported: {type(error).__name__}: {error}"
+        raise SetupError(problem, fix="Correct the class path, or the module.") from error
     if isinstance(found, type) and issubclass(found, (Connector, *_BASES.values())):
         return found
     return None

@@ -46,7 +46,8 @@ def migrate(engine: Engine) -> None:
     with in_mode(engine, Mode.ALONE).begin() as db:
         found = _found(db)
         if found is None:
-            if metadata.tables.keys() & set(inspect(db).get_table_names()):
+            ours = {_revisions.name, *metadata.tables}
+            if ours & set(inspect(db).get_table_names()):
                 raise _of_another_version(None)
             metadata.create_all(db)
             _revisions.create(db)
