@@ -169,9 +169,12 @@ def test_a_replay_that_was_killed_after_its_claim_is_finished_by_the_next(
     exported, mended = tmp_path / "letters.jsonl", tmp_path / "mended.jsonl"
     pipe.dead_letter_queue().export(DeadLetterFilter(stage="TRANSFORMATION"), exported)
     assert repaired(exported, mended) == 2
-    claimed = pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
+    claimed = pipe.dead_letter_queue().claim("poisoned", DeadLetterFilter(), mended, ["out"])
     assert (claimed.records, claimed.unknown) == (2, 0)
-    assert pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"]).unknown == 2
+    assert (
+        pipe.dead_letter_queue().claim("poisoned", DeadLetterFilter(), mended, ["out"]).unknown
+        == 2
+    )
     assert pipe.replay(mended) == (0, 0, Counts(read=2, written=2))
     assert pipe.delivered() == pipe.expected(without=(9,))
 
@@ -227,7 +230,7 @@ def killed(*args):
 
 Topic.append = killed
 queue = DeadLetterQueue(None, Topics(topics).get("poisoned.dlq"), topics)
-queue.claim(DeadLetterFilter(), mended, ["out"])
+queue.claim("poisoned", DeadLetterFilter(), mended, ["out"])
 """
 """Claims a few letters, and is killed before the transaction of the claim or after it."""
 
@@ -299,7 +302,7 @@ def claimed_of_a_copy(
     folder = Location.of(copy)
     queue = DeadLetterQueue(spark, Topics(folder).get("poisoned.dlq"), folder)
     before = claims_of("poisoned.dlq", folder).log.newest()
-    claimed = queue.claim(chosen, repaired, ["out"])
+    claimed = queue.claim(chosen.connector or "poisoned", chosen, repaired, ["out"])
     claims = claims_of("poisoned.dlq", folder)
     paths = [
         str(copy / "~letters" / "poisoned.dlq" / file.path)
@@ -403,7 +406,7 @@ def test_few_repaired_letters_are_claimed_without_spark_as_with_it(
     for most in (100, 0):
         monkeypatch.setattr("headrace.dataplane.few_letters._FILE_BYTES", most)
         with pytest.raises(ConfigError, match="1 of 1 lines are not JSON objects"):
-            pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
+            pipe.dead_letter_queue().claim("poisoned", DeadLetterFilter(), mended, ["out"])
 
 
 def test_a_replay_of_nothing_starts_no_spark(
@@ -457,11 +460,11 @@ def test_of_two_that_claim_few_letters_at_once_one_gets_them(runtime, tmp_path: 
     )
     looked = second._next()
     letters = second._few(DeadLetterFilter(stage="TRANSFORMATION"))
-    assert first.claim(DeadLetterFilter(), None, ["out"]).records == 2
+    assert first.claim("poisoned", DeadLetterFilter(), None, ["out"]).records == 2
     assert letters is not None
     with pytest.raises(StateError, match="Another command is using the letters"):
         second._claim_streams(letters, ["out"], looked, "poisoned")
-    assert second.claim(DeadLetterFilter(), None, ["out"]) == Claimed(0, 2)
+    assert second.claim("poisoned", DeadLetterFilter(), None, ["out"]) == Claimed(0, 2)
 
 
 def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
@@ -480,7 +483,7 @@ def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
     assert json.loads(again["value"]) == {"id": "seven"}
     mended.write_text("{}\nnonsense\n")
     with pytest.raises(ConfigError, match="2 of 2 lines"):
-        pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
+        pipe.dead_letter_queue().claim("poisoned", DeadLetterFilter(), mended, ["out"])
 
 
 def test_letters_with_variants_and_required_fields_are_replayed_as_records(
@@ -630,7 +633,9 @@ def test_letters_of_a_sink_that_is_gone_wait_for_it(runtime, tmp_path: Path) -> 
     pipe.have(FIRST, SECOND)
     names = names_of(runtime._planner.plans(pipe.definition)[0])
     assert (
-        runtime.dead_letter_queue("two.dlq").claim(DeadLetterFilter(), mended, names).records
+        runtime.dead_letter_queue("two.dlq")
+        .claim("two", DeadLetterFilter(), mended, names)
+        .records
         == 1
     )
     pipe.have(OTHER)
@@ -651,7 +656,7 @@ def test_a_topic_whose_letters_are_gone_has_none(runtime, tmp_path: Path) -> Non
     assert found.lines(DeadLetterFilter(stage="TASK_PUT"), 5) == []
     assert found.export(DeadLetterFilter(), tmp_path / "letters.jsonl") == 0
     assert found.discard(DeadLetterFilter()) == 0
-    assert found.claim(DeadLetterFilter(), None, ["sink"]) == Claimed(0)
+    assert found.claim("poisoned", DeadLetterFilter(), None, ["sink"]) == Claimed(0)
 
 
 def test_letters_of_a_topic_that_was_made_anew_are_open(runtime, tmp_path: Path) -> None:

@@ -259,14 +259,19 @@ class DeadLetterQueue:
         return self._claim(letters, None, {"action": "discard"}, at)
 
     def claim(
-        self, chosen: DeadLetterFilter, repaired: Path | None, sinks: Sequence[str]
+        self,
+        connector: str,
+        chosen: DeadLetterFilter,
+        repaired: Path | None,
+        sinks: Sequence[str],
     ) -> Claimed:
-        """Claim letters for a replay, with the repairs from a file of exported lines.
+        """Claim a connector's letters for a replay, with the repairs from exported lines.
 
         Guarantee 2: each claim is one transaction; letters of other claims are no longer open.
         A letter that only one sink has refused is replayed to that sink only.
 
         Args:
+            connector: The connector whose next replay delivers them; others' letters stay open.
             chosen: Selects the letters.
             repaired: The file, to claim only its letters; None for all.
             sinks: The names of the connector's sinks in marks.
@@ -274,21 +279,21 @@ class DeadLetterQueue:
         Raises:
             StateError: A letter belongs to a sink that no longer exists.
         """
-        at = self._next()
-        repairs = None if repaired is None else few_repairs(repaired, chosen.connector)
+        chosen, at = replace(chosen, connector=connector), self._next()
+        repairs = None if repaired is None else few_repairs(repaired, connector)
         few = self._few(chosen) if repaired is None or repairs is not None else None
         unknown = 0
         if few is not None:
             if repairs is not None:
                 few = few.repaired(repairs)
                 unknown = repairs.num_rows - few.rows.num_rows
-            found = self._claim_streams(few, sinks, at, chosen.connector)
+            found = self._claim_streams(few, sinks, at, connector)
             return replace(found, unknown=unknown)
         letters = self._open(chosen)
         if repaired is None:
             letters = letters.selectExpr("*", "cause.raw IS NOT NULL AS unfit")
         else:
-            lines = repairs_frame(self._spark(), repaired, chosen.connector)
+            lines = repairs_frame(self._spark(), repaired, connector)
             unknown = lines.join(letters, ID, "left_anti").count()
             letters = letters.join(lines, ID).selectExpr(
                 "* EXCEPT (key, value, headers, new_key, new_value, new_text, new_headers)",
@@ -299,7 +304,7 @@ class DeadLetterQueue:
             )
         letters = letters.persist()
         try:
-            claimed = self._claim_streams(_FrameLetters(letters), sinks, at, chosen.connector)
+            claimed = self._claim_streams(_FrameLetters(letters), sinks, at, connector)
         finally:
             letters.unpersist()
         return replace(claimed, unknown=unknown)
@@ -309,7 +314,7 @@ class DeadLetterQueue:
         letters: FewLetters | _FrameLetters,
         sinks: Sequence[str],
         at: int,
-        connector: str | None,
+        connector: str,
     ) -> Claimed:
         counted = letters.groups(_STREAM)
         unrepaired = sum(group["count"] for group in counted if group["unfit"])

@@ -42,7 +42,7 @@ _COMPRESSED = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst")
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def few_repairs(file: Path, connector: str | None = None) -> pa.Table | None:
+def few_repairs(file: Path, connector: str) -> pa.Table | None:
     """Read a file that fits into memory as ``REPAIRS``; return None if Spark must read it.
 
     A letter of another connector than ``connector`` gets an id that no letter has, as its own
@@ -58,7 +58,7 @@ def few_repairs(file: Path, connector: str | None = None) -> pa.Table | None:
     return repairs
 
 
-def repairs_frame(spark: SparkSession, file: Path, connector: str | None = None) -> DataFrame:
+def repairs_frame(spark: SparkSession, file: Path, connector: str) -> DataFrame:
     """Read a file of any size as ``REPAIRS``; see ``few_repairs``."""
 
     def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,12 +82,12 @@ def _check(lines: int, named: int, different: int) -> None:
         raise ConfigError(problem, field="--records", fix="Keep one line for each letter.")
 
 
-def _parsed(lines: Iterable[str], connector: str | None) -> pa.RecordBatch:
+def _parsed(lines: Iterable[str], connector: str) -> pa.RecordBatch:
     rows = [_repair(line, connector) for line in lines if line.strip()]
     return pa.RecordBatch.from_pylist(rows, to_arrow(REPAIRS))
 
 
-def _repair(line: str, connector: str | None) -> dict[str, Any]:
+def _repair(line: str, connector: str) -> dict[str, Any]:
     """Return the contents of a line; an empty dict if the line is not a JSON object."""
     try:
         found = _members(line)
@@ -95,7 +95,7 @@ def _repair(line: str, connector: str | None) -> dict[str, Any]:
         return {}
     value, text = found.get("value", (None, None))
     id_, of = _text(*found.get("id", (None, ""))), found.get("connector", (None, ""))[0]
-    if id_ is not None and None not in (of, connector) and of != connector:
+    if id_ is not None and of not in (None, connector):
         id_ = f"{of}/{id_}"
     return {
         "id": id_,

@@ -120,8 +120,8 @@ def replay(
     # The lease keeps two replays from claiming at the same time.
     held = store.lease(plan.id, owner, store.now(), lease)
     try:
-        chosen = replace(chosen, connector=plan.id.connector)
-        claimed = DeadLetterQueue(spark, topic, topics_dir).claim(chosen, file, sinks)
+        queue = DeadLetterQueue(spark, topic, topics_dir)
+        claimed = queue.claim(plan.id.connector, chosen, file, sinks)
     finally:
         store.release(held)
     reader = ReplayReader(name, topics_dir, sinks, plan.id.connector)

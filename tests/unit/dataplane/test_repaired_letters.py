@@ -13,7 +13,7 @@ from headrace.sdk import ConfigError
 def repairs(folder: Path, *lines: str) -> list[dict[str, Any]]:
     file = folder / "letters.jsonl"
     file.write_bytes("\n".join(lines).encode())
-    found = few_repairs(file)
+    found = few_repairs(file, "a")
     assert found is not None
     return list(found.to_pylist())
 
@@ -94,14 +94,14 @@ def test_two_lines_that_name_one_letter_are_refused(tmp_path: Path) -> None:
 def test_what_spark_has_to_read_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert few_repairs(tmp_path / "missing.jsonl") is None
-    assert few_repairs(tmp_path) is None
+    assert few_repairs(tmp_path / "missing.jsonl", "a") is None
+    assert few_repairs(tmp_path, "a") is None
     for name in ("letters.jsonl", "letters.jsonl.gz"):
         (tmp_path / name).write_text('{"id":"1-5"}')
-    assert few_repairs(tmp_path / "letters.jsonl.gz") is None
-    assert few_repairs(tmp_path / "letters.jsonl") is not None
+    assert few_repairs(tmp_path / "letters.jsonl.gz", "a") is None
+    assert few_repairs(tmp_path / "letters.jsonl", "a") is not None
     monkeypatch.setattr("headrace.dataplane.few_letters._FILE_BYTES", 11)
-    assert few_repairs(tmp_path / "letters.jsonl") is None
+    assert few_repairs(tmp_path / "letters.jsonl", "a") is None
 
 
 def test_a_letter_of_another_connector_has_the_id_of_none(tmp_path: Path) -> None:
@@ -112,5 +112,6 @@ def test_a_letter_of_another_connector_has_the_id_of_none(tmp_path: Path) -> Non
     found = few_repairs(file, "b")
     assert found is not None
     assert found["id"].to_pylist() == ["alpha/1-0", "1-1", "1-0"]
+    file.write_text(line.replace("alpha", "b"))
     with pytest.raises(ConfigError, match="same id"):
-        few_repairs(file)
+        few_repairs(file, "b")
