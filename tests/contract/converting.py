@@ -9,8 +9,13 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.conversion import ConvertingReader, PartConverter, encoded
-from headrace.dataplane.python_frames import with_texts, with_variants
-from headrace.dataplane.records import RecordFrame, frame_schema, record_frame
+from headrace.dataplane.records import (
+    RecordFrame,
+    frame_schema,
+    record_frame,
+    with_texts,
+    with_variants,
+)
 from headrace.dataplane.sources import SourceFrame
 from headrace.plugins import Registry
 from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, Schema

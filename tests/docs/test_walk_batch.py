@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "walk-batch.md"
-MOST_STEPS = 120
+MOST_STEPS, MOST_MODULES = 120, 30
 DEFINITION = """
 name: walk
 source: {{connector: file, path: {folder}/in/*.csv}}
@@ -82,3 +82,4 @@ def test_the_page_says_how_long_the_walk_is(walk: Walk) -> None:
             # Whoever makes the walk longer has a layer to take out.
             assert 0.9 * most <= measured <= most
     assert steps[0] <= MOST_STEPS
+    assert steps[1] <= MOST_MODULES

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.capture.rows import header_rows
-from headrace.dataplane.python_frames import map_in_arrow, records_of, with_texts, with_variants
-from headrace.dataplane.records import RecordFrame, constant_text
+from headrace.dataplane.python_frames import map_in_arrow, records_of
+from headrace.dataplane.records import RecordFrame, constant_text, with_texts, with_variants
 from headrace.evolution.apply_arrow import Slices, sieve
 from headrace.sdk import (
     ArrowTransform,

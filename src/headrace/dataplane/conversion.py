@@ -18,8 +18,14 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from pyspark.sql.pandas.functions import arrow_udf
 
-from headrace.dataplane.python_frames import map_in_arrow, with_variants
-from headrace.dataplane.records import RecordFrame, declared, frame_schema, over_parts
+from headrace.dataplane.python_frames import map_in_arrow
+from headrace.dataplane.records import (
+    RecordFrame,
+    declared,
+    frame_schema,
+    over_parts,
+    with_variants,
+)
 from headrace.dataplane.sources import SourceFrame, SourceReader, TopicSource
 from headrace.sdk import ConfigError, Converter, Position, Schema, ValueExpr
 from headrace.sdk.arrow import conform, from_arrow, to_arrow, to_arrow_field, to_arrow_type

@@ -26,7 +26,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.dead_letters import RejectedFrame
 from headrace.dataplane.failures import not_tolerated
-from headrace.dataplane.python_frames import map_in_arrow, with_texts, with_variants
+from headrace.dataplane.python_frames import map_in_arrow
 from headrace.dataplane.records import (
     ARROW_ERROR,
     NO_ERROR,
@@ -36,6 +36,8 @@ from headrace.dataplane.records import (
     over_each,
     over_parts,
     rejection,
+    with_texts,
+    with_variants,
 )
 from headrace.dataplane.sink_part import SinkPart, StagedRows, check_balance
 from headrace.dataplane.topic_sinks import TopicWriter

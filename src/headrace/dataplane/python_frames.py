@@ -1,13 +1,9 @@
-"""Transfers frames to Python and back: null lists, variants, and records as objects.
+"""Transfers frames to Python and back: null lists, and records as objects.
 
 Spark writes each null of a list or map through Arrow's `ListVector.setNull`, which rewrites the
 offsets of all nulls before it: a batch of 65,536 records without headers costs 300 microseconds
 per record, while empty lists cost 2. So null lists are sent as empty lists, together with masks
 of the nulls.
-
-Variants are sent as JSON texts. Topics store texts, too, since neither their upkeep nor plugin
-hosts nor most readers of Delta tables support VARIANT; the schema in the table's metadata
-distinguishes them from other texts.
 """
 
 from __future__ import annotations
@@ -21,10 +17,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.records import declared, in_workers
+from headrace.dataplane.records import in_workers
 from headrace.sdk import Header, Record, Schema, Struct, Type
 from headrace.sdk.sqltext import literal, quote
-from headrace.sdk.struct_exprs import has_variant, texts_of_variants, variants_of_texts
 
 Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -128,39 +123,6 @@ def _node(
         masks.append(f"{sql} IS NULL")
         mask = len(masks) - 1
     return f"named_struct({', '.join(pairs)})", _Node(mask, parts)
-
-
-def with_texts(frame: DataFrame, value: Schema, key: Schema | None = None) -> DataFrame:
-    """Return the record frame with the variants of values and keys as JSON texts."""
-    return _replaced(frame, {"value": value, "key": key}, texts_of_variants)
-
-
-def with_variants(
-    frame: DataFrame, value: Schema | None = None, key: Schema | None = None
-) -> DataFrame:
-    """Return the record frame with the JSON texts of its variants as variants.
-
-    Declares the given schemas, since rebuilt structs lose their names.
-    """
-    made = _replaced(frame, {"value": value, "key": key}, variants_of_texts)
-    for name, schema in (("value", value), ("key", key)):
-        if schema is not None and has_variant(schema):
-            made = declared(made, name, schema)
-    return made
-
-
-def _replaced(
-    frame: DataFrame,
-    schemas: Mapping[str, Schema | None],
-    change: Callable[[str, Schema], str],
-) -> DataFrame:
-    sql = {
-        name: f"{change(name, schema)} AS {name}"
-        for name, schema in schemas.items()
-        if schema is not None and has_variant(schema)
-    }
-    # The names of record columns need no quotes; others, such as _metadata, must not be quoted.
-    return frame.selectExpr(*(sql.get(name, name) for name in frame.columns)) if sql else frame
 
 
 def records_of(

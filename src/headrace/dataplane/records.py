@@ -22,6 +22,7 @@ from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import literal, literal_text, quote, selected, sql_type
+from headrace.sdk.struct_exprs import has_variant, texts_of_variants, variants_of_texts
 
 _TEXT = r"""(?:\b[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _COMMENT = r"(?:--[^\n]*|/\*.*?\*/)"
@@ -482,6 +483,44 @@ def _settle(part: ValueExpr, prefix: str, columns: dict[str, str]) -> ValueExpr:
     columns |= {names[name]: sql for name, sql in part.fields.items()}
     fields = {name: quote(column) for name, column in names.items()}
     return part.with_expressions(fields, missing)
+
+
+def with_texts(frame: DataFrame, value: Schema, key: Schema | None = None) -> DataFrame:
+    """Return the record frame with the variants of values and keys as JSON texts.
+
+    Python workers get texts, and topics store them, since neither their upkeep nor plugin hosts
+    nor most readers of Delta tables support VARIANT; the schema in the table's metadata
+    distinguishes them from other texts.
+    """
+    return _replaced(frame, {"value": value, "key": key}, texts_of_variants)
+
+
+def with_variants(
+    frame: DataFrame, value: Schema | None = None, key: Schema | None = None
+) -> DataFrame:
+    """Return the record frame with the JSON texts of its variants as variants.
+
+    Declares the given schemas, since rebuilt structs lose their names.
+    """
+    made = _replaced(frame, {"value": value, "key": key}, variants_of_texts)
+    for name, schema in (("value", value), ("key", key)):
+        if schema is not None and has_variant(schema):
+            made = declared(made, name, schema)
+    return made
+
+
+def _replaced(
+    frame: DataFrame,
+    schemas: Mapping[str, Schema | None],
+    change: Callable[[str, Schema], str],
+) -> DataFrame:
+    sql = {
+        name: f"{change(name, schema)} AS {name}"
+        for name, schema in schemas.items()
+        if schema is not None and has_variant(schema)
+    }
+    # The names of record columns need no quotes; others, such as _metadata, must not be quoted.
+    return frame.selectExpr(*(sql.get(name, name) for name in frame.columns)) if sql else frame
 
 
 def rejection(plugin: str, raw: str | None, reason: str) -> Rejection:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.python_frames import with_texts, with_variants
+from headrace.dataplane.records import with_texts, with_variants
 from headrace.dataplane.sources import SourceFrame
 from headrace.dataplane.verification import Resending
 from headrace.sdk import Lag, Position, ReadLimit, Schema, StateError, check_range

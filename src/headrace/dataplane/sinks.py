@@ -18,7 +18,8 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
-from headrace.dataplane.python_frames import map_in_arrow, records_of, with_texts
+from headrace.dataplane.python_frames import map_in_arrow, records_of
+from headrace.dataplane.records import with_texts
 from headrace.sdk import (
     BatchSink,
     FrameSink,

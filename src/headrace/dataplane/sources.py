@@ -24,7 +24,6 @@ from headrace.dataplane.packed import (
     packed_source,
     packed_streams,
 )
-from headrace.dataplane.python_frames import with_variants
 from headrace.dataplane.records import (
     ARROW_ERROR,
     ERROR,
@@ -35,6 +34,7 @@ from headrace.dataplane.records import (
     over_parts,
     record_frame,
     rejection,
+    with_variants,
 )
 from headrace.dataplane.topic_sinks import MOST_TOPICS
 from headrace.model import Backoff

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.dataplane.python_frames import with_texts
+from headrace.dataplane.records import with_texts
 from headrace.model import TopicRetention, is_topic_name
 from headrace.sdk import ConfigError, FrameSink, Mark, RetriableError, Schema, SinkBatch
 from headrace.sdk.delta import (

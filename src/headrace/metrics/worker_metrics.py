@@ -148,10 +148,10 @@ class WorkerMetrics:
         """Set the function that returns the lag of the running tasks, called at each scrape."""
         self._lags = lags
 
-    def expect_letters(self, task: TaskId, *, expected: bool) -> None:
-        """Set whether the rejected records of a task go to a dead-letter topic."""
+    def expect_letters(self, task: TaskId, topic: str | None) -> None:
+        """Set the dead-letter topic of a task; None if it has none."""
         with self._lock:
-            (self._lettered.add if expected else self._lettered.discard)(task)
+            (self._lettered.add if topic else self._lettered.discard)(task)
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
         counts = batch.counts

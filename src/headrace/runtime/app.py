@@ -363,11 +363,13 @@ class Runtime(Checks):
         return Scheduler(store=self.job_store, clock=clock, made=made, alerts=alerts)
 
     def _new_run_worker(self, events: Events, maker: TaskMaker) -> RunWorker:
+        expect = maker.expect_letters
         opener = RunOpener(
             jobs=self.job_store,
             state=self.state,
             planner=self._planner,
-            maker=replace(maker, planned=self.measuring.planned_run),
+            # The runs of a job share one series of metrics.
+            maker=replace(maker, expect_letters=lambda run, to: expect(task_of_job(run), to)),
             worker=lambda more, once: self._new_worker(
                 Everyone([events, *more]), once=once, of_run=True
             ),
@@ -589,7 +591,7 @@ class Runtime(Checks):
             topics_dir=self.settings.topics_dir,
             grace=self.settings.task_shutdown_graceful_timeout,
             once=once,
-            planned=self.measuring.planned,
+            expect_letters=self.measuring.book.expect_letters,
             notify=worker.wake_task,
             isolation=self._isolation,
         )

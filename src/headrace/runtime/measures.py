@@ -9,9 +9,9 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.control import Connectors, TaskPlan
+from headrace.control import Connectors
 from headrace.metrics import Exposition, Processes, Reporter, Reporting, Sampler, WorkerMetrics
-from headrace.model import SparkUnavailableError, TaskId, task_of_job
+from headrace.model import SparkUnavailableError
 from headrace.runtime.health import Finding, Health, HealthState, store_look
 from headrace.sdk import ConfigError
 from headrace.sdk.location import Location
@@ -48,18 +48,6 @@ class Measuring:
     @cached_property
     def exposition(self) -> Exposition:
         return Exposition(self.book)
-
-    def planned(self, plan: TaskPlan) -> None:
-        self._expect_letters(plan.id, plan)
-
-    def planned_run(self, plan: TaskPlan) -> None:
-        """Register the plan of a job run's task."""
-        self._expect_letters(task_of_job(plan.id), plan)
-
-    def _expect_letters(self, task: TaskId, plan: TaskPlan) -> None:
-        errors = plan.common.errors
-        lettered = errors.tolerant and errors.dead_letter_topic is not None
-        self.book.expect_letters(task, expected=lettered)
 
     @contextmanager
     def running(

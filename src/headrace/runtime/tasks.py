@@ -526,7 +526,7 @@ class TaskMaker:
         notify: Called with a task when it has something to report.
         grace: How long a capture may take to finish its poll when it is stopped.
         once: Whether the tasks are bounded.
-        planned: Called with the plan of each created task.
+        expect_letters: Called with each created task and its dead-letter topic, if it has one.
         isolation: See BatchTask.
     """
 
@@ -537,12 +537,12 @@ class TaskMaker:
     notify: Callable[[TaskId], None]
     grace: timedelta = timedelta(seconds=5)
     once: bool = False
-    planned: Callable[[TaskPlan], None] = lambda _: None
+    expect_letters: Callable[[TaskId, str | None], None] = lambda _task, _topic: None
     isolation: CrashIsolation = field(default_factory=CrashIsolation)
 
     def task(self, plan: TaskPlan) -> Task:
         """Return the task of a plan, not started."""
-        self.planned(plan)
+        self.expect_letters(plan.id, plan.common.errors.dead_letter_topic)
         backoff = backoff_of(plan, once=self.once)
         if plan.is_capture:
             return self._capture(plan, backoff)

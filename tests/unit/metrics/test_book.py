@@ -116,7 +116,7 @@ def test_a_failure_after_the_start_is_no_failed_start():
 def test_rejected_records_are_dead_letters_only_where_there_is_a_topic_for_them():
     book = empty()
     one, other = run(book, "a"), run(book, "b")
-    book.expect_letters(one, expected=True)
+    book.expect_letters(one, "x.dlq")
     for task in (one, other):
         rejected = batch(task, read=2, rejected=2, causes={"TRANSFORMATION E": 2})
         book.batch_finished(rejected, SECOND)

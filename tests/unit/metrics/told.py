@@ -50,7 +50,7 @@ def told() -> WorkerMetrics:
     book = empty()
     for name in ("orders", HOSTILE):
         task = run(book, name)
-        book.expect_letters(task, expected=True)
+        book.expect_letters(task, "x.dlq")
         counts = {"written": 6, "filtered": 1, "rejected": 2, "size_bytes": 90}
         causes = {"TRANSFORMATION DataError": 1, "VALUE_CONVERTER DataError": 1}
         moved = batch(task, read=9, filters={"only": 1}, causes=causes, **counts)
