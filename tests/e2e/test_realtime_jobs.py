@@ -121,11 +121,14 @@ def test_an_offline_job_goes_on_in_real_time_and_loses_and_repeats_nothing(
         ids += write(folder, "d", range(12, 15))
         server.arrives(ids)
         stepped = {"type": "Cast", "spec": "id:int32"}
-        server.send(
-            "PUT", "/flights", document(tmp_path, mode="realtime", transforms=[stepped])
-        )
+        errors = {"tolerance": "all", "deadletterqueue.topic.name": "flights.dlq"}
+        edited = document(tmp_path, mode="realtime", transforms=[stepped], errors=errors)
+        server.send("PUT", "/flights", edited)
         ids += write(folder, "e", range(15, 17))
+        (folder / "bad.csv").write_text(f"id,at\nnone,{(START + 16 * HOUR).isoformat()}\n")
         server.arrives(ids)
+        letters = 'headrace_task_dead_letters_total{connector="flights@",task="0"} 1.0'
+        until(lambda: letters in httpx2.get(f"{server.url}/metrics", timeout=60).text)
 
         behind = {**windows, "start": "2100-01-01T00:00:00"}
         del behind["end"]

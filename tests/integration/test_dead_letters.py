@@ -169,12 +169,10 @@ def test_a_replay_that_was_killed_after_its_claim_is_finished_by_the_next(
     exported, mended = tmp_path / "letters.jsonl", tmp_path / "mended.jsonl"
     pipe.dead_letter_queue().export(DeadLetterFilter(stage="TRANSFORMATION"), exported)
     assert repaired(exported, mended) == 2
-    claimed = pipe.dead_letter_queue().claim("poisoned", DeadLetterFilter(), mended, ["out"])
+    queue = pipe.dead_letter_queue()
+    claimed = queue.claim(NAME, DeadLetterFilter(), mended, ["out"])
     assert (claimed.records, claimed.unknown) == (2, 0)
-    assert (
-        pipe.dead_letter_queue().claim("poisoned", DeadLetterFilter(), mended, ["out"]).unknown
-        == 2
-    )
+    assert queue.claim(NAME, DeadLetterFilter(), mended, ["out"]).unknown == 2
     assert pipe.replay(mended) == (0, 0, Counts(read=2, written=2))
     assert pipe.delivered() == pipe.expected(without=(9,))
 
@@ -302,7 +300,7 @@ def claimed_of_a_copy(
     folder = Location.of(copy)
     queue = DeadLetterQueue(spark, Topics(folder).get("poisoned.dlq"), folder)
     before = claims_of("poisoned.dlq", folder).log.newest()
-    claimed = queue.claim(chosen.connector or "poisoned", chosen, repaired, ["out"])
+    claimed = queue.claim(chosen.connector or NAME, chosen, repaired, ["out"])
     claims = claims_of("poisoned.dlq", folder)
     paths = [
         str(copy / "~letters" / "poisoned.dlq" / file.path)
@@ -341,7 +339,7 @@ def test_few_letters_are_claimed_without_spark_as_with_it(
     for number, (chosen, claimed) in enumerate(
         [
             (DeadLetterFilter(), Claimed(3, 2)),
-            (DeadLetterFilter(connector="poisoned", stage="TRANSFORMATION"), Claimed(3)),
+            (DeadLetterFilter(connector=NAME, stage="TRANSFORMATION"), Claimed(3)),
             (DeadLetterFilter(exception=whole, since=early, until=late), Claimed(3)),
             (DeadLetterFilter(exception=whole.rpartition(".")[2], ids=()), Claimed(3)),
             (DeadLetterFilter(ids=[each["id"] for each in fit[:2]]), Claimed(1)),
@@ -406,7 +404,7 @@ def test_few_repaired_letters_are_claimed_without_spark_as_with_it(
     for most in (100, 0):
         monkeypatch.setattr("headrace.dataplane.few_letters._FILE_BYTES", most)
         with pytest.raises(ConfigError, match="1 of 1 lines are not JSON objects"):
-            pipe.dead_letter_queue().claim("poisoned", DeadLetterFilter(), mended, ["out"])
+            pipe.dead_letter_queue().claim(NAME, DeadLetterFilter(), mended, ["out"])
 
 
 def test_a_replay_of_nothing_starts_no_spark(
@@ -460,11 +458,11 @@ def test_of_two_that_claim_few_letters_at_once_one_gets_them(runtime, tmp_path: 
     )
     looked = second._next()
     letters = second._few(DeadLetterFilter(stage="TRANSFORMATION"))
-    assert first.claim("poisoned", DeadLetterFilter(), None, ["out"]).records == 2
+    assert first.claim(NAME, DeadLetterFilter(), None, ["out"]).records == 2
     assert letters is not None
     with pytest.raises(StateError, match="Another command is using the letters"):
-        second._claim_streams(letters, ["out"], looked, "poisoned")
-    assert second.claim("poisoned", DeadLetterFilter(), None, ["out"]) == Claimed(0, 2)
+        second._claim_streams(letters, ["out"], looked, NAME)
+    assert second.claim(NAME, DeadLetterFilter(), None, ["out"]) == Claimed(0, 2)
 
 
 def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
@@ -483,7 +481,7 @@ def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
     assert json.loads(again["value"]) == {"id": "seven"}
     mended.write_text("{}\nnonsense\n")
     with pytest.raises(ConfigError, match="2 of 2 lines"):
-        pipe.dead_letter_queue().claim("poisoned", DeadLetterFilter(), mended, ["out"])
+        pipe.dead_letter_queue().claim(NAME, DeadLetterFilter(), mended, ["out"])
 
 
 def test_letters_with_variants_and_required_fields_are_replayed_as_records(
@@ -632,12 +630,8 @@ def test_letters_of_a_sink_that_is_gone_wait_for_it(runtime, tmp_path: Path) -> 
 
     pipe.have(FIRST, SECOND)
     names = names_of(runtime._planner.plans(pipe.definition)[0])
-    assert (
-        runtime.dead_letter_queue("two.dlq")
-        .claim("two", DeadLetterFilter(), mended, names)
-        .records
-        == 1
-    )
+    queue = runtime.dead_letter_queue("two.dlq")
+    assert queue.claim("two", DeadLetterFilter(), mended, names).records == 1
     pipe.have(OTHER)
     claimed, (error,) = pipe.replay(mended)
     assert (claimed, type(error)) == (0, StateError)
@@ -656,7 +650,7 @@ def test_a_topic_whose_letters_are_gone_has_none(runtime, tmp_path: Path) -> Non
     assert found.lines(DeadLetterFilter(stage="TASK_PUT"), 5) == []
     assert found.export(DeadLetterFilter(), tmp_path / "letters.jsonl") == 0
     assert found.discard(DeadLetterFilter()) == 0
-    assert found.claim("poisoned", DeadLetterFilter(), None, ["sink"]) == Claimed(0)
+    assert found.claim(NAME, DeadLetterFilter(), None, ["sink"]) == Claimed(0)
 
 
 def test_letters_of_a_topic_that_was_made_anew_are_open(runtime, tmp_path: Path) -> None:

@@ -510,7 +510,8 @@ class ErrorPolicy:
     """The handling of failed records, and of temporary failures.
 
     Args:
-        dead_letter_topic: The topic for tolerated failed records; None to skip them.
+        dead_letter_topic: The topic for tolerated failed records; None to skip them, and
+            if none are tolerated.
         retry_timeout: How long temporary failures are retried; None for no limit.
         retry_given: Whether the definition sets the retry timeout.
     """

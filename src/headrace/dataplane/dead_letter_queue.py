@@ -272,7 +272,7 @@ class DeadLetterQueue:
 
         Args:
             connector: The connector whose next replay delivers them; others' letters stay open.
-            chosen: Selects the letters.
+            chosen: Selects the letters; its own connector is ignored.
             repaired: The file, to claim only its letters; None for all.
             sinks: The names of the connector's sinks in marks.
 

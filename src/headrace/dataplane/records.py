@@ -488,11 +488,11 @@ def _settle(part: ValueExpr, prefix: str, columns: dict[str, str]) -> ValueExpr:
 def with_texts(frame: DataFrame, value: Schema, key: Schema | None = None) -> DataFrame:
     """Return the record frame with the variants of values and keys as JSON texts.
 
-    Python workers get texts, and topics store them, since neither their upkeep nor plugin hosts
-    nor most readers of Delta tables support VARIANT; the schema in the table's metadata
+    Python workers get texts. Topics store texts too, since neither their maintenance nor plugin
+    hosts nor most readers of Delta tables support VARIANT; the schema in the table's metadata
     distinguishes them from other texts.
     """
-    return _replaced(frame, {"value": value, "key": key}, texts_of_variants)
+    return _with_changed(frame, {"value": value, "key": key}, texts_of_variants)
 
 
 def with_variants(
@@ -502,14 +502,14 @@ def with_variants(
 
     Declares the given schemas, since rebuilt structs lose their names.
     """
-    made = _replaced(frame, {"value": value, "key": key}, variants_of_texts)
+    made = _with_changed(frame, {"value": value, "key": key}, variants_of_texts)
     for name, schema in (("value", value), ("key", key)):
         if schema is not None and has_variant(schema):
             made = declared(made, name, schema)
     return made
 
 
-def _replaced(
+def _with_changed(
     frame: DataFrame,
     schemas: Mapping[str, Schema | None],
     change: Callable[[str, Schema], str],

@@ -149,9 +149,9 @@ class WorkerMetrics:
         self._lags = lags
 
     def expect_letters(self, task: TaskId, topic: str | None) -> None:
-        """Set the dead-letter topic of a task; None if it has none."""
+        """Set whether a task's rejected records become dead letters: their topic, or None."""
         with self._lock:
-            (self._lettered.add if topic else self._lettered.discard)(task)
+            (self._lettered.discard if topic is None else self._lettered.add)(task)
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
         counts = batch.counts

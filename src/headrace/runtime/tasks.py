@@ -526,7 +526,8 @@ class TaskMaker:
         notify: Called with a task when it has something to report.
         grace: How long a capture may take to finish its poll when it is stopped.
         once: Whether the tasks are bounded.
-        expect_letters: Called with each created task and its dead-letter topic, if it has one.
+        expect_letters: Called with each created task and its dead-letter topic; None if it has
+            none.
         isolation: See BatchTask.
     """
 

@@ -107,7 +107,8 @@ def test_what_spark_has_to_read_is_left_to_it(
 def test_a_letter_of_another_connector_has_the_id_of_none(tmp_path: Path) -> None:
     """Ids are unique in a topic: the same one is another letter of another connector."""
     file = tmp_path / "letters.jsonl"
-    line = '{"id": "1-0", "connector": "alpha"}\n{"id": "1-1"}\n{"id": "1-0", "connector": "b"}'
+    none, own = '{"id": "1-1", "connector": null}', '{"id": "1-0", "connector": "b"}'
+    line = f'{{"id": "1-0", "connector": "alpha"}}\n{none}\n{own}'
     file.write_text(line)
     found = few_repairs(file, "b")
     assert found is not None
