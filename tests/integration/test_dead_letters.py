@@ -479,6 +479,11 @@ def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
     [again] = pipe.dead_letter_queue().lines(DeadLetterFilter(stage="VALUE_CONVERTER"), 1)
     assert again["message"] == "The JSON does not fit: value.id BIGINT."
     assert json.loads(again["value"]) == {"id": "seven"}
+    again["value"] = "7,2.50"
+    mended.write_text(json.dumps(again))
+    assert pipe.replay(mended) == (1, 0, Counts(read=1, rejected=1))
+    [text] = pipe.dead_letter_queue().lines(DeadLetterFilter(stage="VALUE_CONVERTER"), 1)
+    assert text["message"].startswith("The JSON does not fit: value is not an object, value.id")
     mended.write_text("{}\nnonsense\n")
     with pytest.raises(ConfigError, match="2 of 2 lines"):
         pipe.dead_letter_queue().claim(NAME, DeadLetterFilter(), mended, ["out"])

@@ -546,6 +546,9 @@ def _unfit_sql(schemas: Mapping[str, Schema]) -> str:
     """Return SQL for the names and types of the parts, or fields of parts, that do not fit."""
     shown = []
     for part, schema in schemas.items():
+        if schema.fields:
+            text = literal(f"{part} is not an object")
+            shown.append(f"IF({part} IS NULL OR ltrim({part}) LIKE '{{%', NULL, {text})")
         fields = [f for f in schema.fields if len(schema.fields) <= _PARSED_ALONE]
         parts = [
             (f"{part}.{f.name}", Schema.struct({f.name: f.schema}), f.schema) for f in fields
