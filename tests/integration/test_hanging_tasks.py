@@ -1,5 +1,6 @@
 """Tasks that do not end when they are to, of every gear, on a real server."""
 
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GEARS = ("frame", "split", "capture")
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
@@ -41,8 +43,10 @@ def workers() -> int:
 
 
 def test_a_task_that_hangs_is_paused_and_later_moves_each_row_once(
-    spark: "SparkSession", tmp_path: Path
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Hosts look for plugins where they are installed, and not in the working directory.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     go = tmp_path / "go"
     settings = load_settings(home=tmp_path / "home", task_shutdown_graceful_timeout=0.5)
     threads = workers() + settings.worker_threads
