@@ -203,3 +203,14 @@ def test_a_name_of_several_lines_is_refused(
     put = http.put(f"/connectors/{quote(name, safe='') or '%20'}/config", json=CONFIG)
     assert put.status_code == 400
     assert connectors.names() == others
+
+
+@pytest.mark.parametrize("name", [".", "..", " .. "])
+def test_a_name_that_no_path_can_hold_is_refused(
+    http: httpx2.Client, connectors: Connectors, name: str
+) -> None:
+    others = connectors.names()
+    made = http.post("/connectors", json={"name": name, "config": CONFIG})
+    assert made.status_code == 400
+    assert "cannot be part of a URL" in made.json()["message"]
+    assert connectors.names() == others
