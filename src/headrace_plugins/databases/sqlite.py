@@ -278,6 +278,19 @@ class Sqlite(Database):
     def default_schema(self) -> str:
         return ""
 
+    @override
+    def named(self, text: str) -> TableName:
+        name = super().named(text)
+        if name.schema.lower() not in {"", "main"}:
+            raise ConfigError(
+                problem=f"The table name {text!r} has the schema {name.schema!r}, and SQLite "
+                "has no schemas.",
+                fix="Use ${table} for the last part of a stream's name, or quote a name with "
+                'a dot, as in "a.b".',
+                field="table.name.format",
+            )
+        return name
+
     # --- the catalog ----------------------------------------------------------------
 
     @override

@@ -72,6 +72,16 @@ def test_the_catalog_tells_keys_defaults_and_what_is_generated(
     assert [each.name for each in child.columns if each.schema.optional] == ["b", "twice"]
 
 
+def test_a_table_of_another_schema_is_refused_and_quotes_make_it_a_name(
+    database: Sqlite,
+) -> None:
+    with pytest.raises(ConfigError, match="SQLite has no schemas") as refused:
+        database.named("public.orders")
+    assert refused.value.field == "table.name.format"
+    assert "${table}" in refused.value.fix
+    assert database.named('"public.orders"') == TableName("", "public.orders")
+
+
 def test_a_key_that_is_no_rowid_may_hold_nulls(database: Sqlite, file: Path) -> None:
     run(file, "CREATE TABLE t (k TEXT PRIMARY KEY)", "INSERT INTO t VALUES (NULL)")
     assert described(database, "t").columns[0].schema.optional
