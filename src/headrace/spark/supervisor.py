@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from headrace.model import SparkLostError, SparkUnavailableError, TaskId
+from headrace.sdk.errors import HeadraceError
 from headrace.sdk.storage import causes
 from headrace.spark.jvm import gateway_of
 from headrace.spark.session import close_session
@@ -369,8 +370,9 @@ class SparkSupervisor:
         began = self._clock()
         try:
             self._started()
-        except Exception:
-            log.exception("Spark could not be started")
+        except Exception as error:
+            ours = isinstance(error, HeadraceError)  # its words say what is wrong
+            log.exception("Spark could not be started", why=str(error), exc_info=not ours)
             self._died(None)
             return False
         log.info("Spark was restarted", seconds=round(self._clock() - began, 1))

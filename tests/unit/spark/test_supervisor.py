@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.model import SparkLostError
+from headrace.sdk.errors import SetupError
 from headrace.spark import supervisor
 from headrace.spark.supervisor import DeathLimit, SparkSupervisor
 
@@ -51,6 +52,34 @@ def test_spark_is_restarted_whatever_ended_its_jvm(
         session.proc.send_signal(number)
         until(lambda: spark.starts == 2)
     assert [entry["log_level"] for entry in logs] == ["error", "info"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_traced"), [(SetupError("Java was killed."), False), (ValueError("new"), True)]
+)
+def test_only_an_unknown_error_of_a_start_is_logged_with_its_traceback(
+    start: Callable[[], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    is_traced: bool,
+) -> None:
+    monkeypatch.setattr(supervisor, "_STOP_SECONDS", 0.2)
+    failing: list[Exception] = []
+
+    def session() -> Any:
+        if failing:
+            raise failing.pop()
+        return start()
+
+    spark = SparkSupervisor(session)
+    with capture_logs() as logs, spark.watching():
+        first: Any = spark.session()
+        failing.append(error)
+        first.proc.kill()
+        until(lambda: spark.starts == 2)
+    [failed] = [entry for entry in logs if entry["event"] == "Spark could not be started"]
+    assert str(error) in failed["why"]
+    assert failed["exc_info"] is is_traced
 
 
 def test_a_jvm_that_is_terminated_with_its_process_is_no_failure(
