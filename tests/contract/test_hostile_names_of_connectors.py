@@ -43,6 +43,8 @@ NAMES = [
     "?expand=info#x",
     "l\u00e4nger \u202e \U0001f600",
     "x" * 2000,
+    "...",
+    "a/..",
 ]
 
 

@@ -361,9 +361,9 @@ def _check_name(name: str) -> None:
         # The key's own check gets a trimmed value, as in Kafka, and may miss some of them.
         problem = "The name contains control characters."
         raise ConfigError(problem, field="name", fix="Remove them.")
-    if name.strip() in {".", ".."}:
+    if name in {".", ".."}:
         # Clients resolve them in a path, encoded too: nobody could ask for this connector.
-        problem = f"The name {name.strip()} cannot be part of a URL."
+        problem = f"The name {name} cannot be part of a URL."
         raise ConfigError(problem, field="name", fix="Use another name.")
 
 

@@ -371,8 +371,10 @@ class SparkSupervisor:
         try:
             self._started()
         except Exception as error:
-            ours = isinstance(error, HeadraceError)  # its words say what is wrong
-            log.exception("Spark could not be started", why=str(error), exc_info=not ours)
+            if isinstance(error, HeadraceError):  # its words say what is wrong
+                log.error("Spark could not be started", why=str(error))  # noqa: TRY400
+            else:
+                log.exception("Spark could not be started")
             self._died(None)
             return False
         log.info("Spark was restarted", seconds=round(self._clock() - began, 1))

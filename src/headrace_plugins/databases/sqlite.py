@@ -285,8 +285,8 @@ class Sqlite(Database):
             raise ConfigError(
                 problem=f"The table name {text!r} has the schema {name.schema!r}, and SQLite "
                 "has no schemas.",
-                fix="Use ${table} for the last part of a stream's name, or quote a name with "
-                'a dot, as in "a.b".',
+                fix="In table.name.format and table.mapping, use ${table} for the last part of "
+                'a stream\'s name, or quote a name with a dot, as in "a.b".',
                 field="table.name.format",
             )
         return name

@@ -80,6 +80,7 @@ def test_a_table_of_another_schema_is_refused_and_quotes_make_it_a_name(
     assert refused.value.field == "table.name.format"
     assert "${table}" in refused.value.fix
     assert database.named('"public.orders"') == TableName("", "public.orders")
+    assert database.named("MAIN.orders") == TableName("MAIN", "orders")
 
 
 def test_a_key_that_is_no_rowid_may_hold_nulls(database: Sqlite, file: Path) -> None:
