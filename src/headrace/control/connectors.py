@@ -19,6 +19,7 @@ from headrace.control.config_infos import (
     definition_of,
     secrets_of,
 )
+from headrace.control.definition_forms import check_addressable
 from headrace.control.planning import REPLAYS
 from headrace.model import (
     Batch,
@@ -361,10 +362,7 @@ def _check_name(name: str) -> None:
         # The key's own check gets a trimmed value, as in Kafka, and may miss some of them.
         problem = "The name contains control characters."
         raise ConfigError(problem, field="name", fix="Remove them.")
-    if name in {".", ".."}:
-        # Clients resolve them in a path, encoded too: nobody could ask for this connector.
-        problem = f"The name {name} cannot be part of a URL."
-        raise ConfigError(problem, field="name", fix="Use another name.")
+    check_addressable(name)
 
 
 def _seen(

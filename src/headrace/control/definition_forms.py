@@ -80,6 +80,13 @@ _NOT_OWN = (
 )
 
 
+def check_addressable(name: str) -> None:
+    """Raise ConfigError if clients resolve a name as a path segment, even if it is encoded."""
+    if name in {".", ".."}:
+        problem = f"The name {name} cannot be part of a URL."
+        raise ConfigError(problem, field="name", fix="Use another name.")
+
+
 def from_kafka(
     document: Mapping[str, object], is_source: Callable[[Mapping[str, str]], bool]
 ) -> Definition:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.control.connector_settings import CommonSettings, ErrorSettings
-from headrace.control.definition_forms import flat, from_sections
+from headrace.control.definition_forms import check_addressable, flat, from_sections
 from headrace.control.job_windows import require_plain
 from headrace.control.validation import check_definition, errors_at, key_values, unknown_keys
 from headrace.model import (
@@ -351,6 +351,7 @@ def _copy(document: Mapping[str, Any]) -> Definition:
             fix="Remove U+202A to U+202E and U+2066 to U+2069.",
             field="name",
         )
+    check_addressable(first.name)
     return first
 
 

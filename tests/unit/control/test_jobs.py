@@ -635,3 +635,9 @@ def test_an_attempt_has_to_have_time() -> None:
 def test_a_name_that_is_shown_as_another_one_is_refused() -> None:
     with pytest.raises((ConfigError, ConfigErrors), match="bidirectional control characters"):
         read_job(document(name="x\u202egnp"))  # shown as xpng
+
+
+def test_a_name_that_no_path_can_hold_is_refused() -> None:
+    for name in (".", ".."):
+        with pytest.raises((ConfigError, ConfigErrors), match="cannot be part of a URL"):
+            read_job(document(name=name))
