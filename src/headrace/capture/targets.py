@@ -8,12 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import DeltaTable
-
 from headrace.model import Counts
 from headrace.sdk import Mark, Schema
 from headrace.sdk.delta import AddedFile
-from headrace.sdk.deltalog import create_checkpoint
+from headrace.sdk.deltalog import create_checkpoint, load_table
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location, sync
 from headrace.sdk.mark import receipt_figures
@@ -152,7 +150,7 @@ class Targets:
         now = datetime.now(UTC)
         version = table.append(files, mark, receipt, now, flushed=flushed).version
         if version % _CHECKPOINT_VERSIONS == 0:
-            create_checkpoint(DeltaTable(str(table.location)))
+            create_checkpoint(load_table(table.location))
             self._load_tables()  # a loaded table does not profit from a checkpoint
 
     def _load_tables(self) -> None:

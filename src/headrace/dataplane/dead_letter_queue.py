@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
@@ -27,6 +26,7 @@ from headrace.dataplane.topic_sinks import fitted
 from headrace.model import TopicNotFoundError
 from headrace.sdk import Lag, Mark, Position, ReadLimit, Schema, StateError, check_range
 from headrace.sdk.delta import AddedFile, stage_parquet
+from headrace.sdk.deltalog import load_table
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import schema_from_json, to_spark_json
@@ -216,7 +216,7 @@ class DeadLetterQueue:
         topic.prepare(LETTERS)  # add columns that an older table may lack
         self._spark = spark
         self._topic = topic
-        self._table = str(DeltaTable(str(topic.location)).metadata().id)
+        self._table = str(load_table(topic.location).metadata().id)
         self._claims = claims_of(topic.name, folder)
 
     def groups(self, chosen: DeadLetterFilter) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 
 from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import DeltaError
 
 from headrace.sdk.errors import DataLostError
 from headrace.sdk.location import Location, sync
@@ -32,6 +33,8 @@ ACTIONS = "headrace.actions"
 """The entry of a commit with its number of actions: a commit torn between two has fewer."""
 _UNESCAPED = "/:=+&'()~!,@$;"
 """The characters that deltalake does not escape in a file path."""
+_GAP = "Expected contiguous commit files, but found gap"
+_LISTINGS = 5
 _RECENT_SECONDS = 120
 """Linux writes back data older than 30 seconds at its next writeback round."""
 
@@ -47,6 +50,21 @@ class CommitConflictError(Exception):
         super().__init__(f"version {version} was committed meanwhile")
         self.version = version
         self.application = application
+
+
+def load_table(table: Location, version: int | None = None) -> DeltaTable:
+    """Load a table, or one version of it. Raises DeltaError as deltalake does.
+
+    A folder is not listed in one moment: of two commits that are made meanwhile, the listing
+    may contain only the later one, and deltalake reports a gap. The log is then listed again.
+    """
+    for _ in range(_LISTINGS - 1):
+        try:
+            return DeltaTable(str(table), version=version)
+        except DeltaError as error:
+            if _GAP not in str(error):
+                raise
+    return DeltaTable(str(table), version=version)
 
 
 def commit(
@@ -122,7 +140,7 @@ def create_table(
     if not write_commit(path, 0, *actions):
         return None
     sync([log], up_to=path.parent)
-    return DeltaTable(str(path))
+    return load_table(path)
 
 
 def write_commit(table: Location, version: int, *actions: Mapping[str, Any]) -> bool:

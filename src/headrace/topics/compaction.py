@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from headrace.model import Reading, TopicRetention
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import AddedFile, add_action, newest_change
-from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path
+from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path, load_table
 from headrace.sdk.location import Entry as FolderEntry
 from headrace.sdk.location import Location, sync
 from headrace.topics.log import Commit, DeltaLog
@@ -330,7 +330,7 @@ class Compaction:
         """Return the readers whose unread rows are kept past the topic's limits."""
         if not self.readings or self.retention is None or self.retention.unread:
             return ()
-        entries = self._entries(DeltaTable(str(self.topic.location)))
+        entries = self._entries(load_table(self.topic.location))
         old = entries[: self._past_limits(entries)]
         last = old[-1].last if old else -1
         return [each.reader for each in self.readings if each.version < last]
@@ -343,7 +343,7 @@ class Compaction:
         """Plan and make one commit; return whether more may be needed."""
         # The commit uses the table version that it was planned on: Delta rejects the commit if
         # another worker has rewritten or removed anything since then.
-        table = DeltaTable(str(self.topic.location))
+        table = load_table(self.topic.location)
         entries = self._entries(table)
         policy = self.policy
         if old := self._too_old(entries):

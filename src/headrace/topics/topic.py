@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from headrace.model import TopicRetention, is_topic_name, topic_matcher, topic_name_error
 from headrace.sdk import DataLostError, Mark, RetriableError, Schema
 from headrace.sdk.delta import AddedFile, add_files, find_receipt
-from headrace.sdk.deltalog import create_table, flush_commits
+from headrace.sdk.deltalog import create_table, flush_commits, load_table
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.mark import receipt_figures
@@ -113,7 +113,7 @@ class Topic:
         """
         if version is not None and version >= 0:
             try:
-                return schema_of(DeltaTable(str(self.location), version=version))
+                return schema_of(load_table(self.location, version))
             except DeltaError:
                 pass
         with self._lock:
@@ -356,7 +356,7 @@ class Topic:
 
     def _reload(self) -> DeltaTable:
         try:
-            self._table = DeltaTable(str(self.location))
+            self._table = load_table(self.location)
         except DeltaError:
             self.log.check()
             raise

@@ -12,13 +12,12 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import structlog
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from headrace.model import Reading, TopicReaders, TopicRetention
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import HeadraceError
-from headrace.sdk.deltalog import create_checkpoint
+from headrace.sdk.deltalog import create_checkpoint, load_table
 from headrace.sdk.location import Location
 from headrace.topics.compaction import Compaction, Trash, clear_leftovers
 from headrace.topics.topic import JOURNAL, Topic, Topics, live_files, newest_figures
@@ -257,7 +256,7 @@ class Upkeep:
     def _checkpoint(self, topic: Topic, seen: _Seen, policy: UpkeepPolicy) -> None:
         seen.checkpoint = topic.log.checkpoint()
         if seen.newest - seen.checkpoint >= policy.checkpoint_versions:
-            table = DeltaTable(str(topic.location))
+            table = load_table(topic.location)
             create_checkpoint(table)
             seen.checkpoint = int(table.version())
 
@@ -270,7 +269,7 @@ class Upkeep:
         reading = min((each.version for each in readings if each.running), default=None)
         leftovers = now - seen.cleared_at >= _LEFTOVERS_EVERY
         if leftovers or trash.is_due(now - policy.grace):
-            live = {file.path for file in live_files(DeltaTable(str(topic.location)))}
+            live = {file.path for file in live_files(load_table(topic.location))}
             trash.empty(live, now - policy.grace, reading)
             if leftovers:
                 before = now - policy.leftovers_after

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import DeltaError
 
 from headrace.sdk import DataLostError, Mark, RetriableError, deltalog
 from headrace.sdk.delta import AddedFile, add_files
@@ -19,6 +20,7 @@ from headrace.sdk.deltalog import (
     create_checkpoint,
     create_table,
     flush_commits,
+    load_table,
 )
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
@@ -213,3 +215,25 @@ def test_statistics_may_hold_what_python_takes_for_the_end_of_a_line(table: Path
         if "add" in action
     )
     assert text in added["stats"]
+
+
+def test_a_listing_that_misses_a_commit_made_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        write_deltalake(tmp_path / "table", ROWS, mode="append")
+    table = Location.of(tmp_path / "table")
+    missed, aside = Path(str(commit_file(table, 2))), tmp_path / "aside"
+    missed.rename(aside)
+    with pytest.raises(DeltaError, match="gap"):  # it stays one
+        load_table(table)
+
+    def listed(path: str, version: int | None = None) -> DeltaTable:
+        try:
+            return DeltaTable(path, version=version)
+        finally:
+            if aside.exists():
+                aside.rename(missed)
+
+    monkeypatch.setattr(deltalog, "DeltaTable", listed)
+    assert load_table(table).version() == 3

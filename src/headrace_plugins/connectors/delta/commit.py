@@ -28,7 +28,7 @@ from headrace.sdk.delta import (
     mark_metadata,
     mark_properties,
 )
-from headrace.sdk.deltalog import flush_commits
+from headrace.sdk.deltalog import flush_commits, load_table
 from headrace.sdk.errors import SetupError
 from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.sink import run_in_workers
@@ -96,7 +96,7 @@ class _Commit:
 
     def is_done(self) -> bool:
         """Return whether the batch is already committed to the table."""
-        return self.mark.wrote(find_receipt(DeltaTable(str(self.table)), self.mark))
+        return self.mark.wrote(find_receipt(load_table(self.table), self.mark))
 
     def require_planned(self, table: DeltaTable) -> None:
         """Raise RetriableError if the table's definition has changed."""
@@ -128,7 +128,7 @@ class SparkCommit(_Commit):
             else:
                 rows.write.format("delta").mode("append").save(self.table.spark_path)
         except (PySparkException, Py4JError) as error:
-            self.require_planned(DeltaTable(str(self.table)))
+            self.require_planned(load_table(self.table))
             raise _failure(self.table, error) from error
         # delta-spark silently skips the batch if another attempt has committed it meanwhile.
         self.is_done()
@@ -270,7 +270,7 @@ class Merge(_Commit):
             SinkError: The merge failed for another reason.
         """
         for _ in range(_TRIES):
-            table = DeltaTable(str(self.table))
+            table = load_table(self.table)
             if self.mark.wrote(find_receipt(table, self.mark)):
                 return
             self.require_planned(table)
@@ -283,7 +283,7 @@ class Merge(_Commit):
                 raise SinkError(problem) from error
             if not self.is_done():
                 # A merge that changes no row makes no commit: store its mark in an empty one.
-                table = DeltaTable(str(self.table))
+                table = load_table(self.table)
                 add_files(table, [], self.mark, self.receipt, datetime.now(UTC))
             log.info("delta.merged", table=str(self.table), batch=self.mark.batch, **figures)
             return

@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.sdk import ConfigError, DataLostError, SourceError
-from headrace.sdk.deltalog import LOG, actions_in, commit_file
+from headrace.sdk.deltalog import LOG, actions_in, commit_file, load_table
 from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ class TableHistory:
     def _open(self, version: int | None = None) -> DeltaTable:
         self._check_sidecars()
         try:
-            return DeltaTable(str(self.location), version=version)
+            return load_table(self.location, version)
         except DeltaError as error:
             if version is None and isinstance(error, TableNotFoundError):
                 raise ConfigError(

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from headrace.sdk import ConfigError, Mark, RetriableError, Schema
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, add_files, find_receipt, staging_folder
-from headrace.sdk.deltalog import flush_commits
+from headrace.sdk.deltalog import flush_commits, load_table
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.sink import run_in_workers
@@ -80,7 +80,7 @@ class Replacement:
         definition.
         """
         for _ in range(_TRIES):
-            table = DeltaTable(str(self.path))
+            table = load_table(self.path)
             if mark.wrote(find_receipt(table, mark)):
                 return
             if files and definition_of(table) != planned:
@@ -116,7 +116,7 @@ class Replacement:
 
     def settle(self) -> None:
         """Delete the window's rows, unless the run has already done so."""
-        if self._is_done(table := DeltaTable(str(self.path))):
+        if self._is_done(table := load_table(self.path)):
             return
         if self._needs_spark(table):
             self._delete()
@@ -124,7 +124,7 @@ class Replacement:
         try:
             self.commit(None, [], self._mark, self._mark.receipt({}))
         except StaleEpochError:  # another task of the run was faster
-            if not self._is_done(DeltaTable(str(self.path))):
+            if not self._is_done(load_table(self.path)):
                 raise
 
     def _is_done(self, table: DeltaTable) -> bool:
@@ -144,7 +144,7 @@ class Replacement:
         return merge_obstacle(table) is not None
 
     def _delete(self) -> None:
-        table, mark = DeltaTable(str(self.path)), self._mark
+        table, mark = load_table(self.path), self._mark
         window = self._window_in(table)
         marked = SparkCommit(
             table=self.path,

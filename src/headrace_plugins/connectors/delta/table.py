@@ -47,6 +47,7 @@ from headrace.sdk.deltalog import (
     commit,
     create_checkpoint,
     flush_commits,
+    load_table,
     newest_commit,
 )
 from headrace.sdk.folders import write_part
@@ -226,8 +227,8 @@ class Maintenance:
         self._remove_leftovers()
 
     def _optimize(self) -> None:
-        if merge_obstacle(DeltaTable(str(self.table))) is None:
-            table = DeltaTable(str(self.table))
+        if merge_obstacle(load_table(self.table)) is None:
+            table = load_table(self.table)
             before = int(table.version())
             compaction = Compaction(table=self.table, application=self.application)
             removed, added = compaction.run(table)
@@ -235,10 +236,10 @@ class Maintenance:
             flush_commits(self.table, None, before)
             log.info("delta.compacted", table=str(self.table), removed=removed, added=added)
         # Vacuum before the checkpoint, which drops the entries of the files to delete.
-        if self._may_vacuum(table := DeltaTable(str(self.table))):
+        if self._may_vacuum(table := load_table(self.table)):
             table.vacuum(dry_run=False, full=False)
-        create_checkpoint(DeltaTable(str(self.table)))
-        table = DeltaTable(str(self.table))
+        create_checkpoint(load_table(self.table))
+        table = load_table(self.table)
         if properties_of(table).get("delta.enableExpiredLogCleanup") != "false":
             table.cleanup_metadata()
 
@@ -272,7 +273,7 @@ def _named_attempts(table: Location) -> Iterator[str]:
     Each file of such a version is in the current version, or in an add or remove action of
     the commits that are still in the log.
     """
-    actions = DeltaTable(str(table)).get_add_actions(flatten=True)
+    actions = load_table(table).get_add_actions(flatten=True)
     index = actions.schema.names.index("path")
     paths = [str(path) for path in actions.column(index).to_pylist()]
     for entry in (table / LOG).list():
@@ -335,7 +336,7 @@ def check_folder(name: str, value: object) -> None:
 
 def open_table(path: Location) -> DeltaTable | None:
     """Load and return the table in a folder; None if it does not exist."""
-    return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
+    return load_table(path) if DeltaTable.is_deltatable(str(path)) else None
 
 
 def check_partition_columns(fit: Fit, partition_by: Sequence[str]) -> None:
@@ -372,7 +373,7 @@ def create_table(
             field="path",
         ) from error
     if table is None:
-        return DeltaTable(str(path))
+        return load_table(path)
     record_created(table, path)
     return table
 
