@@ -150,7 +150,7 @@ def run_through_kills(folder: Path, windows: int, kills: int, *, backfill: bool)
 
 
 def test_windows_run_once_though_their_server_is_killed(tmp_path: Path) -> None:
-    run_through_kills(tmp_path, windows=24, kills=2, backfill=True)
+    run_through_kills(tmp_path, windows=96, kills=2, backfill=True)
 
 
 @pytest.mark.long
