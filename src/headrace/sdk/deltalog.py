@@ -34,6 +34,7 @@ ACTIONS = "headrace.actions"
 _UNESCAPED = "/:=+&'()~!,@$;"
 """The characters that deltalake does not escape in a file path."""
 _GAP = "Expected contiguous commit files, but found gap"
+"""deltalake has no class of its own for this error."""
 _LISTINGS = 5
 _RECENT_SECONDS = 120
 """Linux writes back data older than 30 seconds at its next writeback round."""

@@ -227,8 +227,7 @@ class Maintenance:
         self._remove_leftovers()
 
     def _optimize(self) -> None:
-        if merge_obstacle(load_table(self.table)) is None:
-            table = load_table(self.table)
+        if merge_obstacle(table := load_table(self.table)) is None:
             before = int(table.version())
             compaction = Compaction(table=self.table, application=self.application)
             removed, added = compaction.run(table)
