@@ -33,9 +33,14 @@ ACTIONS = "headrace.actions"
 """The entry of a commit with its number of actions: a commit torn between two has fewer."""
 _UNESCAPED = "/:=+&'()~!,@$;"
 """The characters that deltalake does not escape in a file path."""
-_GAP = "Expected contiguous commit files, but found gap"
-"""deltalake has no class of its own for this error."""
+_MISSED = (
+    "Expected contiguous commit files, but found gap",
+    "Gap between checkpoint version",
+    "No table metadata or protocol found in delta log",
+)
+"""deltalake's texts if a commit is missing: after another, after a checkpoint, or the first."""
 _LISTINGS = 5
+"""Busy writers made 6 of 137 listings miss a commit; 5 in a row are a damaged log."""
 _RECENT_SECONDS = 120
 """Linux writes back data older than 30 seconds at its next writeback round."""
 
@@ -57,15 +62,21 @@ def load_table(table: Location, version: int | None = None) -> DeltaTable:
     """Load a table, or one version of it. Raises DeltaError as deltalake does.
 
     A folder is not listed in one moment: of two commits that are made meanwhile, the listing
-    may contain only the later one, and deltalake reports a gap. The log is then listed again.
+    may contain only the later one, and deltalake reports a gap. The log is then listed again,
+    at most five times in all and without a pause; a gap that remains is raised.
     """
     for _ in range(_LISTINGS - 1):
         try:
             return DeltaTable(str(table), version=version)
         except DeltaError as error:
-            if _GAP not in str(error):
+            if not misses_commit(error):
                 raise
     return DeltaTable(str(table), version=version)
+
+
+def misses_commit(error: DeltaError) -> bool:
+    """Return whether a listing of the log lacks a commit, as one that was made meanwhile."""
+    return any(text in str(error) for text in _MISSED)
 
 
 def commit(

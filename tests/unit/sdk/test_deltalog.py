@@ -21,6 +21,7 @@ from headrace.sdk.deltalog import (
     create_table,
     flush_commits,
     load_table,
+    misses_commit,
 )
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
@@ -217,23 +218,27 @@ def test_statistics_may_hold_what_python_takes_for_the_end_of_a_line(table: Path
     assert text in added["stats"]
 
 
+@pytest.mark.parametrize(("missed", "checkpoint"), [(0, None), (2, None), (2, 1)])
 def test_a_listing_that_misses_a_commit_made_meanwhile_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed: int, checkpoint: int | None
 ) -> None:
-    for _ in range(4):
+    for version in range(4):
         write_deltalake(tmp_path / "table", ROWS, mode="append")
+        if version == checkpoint:
+            DeltaTable(tmp_path / "table").create_checkpoint()
     table = Location.of(tmp_path / "table")
-    missed, aside = Path(str(commit_file(table, 2))), tmp_path / "aside"
-    missed.rename(aside)
-    with pytest.raises(DeltaError, match="gap"):  # it stays one
+    file, aside = Path(str(commit_file(table, missed))), tmp_path / "aside"
+    file.rename(aside)
+    with pytest.raises(DeltaError) as damaged:  # it stays one
         load_table(table)
+    assert misses_commit(damaged.value)
 
     def listed(path: str, version: int | None = None) -> DeltaTable:
         try:
             return DeltaTable(path, version=version)
         finally:
             if aside.exists():
-                aside.rename(missed)
+                aside.rename(file)
 
     monkeypatch.setattr(deltalog, "DeltaTable", listed)
     assert load_table(table).version() == 3

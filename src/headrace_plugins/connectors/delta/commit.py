@@ -28,7 +28,7 @@ from headrace.sdk.delta import (
     mark_metadata,
     mark_properties,
 )
-from headrace.sdk.deltalog import flush_commits, load_table
+from headrace.sdk.deltalog import flush_commits, load_table, misses_commit
 from headrace.sdk.errors import SetupError
 from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.sink import run_in_workers
@@ -69,7 +69,12 @@ log = structlog.get_logger(__name__)
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _SOURCE, _TARGET = "headrace_batch", "t"
-_CONFLICTS = "DELTA_CONCURRENT_"
+_CONFLICTS = (
+    "DELTA_CONCURRENT_",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+)
+"""Delta's error classes if another writer commits first, or while the log is listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +250,7 @@ def _failure(table: Location, error: Exception) -> Exception:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error)
     first = " ".join(text.splitlines()[:2]) or type(error).__name__
-    if _CONFLICTS in text:
+    if any(conflict in text for conflict in _CONFLICTS):
         return RetriableError(f"Another writer changed {table} meanwhile: {first}")
     return SinkError(f"Spark could not write to {table}: {first}")
 
@@ -279,6 +284,8 @@ class Merge(_Commit):
             except CommitFailedError:
                 continue
             except DeltaError as error:
+                if misses_commit(error):
+                    continue
                 problem = f"The merge into {self.table} failed: {error}"
                 raise SinkError(problem) from error
             if not self.is_done():

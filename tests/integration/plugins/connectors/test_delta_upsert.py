@@ -1,7 +1,8 @@
 """Upserts into Delta tables: by key, with deletions, exactly once."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,12 @@ from headrace.sdk import (
     SinkError,
 )
 from headrace.sdk.delta import mark_properties
+from headrace.sdk.deltalog import commit_file
 from headrace.sdk.errors import StaleEpochError
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
-from headrace_plugins.connectors.delta.commit import Merge
+from headrace_plugins.connectors.delta.columns import as_field
+from headrace_plugins.connectors.delta.commit import Merge, change_schema
 from headrace_plugins.connectors.delta.sink import DeltaSink
 
 pytestmark = pytest.mark.spark
@@ -108,6 +112,20 @@ def merge_of(staged: Any, kind: type[Merge]) -> Merge:
         receipt=staged.mark.receipt({}),
         planned=staged.to.planned,
     )
+
+
+@contextmanager
+def missed_commit(path: Path) -> Iterator[None]:
+    """Make two commits, of which a listing of the log has only the later one."""
+    version = DeltaTable(path).version()
+    for row in ({"id": [3], "name": ["c"]}, {"id": [4], "name": ["d"]}):
+        write_deltalake(path, pa.table(row), mode="append")
+    commit, away = Path(str(commit_file(Location.of(path), version + 1))), path / "_away"
+    commit.rename(away)
+    try:
+        yield
+    finally:
+        away.rename(commit)
 
 
 class TestMerge:
@@ -284,6 +302,34 @@ class TestFailures:
         assert Racing.raced
         assert rows_of(path) == [(1, "x"), (2, "y")]
 
+    @pytest.mark.parametrize("checkpoint", [False, True])
+    def test_a_merge_that_lists_commits_while_they_are_made_is_made_again(
+        self, tmp_path: Path, records: Records, checkpoint: bool
+    ) -> None:
+        path = tmp_path / "t"
+        write(sink(path), records(pairs((1, "a"))), 1)
+        if checkpoint:
+            DeltaTable(path).create_checkpoint()
+
+        class Partly(Merge):
+            """Lets the first try see the later one only of two commits made meanwhile."""
+
+            tries = 0
+
+            @override
+            def _merge(self, table: DeltaTable) -> dict[str, int]:
+                Partly.tries += 1
+                if Partly.tries > 1:
+                    return super()._merge(table)
+                with missed_commit(path):
+                    return super()._merge(table)
+
+        frame = records(pairs((1, "x"), (2, "y")))
+        staged: Any = sink(path).write(frame, batch_of(frame, 2))
+        merge_of(staged, Partly).run()
+        assert Partly.tries == 2
+        assert rows_of(path) == [(1, "x"), (2, "y"), (3, "c"), (4, "d")]
+
     def test_a_column_that_is_renamed_during_the_merge_stops_it(
         self, tmp_path: Path, records: Records
     ) -> None:
@@ -340,6 +386,20 @@ class TestTables:
         rows = spark.read.format("delta").load(str(path)).orderBy("id").collect()
         assert [tuple(row) for row in rows] == [(1, "x"), (2, "b"), (3, "c"), (4, "d")]
         assert held(task, Mark(APP, 2, 1)) == {"batch": 2}
+
+    @pytest.mark.parametrize("checkpoint", [False, True])
+    def test_spark_that_lists_commits_while_they_are_made_is_retried(
+        self, tmp_path: Path, records: Records, spark: SparkSession, checkpoint: bool
+    ) -> None:
+        path = tmp_path / "t"
+        write(sink(path), records(pairs((1, "a"))), 1)
+        if checkpoint:
+            DeltaTable(path).create_checkpoint()
+        schema = {"type": "struct", "fields": [as_field("more", "string")]}
+        with missed_commit(path), pytest.raises(RetriableError):
+            change_schema(spark, Location.of(path), schema)
+        change_schema(spark, Location.of(path), schema)
+        assert rows_of(path) == [(1, "a", None), (3, "c", None), (4, "d", None)]
 
     def test_upkeep_between_merges_keeps_rows_and_mark(
         self, tmp_path: Path, records: Records
