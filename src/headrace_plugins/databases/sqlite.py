@@ -281,7 +281,9 @@ class Sqlite(Database):
     @override
     def named(self, text: str) -> TableName:
         name = super().named(text)
-        if name.schema.lower() not in {"", "main"}:
+        if name.schema.lower() == "main":
+            return TableName(self.default_schema, name.name)
+        if name.schema:
             raise ConfigError(
                 problem=f"The table name {text!r} has the schema {name.schema!r}, and SQLite "
                 "has no schemas.",

@@ -58,7 +58,7 @@ def test_the_catalog_tells_keys_defaults_and_what_is_generated(
         assert database.tables(session) == [TableName("", "child"), TableName("", "parent")]
         names = ["child", "main.parent", "looking", "missing"]
         found = database.describe(session, [database.named(name) for name in names])
-    parent, child = found[TableName("main", "parent")], found[TableName("", "child")]
+    parent, child = found[TableName("", "parent")], found[TableName("", "child")]
     assert set(found) == {parent.name, child.name, TableName("", "looking")}
     assert parent.key == ("b", "a")
     assert set(parent.unique) == {("b", "a"), ("c",)}
@@ -80,7 +80,7 @@ def test_a_table_of_another_schema_is_refused_and_quotes_make_it_a_name(
     assert refused.value.field == "table.name.format"
     assert "${table}" in refused.value.fix
     assert database.named('"public.orders"') == TableName("", "public.orders")
-    assert database.named("MAIN.orders") == TableName("MAIN", "orders")
+    assert database.named("MAIN.orders") == database.named("orders") == TableName("", "orders")
 
 
 def test_a_key_that_is_no_rowid_may_hold_nulls(database: Sqlite, file: Path) -> None:
