@@ -111,7 +111,7 @@ def test_a_name_is_kept_as_it_is_and_does_nothing_else(
     }
 
 
-@pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name[:20]))
+@pytest.mark.parametrize("name", [*NAMES, " .."], ids=lambda name: repr(name[:20]))
 def test_our_own_api_takes_a_name_as_it_is(
     http: httpx2.Client, connectors: Connectors, name: str
 ) -> None:
