@@ -126,7 +126,7 @@ class CommonSettings(Settings, group="Common"):
     """The plugins, tasks and transforms of every connector."""
 
     name: str = setting(
-        "The unique name of the connector.",
+        "The unique name of the connector, other than `.` and `..`.",
         validator=NonEmptyStringWithoutControlChars(),
         importance=Importance.HIGH,
         width=Width.MEDIUM,

@@ -81,7 +81,7 @@ _NOT_OWN = (
 
 
 def check_addressable(name: str) -> None:
-    """Raise ConfigError if clients resolve a name as a path segment, even if it is encoded."""
+    """Raise ConfigError for . and ..: clients remove them from a path, even if encoded."""
     if name in {".", ".."}:
         problem = f"The name {name} cannot be part of a URL."
         raise ConfigError(problem, field="name", fix="Use another name.")
