@@ -185,13 +185,14 @@ def _untransactional(
     A table whose name comes from a stream is only a warning, as it may not be a target.
     """
     session.rollback()
-    names = {database.named(settings.table_name_format), *database.tables(session)}
+    text = settings.table_name_format
+    target = None if "${" in text else database.named(text)
+    names = {*database.tables(session), *([] if target is None else [target])}
     for name, table in sorted(database.describe(session, sorted(names)).items()):
-        is_target = name == database.named(settings.table_name_format)
         try:
             database.require_transactions(table)
         except ConfigError as error:
-            verdict = Verdict.FAILED if is_target else Verdict.WARNING
+            verdict = Verdict.FAILED if name == target else Verdict.WARNING
             yield Finding("tables with transactions", verdict, error.problem, error.fix)
 
 

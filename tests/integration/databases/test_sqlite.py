@@ -20,6 +20,7 @@ from tests.integration.databases.sqlite_file import described, load, read, run
 from headrace.sdk import ConfigError, HeadraceError, RecordError, RetriableError, Schema
 from headrace.sdk.connector import Verdict
 from headrace.sdk.errors import StorageUnavailableError
+from headrace_plugins.connectors.sqlite.sink import SqliteSink
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.database import DatabaseError, Merge, Select, Session
@@ -537,6 +538,12 @@ def test_renaming_is_undone_with_the_transaction(database: Sqlite, file: Path) -
 def findings(database: Sqlite) -> dict[str, Any]:
     with database.session() as session:
         return {each.requirement: each for each in database.examine(session)}
+
+
+def test_a_table_name_that_comes_from_streams_is_not_examined(file: Path) -> None:
+    props = {"connection.url": f"sqlite:{file}", "table.name.format": "${schema}.${table}"}
+    found = list(SqliteSink.examine(SqliteSink.config_def().parse(props)))
+    assert Verdict.FAILED not in {each.verdict for each in found}, found
 
 
 def test_a_file_is_examined(database: Sqlite, file: Path) -> None:
