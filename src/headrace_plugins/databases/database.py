@@ -243,6 +243,8 @@ class Database(ABC):
     """The statement that begins a read-only transaction."""
     mark: ClassVar[str] = "%s"
     """The placeholder of a bound value in SQL."""
+    schema_alias: ClassVar[str] = ""
+    """Another name of the default schema, in lower case."""
     row_id: ClassVar[str]
     """SQL that identifies a row of a staging table within a transaction."""
     exact_text: ClassVar[str] = ""

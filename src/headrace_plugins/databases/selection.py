@@ -92,6 +92,7 @@ class Selection:
         included: Names and patterns of the tables to read; all tables if empty.
         excluded: Names and patterns of the tables not to read.
         default_schema: The schema of a pattern without a schema.
+        schema_alias: Another name of the default schema, in lower case.
         prefix: The prefix of the topics.
         field: The key of the included tables, for errors.
     """
@@ -101,12 +102,18 @@ class Selection:
     default_schema: str
     prefix: str = ""
     field: str = "table.include.list"
+    schema_alias: str = ""
 
     @classmethod
     def of(cls, settings: TableSourceSettings, database: Database) -> Selection:
         """Return the table selection of a source's settings."""
-        prefix, schema = settings.topic_prefix, database.default_schema
-        return cls(settings.included, settings.excluded, schema, prefix)
+        return cls(
+            settings.included,
+            settings.excluded,
+            database.default_schema,
+            settings.topic_prefix,
+            schema_alias=database.schema_alias,
+        )
 
     def tables(self, database: Database, session: Session) -> list[Table]:
         """Return the selected tables, parents before their children.
@@ -171,7 +178,11 @@ class Selection:
 
     def _is(self, pattern: str, table: TableName) -> bool:
         wanted = TableName.parse(pattern, self.default_schema)
-        return _matches(wanted.schema, table.schema) and _matches(wanted.name, table.name)
+        is_in = _matches(wanted.schema, table.schema) or (
+            table.schema == self.default_schema
+            and _matches(wanted.schema.lower(), self.schema_alias)
+        )
+        return is_in and _matches(wanted.name, table.name)
 
 
 _WILD = re.compile(r"[*?]")

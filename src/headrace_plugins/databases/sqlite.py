@@ -155,6 +155,7 @@ class Sqlite(Database):
 
     kind: ClassVar[str] = "sqlite"
     mark: ClassVar[str] = "?"
+    schema_alias: ClassVar[str] = "main"
     row_id: ClassVar[str] = "_rowid_"
     keeps_open: ClassVar[bool] = False
     knows_writers: ClassVar[bool] = True  # there is only one writer at a time
@@ -281,7 +282,7 @@ class Sqlite(Database):
     @override
     def named(self, text: str) -> TableName:
         name = super().named(text)
-        if name.schema.lower() == "main":
+        if name.schema.lower() == self.schema_alias:
             return TableName(self.default_schema, name.name)
         if name.schema:
             raise ConfigError(

@@ -29,6 +29,16 @@ def test_a_table_can_be_named_whatever_its_name_is(table: TableName) -> None:
     assert Selection([], [pattern], "public").chosen([table, *others]) == others
 
 
+@pytest.mark.parametrize("pattern", ["main.secret", "MAIN.secret", "main.s*", "*.secret"])
+def test_the_alias_of_the_default_schema_is_that_schema(pattern: str) -> None:
+    secret, other = TableName("", "secret"), TableName("", "other")
+    included = Selection([pattern], [], "", schema_alias="main")
+    excluded = Selection([], [pattern], "", schema_alias="main")
+    assert included.chosen([secret, other]) == [secret]
+    assert excluded.chosen([secret, other]) == [other]
+    assert not included.takes(TableName("attached", "secret")) or pattern.startswith("*")
+
+
 def test_a_regular_expression_is_told_from_a_pattern() -> None:
     selection = Selection([r"public\.(a|b)", "none"], [], "public")
     with pytest.raises(ConfigError, match="not regular expressions") as raised:
