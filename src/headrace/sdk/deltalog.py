@@ -41,6 +41,7 @@ _MISSED = (
 """deltalake's texts if a commit is missing: after another, after a checkpoint, or the first."""
 _LISTINGS = 5
 """Busy writers made 6 of 137 listings miss a commit; 5 in a row are a damaged log."""
+_PAUSE_SECONDS = 0.03
 _RECENT_SECONDS = 120
 """Linux writes back data older than 30 seconds at its next writeback round."""
 
@@ -63,19 +64,20 @@ def load_table(table: Location, version: int | None = None) -> DeltaTable:
 
     A folder is not listed in one moment: of two commits that are made meanwhile, the listing
     may contain only the later one, and deltalake reports a gap. The log is then listed again,
-    at most five times in all and without a pause; a gap that remains is raised.
+    at most five times within half a second; a gap that remains is raised.
     """
-    for _ in range(_LISTINGS - 1):
+    for number in range(_LISTINGS - 1):
         try:
             return DeltaTable(str(table), version=version)
         except DeltaError as error:
             if not misses_commit(error):
                 raise
+        time.sleep(_PAUSE_SECONDS * 2**number)
     return DeltaTable(str(table), version=version)
 
 
 def misses_commit(error: DeltaError) -> bool:
-    """Return whether a listing of the log lacks a commit, as one that was made meanwhile."""
+    """Return whether the log lacked a commit, perhaps one that was made while it was listed."""
     return any(text in str(error) for text in _MISSED)
 
 

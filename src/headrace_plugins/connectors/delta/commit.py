@@ -251,7 +251,10 @@ def _failure(table: Location, error: Exception) -> Exception:
     text = str(java.getMessage() if java is not None else error)
     first = " ".join(text.splitlines()[:2]) or type(error).__name__
     if any(conflict in text for conflict in _CONFLICTS):
-        return RetriableError(f"Another writer changed {table} meanwhile: {first}")
+        problem = (
+            f"Another writer changed {table} meanwhile, or its log lacks a commit: {first}"
+        )
+        return RetriableError(problem)
     return SinkError(f"Spark could not write to {table}: {first}")
 
 
@@ -417,11 +420,14 @@ class Destination:
         version = int(table.version())
         # deltalake adds columns by way of Arrow, which has no VARIANT.
         has_variant = '"variant"' in json.dumps(self.fit.schema)
-        if self.fit.widened or has_variant or append_obstacle(table) is not None:
-            change_schema(self.spark, self.path, self.fit.schema)
-        else:
-            add_columns(table, self.fit)
-        flush_commits(self.path, None, version)
+        try:
+            if self.fit.widened or has_variant or append_obstacle(table) is not None:
+                change_schema(self.spark, self.path, self.fit.schema)
+            else:
+                add_columns(table, self.fit)
+        finally:
+            # Guarantee 1: an error may follow the commit, and the retry finds it done.
+            flush_commits(self.path, None, version)
         return self._opened()
 
     def _made(self) -> DeltaTable:

@@ -155,17 +155,19 @@ class Replacement:
             receipt=mark.receipt({}),
             planned=definition_of(table),
         )
+        last = None
         for _ in range(_TRIES):
             try:
                 condition = window.sql(quote(window.column))
                 delete_rows(self.spark, self.path, condition, mark)
                 marked.run(self.spark)  # Spark makes no commit where there is nothing to delete
-            except RetriableError:
+            except RetriableError as error:
+                last = error
                 continue
             flush_commits(self.path, mark, int(table.version()))
             return
         problem = f"Other writers changed {self.path} during the deletion of a window."
-        raise RetriableError(problem)
+        raise RetriableError(problem) from last
 
     def _replaced(
         self, table: DeltaTable, mark: Mark

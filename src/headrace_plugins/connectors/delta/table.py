@@ -48,6 +48,7 @@ from headrace.sdk.deltalog import (
     create_checkpoint,
     flush_commits,
     load_table,
+    misses_commit,
     newest_commit,
 )
 from headrace.sdk.folders import write_part
@@ -334,8 +335,19 @@ def check_folder(name: str, value: object) -> None:
 
 
 def open_table(path: Location) -> DeltaTable | None:
-    """Load and return the table in a folder; None if it does not exist."""
-    return load_table(path) if DeltaTable.is_deltatable(str(path)) else None
+    """Load and return the table in a folder; None if it does not exist.
+
+    Raises SinkError if the table's log is damaged.
+    """
+    try:
+        return load_table(path) if DeltaTable.is_deltatable(str(path)) else None
+    except DeltaError as error:
+        if not misses_commit(error):
+            raise
+        raise SinkError(
+            problem=f"The log of the table {path} is damaged: it lacks a commit.",
+            fix="Restore the missing file in _delta_log from a backup, or use another table.",
+        ) from error
 
 
 def check_partition_columns(fit: Fit, partition_by: Sequence[str]) -> None:
@@ -513,6 +525,9 @@ def table_findings(settings: DeltaSettings) -> Iterable[Finding]:
     requirement = f"Delta table {settings.path}"
     try:
         table = open_table(Location.of(settings.path))
+    except SinkError as error:
+        yield Finding(requirement, Verdict.FAILED, error.problem, error.fix)
+        return
     except DeltaError as error:
         yield Finding(requirement, Verdict.FAILED, str(error), "Choose another folder.")
         return

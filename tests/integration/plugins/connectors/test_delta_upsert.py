@@ -401,6 +401,17 @@ class TestTables:
         change_schema(spark, Location.of(path), schema)
         assert rows_of(path) == [(1, "a", None), (3, "c", None), (4, "d", None)]
 
+    def test_a_table_whose_log_is_damaged_is_an_error_with_its_fix(
+        self, tmp_path: Path, records: Records
+    ) -> None:
+        path = tmp_path / "t"
+        write(sink(path), records(pairs((1, "a"))), 1)
+        with missed_commit(path), pytest.raises(SinkError, match="lacks a commit") as damaged:
+            write(sink(path), records(pairs((1, "x"))), 2)
+        assert damaged.value.fix is not None
+        write(sink(path), records(pairs((1, "x"))), 2)
+        assert rows_of(path) == [(1, "x"), (3, "c"), (4, "d")]
+
     def test_upkeep_between_merges_keeps_rows_and_mark(
         self, tmp_path: Path, records: Records
     ) -> None:
