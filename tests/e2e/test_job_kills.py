@@ -142,7 +142,7 @@ def run_through_kills(folder: Path, windows: int, kills: int, *, backfill: bool)
             if not (before := killing.left()):
                 break
             killing.kill_amid(process, before)
-    assert killing.kills > kills / 2, "most runs ended before they could be killed"
+    assert killing.kills > kills / 2, f"the runs ended after {killing.kills} kills"
     with killing.server.serving():
         until(lambda: not killing.left(), killing.server.log.read_text)
         killing.check(per_hour)
