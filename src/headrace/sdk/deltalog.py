@@ -64,7 +64,7 @@ def load_table(table: Location, version: int | None = None) -> DeltaTable:
 
     A folder is not listed in one moment: of two commits that are made meanwhile, the listing
     may contain only the later one, and deltalake reports a gap. The log is then listed again,
-    at most five times within half a second; a gap that remains is raised.
+    at most five times, with pauses of half a second in all; a gap that remains is raised.
     """
     for number in range(_LISTINGS - 1):
         try:

@@ -69,12 +69,9 @@ log = structlog.get_logger(__name__)
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _SOURCE, _TARGET = "headrace_batch", "t"
-_CONFLICTS = (
-    "DELTA_CONCURRENT_",
-    "DELTA_VERSIONS_NOT_CONTIGUOUS",
-    "DELTA_TRUNCATED_TRANSACTION_LOG",
-)
-"""Delta's error classes if another writer commits first, or while the log is listed."""
+_CONFLICTS = "DELTA_CONCURRENT_"
+_MISSED = ("DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG")
+"""Delta's error classes if a commit is missing, perhaps one made while the log was listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +130,10 @@ class SparkCommit(_Commit):
             else:
                 rows.write.format("delta").mode("append").save(self.table.spark_path)
         except (PySparkException, Py4JError) as error:
-            self.require_planned(load_table(self.table))
-            raise _failure(self.table, error) from error
+            failure = _failure(self.table, error)
+            if not isinstance(failure, RetriableError):
+                self.require_planned(load_table(self.table))
+            raise failure from error
         # delta-spark silently skips the batch if another attempt has committed it meanwhile.
         self.is_done()
 
@@ -250,11 +249,10 @@ def _failure(table: Location, error: Exception) -> Exception:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error)
     first = " ".join(text.splitlines()[:2]) or type(error).__name__
-    if any(conflict in text for conflict in _CONFLICTS):
-        problem = (
-            f"Another writer changed {table} meanwhile, or its log lacks a commit: {first}"
-        )
-        return RetriableError(problem)
+    if _CONFLICTS in text:
+        return RetriableError(f"Another writer changed {table} meanwhile: {first}")
+    if any(missed in text for missed in _MISSED):
+        return RetriableError(f"Spark found a gap in the log of {table}: {first}")
     return SinkError(f"Spark could not write to {table}: {first}")
 
 
@@ -434,9 +432,13 @@ class Destination:
         how: dict[str, Any] = {"partition_by": self.partition_by, "properties": self.properties}
         if not turns_on_features(self.properties):
             return create_table(self.path, self.fit, **how)
-        make_table(self.spark, self.path, self.fit.schema, **how)
+        try:
+            make_table(self.spark, self.path, self.fit.schema, **how)
+        finally:
+            # Guarantee 1: as in ``_changed``.
+            if DeltaTable.is_deltatable(str(self.path)):
+                flush_commits(self.path, None)
         table = self._opened()
-        flush_commits(self.path, None)
         record_created(table, self.path)
         return table
 

@@ -155,17 +155,20 @@ class Replacement:
             receipt=mark.receipt({}),
             planned=definition_of(table),
         )
-        last = None
-        for _ in range(_TRIES):
-            try:
-                condition = window.sql(quote(window.column))
-                delete_rows(self.spark, self.path, condition, mark)
-                marked.run(self.spark)  # Spark makes no commit where there is nothing to delete
-            except RetriableError as error:
-                last = error
-                continue
+        condition, last = window.sql(quote(window.column)), None
+        try:
+            for _ in range(_TRIES):
+                try:
+                    delete_rows(self.spark, self.path, condition, mark)
+                    # Spark makes no commit where there is nothing to delete.
+                    marked.run(self.spark)
+                except RetriableError as error:
+                    last = error
+                else:
+                    return
+        finally:
+            # Guarantee 1: an error may follow the commit, and the retry finds it done.
             flush_commits(self.path, mark, int(table.version()))
-            return
         problem = f"Other writers changed {self.path} during the deletion of a window."
         raise RetriableError(problem) from last
 

@@ -345,8 +345,8 @@ def open_table(path: Location) -> DeltaTable | None:
         if not misses_commit(error):
             raise
         raise SinkError(
-            problem=f"The log of the table {path} is damaged: it lacks a commit.",
-            fix="Restore the missing file in _delta_log from a backup, or use another table.",
+            problem=f"The log of the table {path} lacks a commit, or its first one is empty.",
+            fix="Try again; if it remains, restore the file in _delta_log from a backup.",
         ) from error
 
 
