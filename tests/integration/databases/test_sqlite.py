@@ -20,10 +20,13 @@ from tests.integration.databases.sqlite_file import described, load, read, run
 from headrace.sdk import ConfigError, HeadraceError, RecordError, RetriableError, Schema
 from headrace.sdk.connector import Verdict
 from headrace.sdk.errors import StorageUnavailableError
+from headrace_plugins.connectors.jdbc.settings import JdbcSourceSettings
+from headrace_plugins.connectors.jdbc.source import JdbcSource
 from headrace_plugins.connectors.sqlite.sink import SqliteSink
 from headrace_plugins.databases.address import address_of
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.database import DatabaseError, Merge, Select, Session
+from headrace_plugins.databases.selection import Selection
 from headrace_plugins.databases.sqlite import Sqlite
 
 
@@ -82,6 +85,15 @@ def test_a_table_of_another_schema_is_refused_and_quotes_make_it_a_name(
     assert "${table}" in refused.value.fix
     assert database.named('"public.orders"') == TableName("", "public.orders")
     assert database.named("MAIN.orders") == database.named("orders") == TableName("", "orders")
+
+
+def test_a_table_of_the_schema_main_is_excluded(database: Sqlite, file: Path) -> None:
+    run(file, "CREATE TABLE a (x)", "CREATE TABLE secret (x)")
+    props = {"connection.url": f"sqlite:{file}", "table.exclude.list": "main.secret"}
+    settings = JdbcSourceSettings.from_config(JdbcSource.config_def().parse(props))
+    with database.session() as session:
+        found = Selection.of(settings, database).tables(database, session)
+    assert [table.name.name for table in found] == ["a"]
 
 
 def test_a_key_that_is_no_rowid_may_hold_nulls(database: Sqlite, file: Path) -> None:
