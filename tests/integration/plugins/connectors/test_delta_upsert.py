@@ -27,9 +27,11 @@ from headrace.sdk.deltalog import commit_file
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
-from headrace_plugins.connectors.delta.columns import as_field
+from headrace_plugins.connectors.delta import commit
+from headrace_plugins.connectors.delta.columns import Fit, as_field
 from headrace_plugins.connectors.delta.commit import Merge, change_schema
 from headrace_plugins.connectors.delta.sink import DeltaSink
+from headrace_plugins.connectors.delta.table import add_columns
 
 pytestmark = pytest.mark.spark
 
@@ -120,12 +122,12 @@ def missed_commit(path: Path) -> Iterator[None]:
     version = DeltaTable(path).version()
     for row in ({"id": [3], "name": ["c"]}, {"id": [4], "name": ["d"]}):
         write_deltalake(path, pa.table(row), mode="append")
-    commit, away = Path(str(commit_file(Location.of(path), version + 1))), path / "_away"
-    commit.rename(away)
+    file, away = Path(str(commit_file(Location.of(path), version + 1))), path / "_away"
+    file.rename(away)
     try:
         yield
     finally:
-        away.rename(commit)
+        away.rename(file)
 
 
 class TestMerge:
@@ -400,6 +402,28 @@ class TestTables:
             change_schema(spark, Location.of(path), schema)
         change_schema(spark, Location.of(path), schema)
         assert rows_of(path) == [(1, "a", None), (3, "c", None), (4, "d", None)]
+
+    def test_new_columns_are_flushed_though_an_error_follows_their_commit(
+        self, tmp_path: Path, records: Records, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "t"
+        write(sink(path), records(pairs((1, "a"))), 1)
+        before = DeltaTable(path).version()
+        flushed: list[tuple[int, int]] = []
+
+        def failing(table: DeltaTable, fit: Fit) -> None:
+            add_columns(table, fit)
+            raise RetriableError(problem="The connection was lost.")
+
+        def flush(_table: Location, _mark: Mark | None, since: int = -1) -> None:
+            flushed.append((since, DeltaTable(path).version()))
+
+        monkeypatch.setattr(commit, "add_columns", failing)
+        monkeypatch.setattr(commit, "flush_commits", flush)
+        wide = records(pairs((1, "x", "more")), value=f"{ROW}, more STRING")
+        with pytest.raises(RetriableError, match="lost"):
+            write(sink(path), wide, 2)
+        assert flushed == [(before, before + 1)]
 
     def test_a_table_whose_log_is_damaged_is_an_error_with_its_fix(
         self, tmp_path: Path, records: Records
