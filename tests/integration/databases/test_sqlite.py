@@ -29,6 +29,8 @@ from headrace_plugins.databases.database import DatabaseError, Merge, Select, Se
 from headrace_plugins.databases.selection import Selection
 from headrace_plugins.databases.sqlite import Sqlite
 
+FROM_STREAM = {"table.name.format": "${schema}.${table}"}
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -83,6 +85,10 @@ def test_a_table_of_another_schema_is_refused_and_quotes_make_it_a_name(
         database.named("public.orders")
     assert refused.value.field == "table.name.format"
     assert "${table}" in refused.value.fix
+    props = {"connection.url": "sqlite:a.db", "table.name.format": "public.orders"}
+    [error] = SqliteSink.check(SqliteSink.config_def().parse(props))
+    assert str(error) == str(refused.value)
+    assert not list(SqliteSink.check(SqliteSink.config_def().parse(props | FROM_STREAM)))
     assert database.named('"public.orders"') == TableName("", "public.orders")
     assert database.named("MAIN.orders") == database.named("orders") == TableName("", "orders")
 
@@ -553,7 +559,7 @@ def findings(database: Sqlite) -> dict[str, Any]:
 
 
 def test_a_table_name_that_comes_from_streams_is_not_examined(file: Path) -> None:
-    props = {"connection.url": f"sqlite:{file}", "table.name.format": "${schema}.${table}"}
+    props = {"connection.url": f"sqlite:{file}", **FROM_STREAM}
     found = list(SqliteSink.examine(SqliteSink.config_def().parse(props)))
     assert Verdict.FAILED not in {each.verdict for each in found}, found
 
