@@ -85,12 +85,30 @@ def test_a_table_of_another_schema_is_refused_and_quotes_make_it_a_name(
         database.named("public.orders")
     assert refused.value.field == "table.name.format"
     assert "${table}" in refused.value.fix
-    props = {"connection.url": "sqlite:a.db", "table.name.format": "public.orders"}
-    [error] = SqliteSink.check(SqliteSink.config_def().parse(props))
-    assert str(error) == str(refused.value)
-    assert not list(SqliteSink.check(SqliteSink.config_def().parse(props | FROM_STREAM)))
     assert database.named('"public.orders"') == TableName("", "public.orders")
     assert database.named("MAIN.orders") == database.named("orders") == TableName("", "orders")
+
+
+@pytest.mark.parametrize(
+    ("props", "field"),
+    [
+        ({"table.name.format": "public.orders"}, "table.name.format"),
+        ({"table.name.format": "public.${table}"}, "table.name.format"),
+        ({"table.mapping": '[{"from": "a", "to": "public.b"}]'}, "table.mapping[0].to"),
+        (
+            {"table.mapping": '[{"from": "a"}]', "table.name.format": "p.b"},
+            "table.mapping[0].to",
+        ),
+        ({"table.mapping": '[{"from": "a", "to": "b"}]', "table.name.format": "p.b"}, None),
+        ({"table.name.format": "main.orders"}, None),
+        (FROM_STREAM, None),
+    ],
+)
+def test_a_schema_is_refused_at_validation_where_it_is_known(
+    props: dict[str, str], field: str | None
+) -> None:
+    config = SqliteSink.config_def().parse({"connection.url": "sqlite:a.db", **props})
+    assert [each.field for each in SqliteSink.check(config)] == ([field] if field else [])
 
 
 def test_a_table_of_the_schema_main_is_excluded(database: Sqlite, file: Path) -> None:
