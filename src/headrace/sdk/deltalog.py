@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -213,6 +214,19 @@ def flush_commits(table: Location, mark: Mark | None, since: int = -1) -> None:
             commits = left
         else:
             return
+
+
+@contextmanager
+def flushing(table: Location, mark: Mark | None, since: int = -1) -> Iterator[None]:
+    """Flush the commits that ``deltalake`` or Spark makes in the block, as ``flush_commits``.
+
+    Also if the block fails: an error may follow the commit, and a retry finds it done.
+    """
+    try:
+        yield
+    finally:
+        if (table / LOG).exists():
+            flush_commits(table, mark, since)
 
 
 def create_checkpoint(table: DeltaTable) -> None:

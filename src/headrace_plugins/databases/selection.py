@@ -92,9 +92,9 @@ class Selection:
         included: Names and patterns of the tables to read; all tables if empty.
         excluded: Names and patterns of the tables not to read.
         default_schema: The schema of a pattern without a schema.
-        schema_alias: Another name of the default schema, in lower case.
         prefix: The prefix of the topics.
         field: The key of the included tables, for errors.
+        schema_alias: Another name of the default schema, in lower case.
     """
 
     included: Sequence[str]

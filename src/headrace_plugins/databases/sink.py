@@ -186,13 +186,13 @@ def _untransactional(
     """
     session.rollback()
     text = settings.table_name_format
-    target = None if "${" in text else database.named(text)
-    names = {*database.tables(session), *([] if target is None else [target])}
+    targets = [] if "${" in text else [database.named(text)]
+    names = {*targets, *database.tables(session)}
     for name, table in sorted(database.describe(session, sorted(names)).items()):
         try:
             database.require_transactions(table)
         except ConfigError as error:
-            verdict = Verdict.FAILED if name == target else Verdict.WARNING
+            verdict = Verdict.FAILED if name in targets else Verdict.WARNING
             yield Finding("tables with transactions", verdict, error.problem, error.fix)
 
 

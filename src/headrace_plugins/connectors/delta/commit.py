@@ -28,7 +28,7 @@ from headrace.sdk.delta import (
     mark_metadata,
     mark_properties,
 )
-from headrace.sdk.deltalog import flush_commits, load_table, misses_commit
+from headrace.sdk.deltalog import flush_commits, flushing, load_table, misses_commit
 from headrace.sdk.errors import SetupError
 from headrace.sdk.keyed_rows import DELETED
 from headrace.sdk.sink import run_in_workers
@@ -282,10 +282,8 @@ class Merge(_Commit):
             self.require_planned(table)
             try:
                 figures = self._merge(table)
-            except CommitFailedError:
-                continue
             except DeltaError as error:
-                if misses_commit(error):
+                if isinstance(error, CommitFailedError) or misses_commit(error):
                     continue
                 problem = f"The merge into {self.table} failed: {error}"
                 raise SinkError(problem) from error
@@ -418,26 +416,20 @@ class Destination:
         version = int(table.version())
         # deltalake adds columns by way of Arrow, which has no VARIANT.
         has_variant = '"variant"' in json.dumps(self.fit.schema)
-        try:
+        # Guarantee 1: these commits are not yet on disk.
+        with flushing(self.path, None, version):
             if self.fit.widened or has_variant or append_obstacle(table) is not None:
                 change_schema(self.spark, self.path, self.fit.schema)
             else:
                 add_columns(table, self.fit)
-        finally:
-            # Guarantee 1: an error may follow the commit, and the retry finds it done.
-            flush_commits(self.path, None, version)
         return self._opened()
 
     def _made(self) -> DeltaTable:
         how: dict[str, Any] = {"partition_by": self.partition_by, "properties": self.properties}
         if not turns_on_features(self.properties):
             return create_table(self.path, self.fit, **how)
-        try:
+        with flushing(self.path, None):
             make_table(self.spark, self.path, self.fit.schema, **how)
-        finally:
-            # Guarantee 1: as in ``_changed``.
-            if DeltaTable.is_deltatable(str(self.path)):
-                flush_commits(self.path, None)
         table = self._opened()
         record_created(table, self.path)
         return table

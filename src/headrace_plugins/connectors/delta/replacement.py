@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from headrace.sdk import ConfigError, Mark, RetriableError, Schema
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile, add_files, find_receipt, staging_folder
-from headrace.sdk.deltalog import flush_commits, load_table
+from headrace.sdk.deltalog import flushing, load_table
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.sdk.sink import run_in_workers
@@ -156,7 +156,8 @@ class Replacement:
             planned=definition_of(table),
         )
         condition, last = window.sql(quote(window.column)), None
-        try:
+        # Guarantee 1: Spark's commits are not yet on disk.
+        with flushing(self.path, mark, int(table.version())):
             for _ in range(_TRIES):
                 try:
                     delete_rows(self.spark, self.path, condition, mark)
@@ -166,9 +167,6 @@ class Replacement:
                     last = error
                 else:
                     return
-        finally:
-            # Guarantee 1: an error may follow the commit, and the retry finds it done.
-            flush_commits(self.path, mark, int(table.version()))
         problem = f"Other writers changed {self.path} during the deletion of a window."
         raise RetriableError(problem) from last
 

@@ -21,6 +21,7 @@ from headrace.sdk import (
     RetriableError,
     SinkBatch,
     SinkError,
+    deltalog,
 )
 from headrace.sdk.delta import mark_properties
 from headrace.sdk.deltalog import commit_file
@@ -419,7 +420,7 @@ class TestTables:
             flushed.append((since, DeltaTable(path).version()))
 
         monkeypatch.setattr(commit, "add_columns", failing)
-        monkeypatch.setattr(commit, "flush_commits", flush)
+        monkeypatch.setattr(deltalog, "flush_commits", flush)
         wide = records(pairs((1, "x", "more")), value=f"{ROW}, more STRING")
         with pytest.raises(RetriableError, match="lost"):
             write(sink(path), wide, 2)
