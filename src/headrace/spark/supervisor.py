@@ -330,6 +330,8 @@ class SparkSupervisor:
         while not self._closing.is_set():
             session = self._session
             if session is None or _has_ended(session):
+                if self._closing.is_set():
+                    return  # the process began to stop before the JVM ended
                 self._session = None
                 if session is not None:
                     code = _exit_code(session)
@@ -342,7 +344,7 @@ class SparkSupervisor:
                 if self.failure is not None:
                     lost()
                     return
-                if self._started_again():
+                if not self._closing.is_set() and self._started_again():
                     restarted()
             self._suspected.wait(_LOOK_SECONDS)
             self._suspected.clear()

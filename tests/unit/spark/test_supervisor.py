@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -139,6 +140,46 @@ def test_a_process_that_is_stopping_starts_no_spark(start: Callable[[], Any]) ->
         time.sleep(2 * supervisor._LOOK_SECONDS)
     assert spark.starts == 1
     assert not logs
+
+
+def test_a_process_that_begins_to_stop_during_a_look_starts_no_spark(
+    start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_ended = supervisor._has_ended
+    stopping = threading.Event()
+
+    def look(session: Any) -> bool:
+        if threading.current_thread().name == "headrace-spark":
+            spark.end()
+            session.proc.kill()
+            session.proc.wait()
+            stopping.set()
+        return has_ended(session)
+
+    monkeypatch.setattr(supervisor, "_has_ended", look)
+    spark = SparkSupervisor(start)
+    with capture_logs() as logs, spark.watching():
+        assert stopping.wait(10)
+    assert spark.starts == 1
+    assert not logs
+
+
+def test_a_process_that_begins_to_stop_after_a_crash_starts_no_spark(
+    start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = SparkSupervisor(start)
+
+    def died(code: int | None) -> None:
+        spark.end()
+        stopping.set()
+
+    stopping = threading.Event()
+    monkeypatch.setattr(spark, "_died", died)
+    with spark.watching():
+        session: Any = spark.session()
+        session.proc.kill()
+        assert stopping.wait(10)
+    assert spark.starts == 1
 
 
 @pytest.fixture
