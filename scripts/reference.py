@@ -30,7 +30,7 @@ from headrace.scheduler import ENGINES
 from headrace.sdk import HeadraceError
 from headrace.sdk.config import ConfigDef, ConfigKey
 from headrace.sdk.config import Settings as PluginSettings
-from headrace.sdk.provider import MetricKind
+from headrace.sdk.worker_plugins import MetricKind
 from headrace.settings import PREFIX, Settings
 from headrace.store import ConnectorStore, Store, now
 

@@ -202,7 +202,7 @@ RARELY = {
     ),
     "integration/changes/test_binlog_types.py": ("character_sets",),
     "integration/changes/test_failover.py": _WHOLE,
-    "integration/changes/test_few_rows.py": _WHOLE,
+    "integration/changes/test_small_streams.py": _WHOLE,
     "integration/changes/test_log_examination.py": ("that_others_make",),
     "integration/changes/test_pauses.py": (
         "[MariaDB]",
@@ -331,7 +331,7 @@ RARELY = {
     ),
     "integration/spark/test_drivers.py": _WHOLE,
     "integration/spark/test_jars.py": _WHOLE,
-    "integration/spark/test_kept.py": (
+    "integration/spark/test_jvm_reuse.py": (
         "only_one_of_two",
         "died_meanwhile",
         "does_not_answer",

@@ -15,7 +15,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, ConfigProvider, RetriableError
 from headrace.sdk.config import NullOr, Password, Range, Regex, Settings, setting
 from headrace.sdk.errors import SetupError
-from headrace.sdk.provider import allowed_path
+from headrace.sdk.worker_plugins import allowed_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

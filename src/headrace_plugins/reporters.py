@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.sdk.config import Config
-    from headrace.sdk.provider import MetricSample
+    from headrace.sdk.worker_plugins import MetricSample
 
 _OWNERS = ("connector", "task")
 

@@ -22,7 +22,7 @@ import pytest
 from tests.postgresql_server import PostgresqlServer
 from tests.quick_java import QUICK_JAVA
 
-from headrace.spark.kept import end
+from headrace.spark.jvm_reuse import end
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

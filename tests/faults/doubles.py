@@ -62,9 +62,9 @@ from headrace_plugins.connectors.file.folder import (
     _StagedFiles,
 )
 from headrace_plugins.connectors.file.linefile import LineFileSink, _LineFile, _StagedLines
+from headrace_plugins.connectors.file.output import HOUSEKEEPING, SinkSettings
+from headrace_plugins.connectors.file.output import staging_folder as file_staging
 from headrace_plugins.connectors.file.sink import FileSink
-from headrace_plugins.connectors.file.writing import HOUSEKEEPING, SinkSettings
-from headrace_plugins.connectors.file.writing import staging_folder as file_staging
 from headrace_plugins.mapped_records import StagedTables
 
 TASK = TaskId("copy", 0)

@@ -16,9 +16,9 @@ from tests.unit.topics.made_topics import Clock, tending
 
 from headrace.cli.progress import Scoreboard
 from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue
+from headrace.dataplane.arrow_letters import MOST_ROWS, FewLetters
 from headrace.dataplane.dead_letter_queue import claims_of
 from headrace.dataplane.dead_letters import DEAD_LETTER_TOPIC
-from headrace.dataplane.few_letters import MOST_ROWS, FewLetters
 from headrace.model import Counts, TaskId, TaskState
 from headrace.runtime.app import Runtime
 from headrace.runtime.tasks import names_of
@@ -26,7 +26,7 @@ from headrace.sdk import ConfigError, Mark, StateError
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import LETTERS, Topic, Topics, UpkeepPolicy
-from headrace.topics.log import DeltaLog
+from headrace.topics.table_log import DeltaLog
 
 pytestmark = pytest.mark.spark
 
@@ -351,7 +351,7 @@ def test_few_letters_are_claimed_without_spark_as_with_it(
         exported = queue.export(chosen, tmp_path / "few.jsonl")
         few = claimed_of_a_copy(runtime, tmp_path / f"few-{number}", no_spark, chosen)
         with monkeypatch.context() as patched:
-            patched.setattr("headrace.dataplane.few_letters.MOST_ROWS", 0)
+            patched.setattr("headrace.dataplane.arrow_letters.MOST_ROWS", 0)
             copy = tmp_path / f"any-{number}"
             assert claimed_of_a_copy(runtime, copy, lambda: runtime.spark, chosen) == few
             with_spark = pipe.dead_letter_queue()
@@ -390,7 +390,7 @@ def test_few_repaired_letters_are_claimed_without_spark_as_with_it(
     ):
         few = claimed_of_a_copy(runtime, tmp_path / f"few-{number}", no_spark, chosen, mended)
         with monkeypatch.context() as patched:
-            patched.setattr("headrace.dataplane.few_letters._FILE_BYTES", 0)
+            patched.setattr("headrace.dataplane.arrow_letters._FILE_BYTES", 0)
             copy = tmp_path / f"any-{number}"
             any_ = claimed_of_a_copy(runtime, copy, lambda: runtime.spark, chosen, mended)
         assert (few[0], any_) == (claimed, few)
@@ -402,7 +402,7 @@ def test_few_repaired_letters_are_claimed_without_spark_as_with_it(
             assert '"amount": "2.50"' in row["value"]
     mended.write_text('{"id":"1-0"} {"id":"1-1"}\n')
     for most in (100, 0):
-        monkeypatch.setattr("headrace.dataplane.few_letters._FILE_BYTES", most)
+        monkeypatch.setattr("headrace.dataplane.arrow_letters._FILE_BYTES", most)
         with pytest.raises(ConfigError, match="1 of 1 lines are not JSON objects"):
             pipe.dead_letter_queue().claim(NAME, DeadLetterFilter(), mended, ["out"])
 
@@ -430,7 +430,7 @@ def test_letters_that_do_not_fit_into_memory_are_left_to_spark(
     few = FewLetters.read(topic, {}, every)
     assert few is not None
     assert few.rows.num_rows == 4
-    monkeypatch.setattr("headrace.dataplane.few_letters._MOST_BYTES", few.rows.nbytes - 1)
+    monkeypatch.setattr("headrace.dataplane.arrow_letters._MOST_BYTES", few.rows.nbytes - 1)
     assert FewLetters.read(topic, {}, every) is None
     # The ids of closed letters have to fit, too.
     assert FewLetters.read(topic, {topic.location: MOST_ROWS}, every) is None
@@ -444,9 +444,9 @@ def test_the_oldest_of_large_letters_are_shown_without_spark(
     queue = DeadLetterQueue(no_spark, Topics(folder).get("poisoned.dlq"), folder)
     lines = queue.lines(DeadLetterFilter(), 6)
     assert len(lines) == 6
-    monkeypatch.setattr("headrace.dataplane.few_letters._BATCH_ROWS", 1)
+    monkeypatch.setattr("headrace.dataplane.arrow_letters._BATCH_ROWS", 1)
     assert queue.lines(DeadLetterFilter(), 4) == lines[:4]
-    monkeypatch.setattr("headrace.dataplane.few_letters._MOST_BYTES", 1)
+    monkeypatch.setattr("headrace.dataplane.arrow_letters._MOST_BYTES", 1)
     assert queue.lines(DeadLetterFilter(), 4) == lines[:1]
 
 

@@ -151,7 +151,7 @@ class Keeping:
     def _give_back(self, gateway: "JavaGateway") -> None:
         from pyspark.core.context import SparkContext
 
-        from headrace.spark.kept import forget
+        from headrace.spark.jvm_reuse import forget
 
         context = SparkContext._active_spark_context
         if context is not None and context._jsc is not None:

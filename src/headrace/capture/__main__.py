@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 
-from headrace.capture.capture import CaptureThread
+from headrace.capture.capture_thread import CaptureThread
 from headrace.capture.process import Calls, CaptureSpec, Channel, Message, Voice, error_to_json
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability

@@ -31,7 +31,7 @@ from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling,
 from headrace.topics import LETTERS, letter_headers, topic_row_schema
 
 if TYPE_CHECKING:
-    from headrace.capture.capture import Polled
+    from headrace.capture.capture_thread import Polled
 
 
 def infer(values: Sequence[Any]) -> Schema | None:

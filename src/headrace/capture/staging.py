@@ -27,7 +27,7 @@ from headrace.sdk.sparktypes import schema_to_json
 from headrace.topics import LETTERS, Topic
 
 if TYPE_CHECKING:
-    from headrace.capture.capture import Gathering
+    from headrace.capture.capture_thread import Gathering
 
 _STAGE = "TASK_POLL"
 _CAUSE = f"{_STAGE} RecordError"

@@ -16,9 +16,9 @@ from headrace.cli import (
     backup,
     connector,
     dlq,
-    following,
     installation,
     job,
+    monitoring,
     plugins,
     run,
     server,
@@ -52,13 +52,13 @@ app.command("preview")(trials.preview)
 app.command("verify")(verify.verify)
 app.command("mapping")(trials.mapping)
 app.command("server")(server.server)
-app.command("health")(following.health)
+app.command("health")(monitoring.health)
 app.add_typer(backup.app, name="backup")
 app.add_typer(server.tokens, name="token")
 app.add_typer(connector.app, name="connector")
 app.add_typer(job.app, name="job")
-app.command("logs")(following.logs)
-app.command("events")(following.events)
+app.command("logs")(monitoring.logs)
+app.command("events")(monitoring.events)
 app.command("top")(top.top)
 app.command("export")(export)
 app.command("apply")(apply)

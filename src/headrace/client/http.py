@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.sdk.errors import Category, ConfigError, HeadraceError
-from headrace.sdk.hosts import is_own
+from headrace.sdk.loopback import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

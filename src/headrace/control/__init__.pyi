@@ -63,7 +63,7 @@ from .offsets import (
     places_text as places_text,
     require_not_held as require_not_held,
 )
-from .planning import (
+from .task_plans import (
     REPLAYS as REPLAYS,
     Copy as Copy,
     CopyPlan as CopyPlan,

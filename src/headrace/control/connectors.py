@@ -20,7 +20,7 @@ from headrace.control.config_infos import (
     secrets_of,
 )
 from headrace.control.definition_forms import check_addressable
-from headrace.control.planning import REPLAYS
+from headrace.control.task_plans import REPLAYS
 from headrace.model import (
     Batch,
     ConfigVersion,

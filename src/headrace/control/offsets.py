@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headrace.control.config_infos import configured_plugin
-from headrace.control.planning import REPLAYS
+from headrace.control.task_plans import REPLAYS
 from headrace.model import (
     Batch,
     BatchState,

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.few_letters import IN_LINES, FewLetters, few_repairs, repairs_frame
+from headrace.dataplane.arrow_letters import IN_LINES, FewLetters, few_repairs, repairs_frame
 from headrace.dataplane.json_sql import CORRUPT, null_sql, parse_sql, value_sql
 from headrace.dataplane.records import NO_ERROR, declared
 from headrace.dataplane.sources import SourceFrame, TopicSource
@@ -40,7 +40,7 @@ from headrace.topics import (
     parse_start,
     topic_row_schema,
 )
-from headrace.topics.log import Commit
+from headrace.topics.table_log import Commit
 
 ID = "id"
 """Identifies a letter in its topic: the version that added it, and its offset in it."""

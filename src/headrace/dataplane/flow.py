@@ -30,7 +30,6 @@ from headrace.dataplane.dead_letters import (
     RejectedFrame,
 )
 from headrace.dataplane.failures import refusals_passed_over, translate, translated
-from headrace.dataplane.few_rows import StagedFew, keyed_rows, plan_few, write_few
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.sink_part import (
@@ -46,6 +45,7 @@ from headrace.dataplane.sink_part import (
     sink_marks,
     with_refused,
 )
+from headrace.dataplane.small_streams import StagedFew, keyed_rows, plan_few, write_few
 from headrace.dataplane.sources import SourceFrame, SourceReader, frame_of_parts, frame_of_rows
 from headrace.dataplane.straight_copies import copy_straight
 from headrace.dataplane.streams import (

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.capture.capture import Gathering
+from headrace.capture.capture_thread import Gathering
 from headrace.capture.rows import Rejected, Sorter, fit
 from headrace.dataplane.chain import Step, chain_frames
 from headrace.dataplane.failures import translated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.sdk.provider import Metric, MetricKind
+from headrace.sdk.worker_plugins import Metric, MetricKind
 
 _OF_CONNECTOR = ("connector",)
 _OF_TASK = ("connector", "task")

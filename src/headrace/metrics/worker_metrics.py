@@ -24,7 +24,7 @@ from headrace.model import (
     TaskState,
     task_of_job,
 )
-from headrace.sdk.provider import Metric, MetricSample
+from headrace.sdk.worker_plugins import Metric, MetricSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

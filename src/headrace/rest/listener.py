@@ -30,7 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from headrace.rest.requests import names_other_host
 from headrace.sdk import ConfigError
-from headrace.sdk.hosts import is_own
+from headrace.sdk.loopback import is_own
 
 if TYPE_CHECKING:
     import asyncio

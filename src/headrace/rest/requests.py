@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator
 from starlette.datastructures import Headers
 from starlette.routing import Match
 
-from headrace.sdk.hosts import is_own
+from headrace.sdk.loopback import is_own
 
 if TYPE_CHECKING:
     from starlette.responses import Response

@@ -35,7 +35,7 @@ from headrace.model import (
 )
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.alerts import Alerting
-from headrace.runtime.engines import Engines
+from headrace.runtime.external_schedulers import Engines
 from headrace.runtime.giving_up import GivingUp, GivingUpOfRuns, Receipts, giving_up_of
 from headrace.runtime.jobs import JobService, LocalRuns, RunOpener, RunPlanner
 from headrace.runtime.mapping import SinkMapping, mappings_of

@@ -12,7 +12,7 @@ from headrace.scheduler.callbacks import (
     WindowNotDueError,
 )
 from headrace.scheduler.dolphinscheduler import DolphinScheduler
-from headrace.scheduler.engines import MissingEngine, Registrar, ScheduleEngine
+from headrace.scheduler.external_scheduler import MissingEngine, Registrar, ScheduleEngine
 from headrace.scheduler.tick import Scheduler
 
 ENGINES: dict[str, type[ScheduleEngine]] = {

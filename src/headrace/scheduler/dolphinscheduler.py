@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from headrace.model import Once
 from headrace.scheduler.cron_fields import cron_of
-from headrace.scheduler.engines import (
+from headrace.scheduler.external_scheduler import (
     EngineRefusedError,
     EngineSettings,
     HttpEngine,

@@ -30,7 +30,7 @@ from .position import (
     ReadLimit as ReadLimit,
     check_range as check_range,
 )
-from .provider import (
+from .worker_plugins import (
     Alert as Alert,
     AlertChannel as AlertChannel,
     ConfigProvider as ConfigProvider,

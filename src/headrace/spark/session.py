@@ -32,7 +32,7 @@ from headrace.spark.jvm import (
     own_folder,
     spark_environment,
 )
-from headrace.spark.kept import IS_POSSIBLE, Place, forget, is_quiet
+from headrace.spark.jvm_reuse import IS_POSSIBLE, Place, forget, is_quiet
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ Contains `topic.py`, readers and upkeep; `segments.py` has the columns, and `log
 transaction log. Does not use Spark and does not know connectors.
 """
 
-from headrace.topics.log import DeltaLog
 from headrace.topics.reader import TopicPlaces, TopicReader, parse_start, peek
 from headrace.topics.schemas import SchemaVersion
 from headrace.topics.segments import (
@@ -17,6 +16,7 @@ from headrace.topics.segments import (
     stored_schema,
     topic_row_schema,
 )
+from headrace.topics.table_log import DeltaLog
 from headrace.topics.topic import Topic, Topics
 from headrace.topics.upkeep import Upkeep, UpkeepPolicy, maintained
 

@@ -23,7 +23,6 @@ from headrace.sdk.delta import AddedFile, add_action, newest_change
 from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path, load_table
 from headrace.sdk.location import Entry as FolderEntry
 from headrace.sdk.location import Location, sync
-from headrace.topics.log import Commit, DeltaLog
 from headrace.topics.segments import (
     Segment,
     TopicFile,
@@ -31,6 +30,7 @@ from headrace.topics.segments import (
     stored_schema,
     write_segment,
 )
+from headrace.topics.table_log import Commit, DeltaLog
 from headrace.topics.topic import RETENTION, Topic, live_files, schema_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from headrace.sdk import ConfigError, Lag, Position, ReadLimit, Schema, check_range
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.errors import DataLostError, StateError
-from headrace.topics.log import Commit
 from headrace.topics.segments import PACKED, Place, RowRange, Segment, TopicFile
+from headrace.topics.table_log import Commit
 from headrace.topics.topic import Topic, Topics
 
 

@@ -35,8 +35,8 @@ from headrace.sdk.sparktypes import (
     schema_to_json,
     to_spark_json,
 )
-from headrace.topics.log import Commit, DeltaLog
 from headrace.topics.segments import PACKED, rows_schema
+from headrace.topics.table_log import Commit, DeltaLog
 
 _WIDER = {
     Type.INT8: {Type.INT16, Type.INT32, Type.INT64, Type.FLOAT64},

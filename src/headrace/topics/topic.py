@@ -24,7 +24,6 @@ from headrace.sdk.location import Location
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
-from headrace.topics.log import SCHEMAS, DeltaLog
 from headrace.topics.schemas import (
     SchemaHistory,
     check_kind,
@@ -33,6 +32,7 @@ from headrace.topics.schemas import (
     schemas_json,
 )
 from headrace.topics.segments import PACKED, Segment, rows_schema, segments_of, stored_schema
+from headrace.topics.table_log import SCHEMAS, DeltaLog
 
 RETENTION = "headrace.retention"
 """The application whose transaction version is the newest version with removed rows."""

@@ -7,7 +7,7 @@ rows, and how a batch is moved.
 
 from headrace.worker.alert_sender import AlertSender, SendResult
 from headrace.worker.batch_loop import BatchLoop, ToleranceGuard
-from headrace.worker.capture import CaptureKeeping, CaptureTask
+from headrace.worker.capture_task import CaptureKeeping, CaptureTask
 from headrace.worker.context import (
     StoredConnectorContext,
     StoredSchemas,

@@ -15,7 +15,7 @@ from headrace.model import Backoff, Lease, TaskId
 from headrace.sdk.location import Location
 from headrace.store import Store
 from headrace.topics import Topics
-from headrace.worker.capture import CaptureKeeping, CaptureTask
+from headrace.worker.capture_task import CaptureKeeping, CaptureTask
 
 ROOT = Path(__file__).parents[3]
 SOURCE = Path(headrace.__file__).parents[1]

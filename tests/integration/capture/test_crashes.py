@@ -18,7 +18,7 @@ from tests.integration.capture.host_bench import SOURCES, VARIABLES, Bench
 from tests.waiting import until
 
 from headrace.capture import CaptureSpec, Targets
-from headrace.capture.capture import Gathering
+from headrace.capture.capture_thread import Gathering
 from headrace.capture.staging import Stager
 from headrace.capture.targets import Addition
 from headrace.model import Counts, TaskId

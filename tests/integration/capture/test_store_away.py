@@ -13,7 +13,7 @@ from headrace.capture import HostSupervisor
 from headrace.model import Batch
 from headrace.sdk import Position
 from headrace.store import Store, StoreUnavailableError
-from headrace.worker.capture import CaptureTask
+from headrace.worker.capture_task import CaptureTask
 
 T = TypeVar("T")
 pytestmark = pytest.mark.timeout(240)

@@ -11,7 +11,7 @@ from tests.waiting import until
 
 from headrace.capture import HostSupervisor
 from headrace.sdk.errors import StaleEpochError
-from headrace.worker.capture import CaptureTask
+from headrace.worker.capture_task import CaptureTask
 
 pytestmark = pytest.mark.timeout(600)
 

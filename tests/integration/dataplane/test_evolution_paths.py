@@ -12,7 +12,7 @@ from tests.integration.dataplane.flow_doubles import batch, flow, place, row_of,
 from tests.task_doubles import Schemas, copying
 
 from headrace.capture import Targets
-from headrace.capture.capture import Gathering
+from headrace.capture.capture_thread import Gathering
 from headrace.capture.staging import Stager
 from headrace.dataplane import FrameReader, SplitReader
 from headrace.evolution import Evolution

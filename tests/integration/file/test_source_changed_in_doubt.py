@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 from tests.integration.file.test_flow_of_files import TASK, batch
 
-from headrace.control.planning import SourcePlan
+from headrace.control.task_plans import SourcePlan
 from headrace.dataplane import DeadLetterWriter, Flow, FrameReader
 from headrace.sdk import FrameSink, FrameSource, Position, StateError
 from headrace.sdk.location import Location

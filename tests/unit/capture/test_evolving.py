@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from tests.task_doubles import Schemas, copying
 
 from headrace.capture import Targets
-from headrace.capture.capture import Gathering
+from headrace.capture.capture_thread import Gathering
 from headrace.capture.staging import Stager
 from headrace.model import SchemaChangeError
 from headrace.sdk import Mark, Position, Record

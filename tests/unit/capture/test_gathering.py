@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.capture.capture import Gathering
+from headrace.capture.capture_thread import Gathering
 from headrace.capture.process import CaptureSpec, Pace
 from headrace.sdk import Position, Record
 

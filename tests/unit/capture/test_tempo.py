@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.capture.capture import Tempo
+from headrace.capture.capture_thread import Tempo
 
 
 @dataclass

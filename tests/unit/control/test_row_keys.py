@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.control.planning import SourcePlan
+from headrace.control.task_plans import SourcePlan
 from headrace_plugins.connectors.delta.source import DeltaSource
 from headrace_plugins.connectors.file.source import FileSource
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.dataplane.few_letters import few_repairs
+from headrace.dataplane.arrow_letters import few_repairs
 from headrace.sdk import ConfigError
 
 
@@ -100,7 +100,7 @@ def test_what_spark_has_to_read_is_left_to_it(
         (tmp_path / name).write_text('{"id":"1-5"}')
     assert few_repairs(tmp_path / "letters.jsonl.gz", "a") is None
     assert few_repairs(tmp_path / "letters.jsonl", "a") is not None
-    monkeypatch.setattr("headrace.dataplane.few_letters._FILE_BYTES", 11)
+    monkeypatch.setattr("headrace.dataplane.arrow_letters._FILE_BYTES", 11)
     assert few_repairs(tmp_path / "letters.jsonl", "a") is None
 
 

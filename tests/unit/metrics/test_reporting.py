@@ -11,7 +11,7 @@ from tests.waiting import until
 from headrace.metrics import Reporter, Reporting, WorkerMetrics
 from headrace.sdk import MetricsReporter
 from headrace.sdk.config import Config, ConfigDef
-from headrace.sdk.provider import MetricSample
+from headrace.sdk.worker_plugins import MetricSample
 
 
 class Kept(MetricsReporter):

@@ -8,7 +8,7 @@ from headrace.control import Jobs, read_job
 from headrace.model import Job, JobState, Schedule, Stamp
 from headrace.plugins import Registry
 from headrace.scheduler import Callbacks, Registrar, ScheduleEngine, Scheduler
-from headrace.scheduler.engines import WakeUp
+from headrace.scheduler.external_scheduler import WakeUp
 from headrace.store import JobStore, RegistrationStore, memory_database
 
 START = datetime(2024, 3, 30, tzinfo=UTC)

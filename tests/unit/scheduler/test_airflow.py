@@ -12,7 +12,7 @@ from tests.unit.scheduler.test_cron_fields import schedule
 
 from headrace.scheduler import Airflow
 from headrace.scheduler.airflow import AirflowSettings
-from headrace.scheduler.engines import (
+from headrace.scheduler.external_scheduler import (
     EngineRefusedError,
     EngineUnavailableError,
     RegistrationPendingError,

@@ -11,7 +11,11 @@ from tests.unit.scheduler.test_cron_fields import schedule
 
 from headrace.scheduler import DolphinScheduler
 from headrace.scheduler.dolphinscheduler import DolphinSettings
-from headrace.scheduler.engines import EngineRefusedError, EngineUnavailableError, WakeUp
+from headrace.scheduler.external_scheduler import (
+    EngineRefusedError,
+    EngineUnavailableError,
+    WakeUp,
+)
 
 SIGNED = "hrc_secret"
 

@@ -17,7 +17,7 @@ from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.store import Store, StoreUnavailableError
 from headrace.topics import Topic, Topics
-from headrace.worker.capture import CaptureKeeping, CaptureTask
+from headrace.worker.capture_task import CaptureKeeping, CaptureTask
 
 TASK, APP = TaskId("c", 0), "c-uid-0"
 END = Position.of({"filename": "f"}, {"position": 99})

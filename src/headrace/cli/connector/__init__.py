@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli import dlq, following, plugins
+from headrace.cli import dlq, monitoring, plugins
 from headrace.cli.connector import definitions, lifecycle, offsets, show, tables
 from headrace.cli.trials import preview_on_server
 
@@ -43,4 +43,4 @@ app.command("versions")(definitions.versions)
 app.command("diff")(definitions.diff)
 app.command("rollback")(definitions.rollback)
 app.command("plugins")(plugins.on_server)
-app.command("loggers")(following.loggers)
+app.command("loggers")(monitoring.loggers)

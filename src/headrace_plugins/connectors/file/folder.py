@@ -29,8 +29,7 @@ from headrace.sdk.sqltext import selected
 from headrace.sdk.storage import naming
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
-from headrace_plugins.connectors.file.replacement import FolderReplacement, WindowNames, remove
-from headrace_plugins.connectors.file.writing import (
+from headrace_plugins.connectors.file.output import (
     HOUSEKEEPING,
     TIMES,
     Committed,
@@ -50,6 +49,7 @@ from headrace_plugins.connectors.file.writing import (
     stopping,
     without_zones,
 )
+from headrace_plugins.connectors.file.replacement import FolderReplacement, WindowNames, remove
 from headrace_plugins.window import JobRun
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Mark, Refusal, SinkBatch, TaskContext
-    from headrace_plugins.connectors.file.writing import SinkSettings
+    from headrace_plugins.connectors.file.output import SinkSettings
 
 
 _READ_BYTES = 8 * 1024 * 1024

@@ -15,7 +15,7 @@ from typing_extensions import override
 from headrace.sdk import SinkError
 from headrace.sdk.location import Location, sync
 from headrace.sdk.sink import StagedWrite
-from headrace_plugins.connectors.file.writing import (
+from headrace_plugins.connectors.file.output import (
     HOUSEKEEPING,
     Committed,
     PathSink,

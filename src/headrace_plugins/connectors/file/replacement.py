@@ -14,7 +14,7 @@ from headrace.sdk import SinkError
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import sync
 from headrace_plugins.connectors.file.listing import HIDDEN
-from headrace_plugins.connectors.file.writing import HOUSEKEEPING, encoded, read_json
+from headrace_plugins.connectors.file.output import HOUSEKEEPING, encoded, read_json
 
 if TYPE_CHECKING:
     from headrace.sdk import Boundaries, Mark

@@ -13,8 +13,8 @@ from headrace.sdk.tables import TableRows
 from headrace_plugins.connectors.file.folder import CODECS, TEXT_CODECS, FolderSink
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.linefile import LineFileSink
+from headrace_plugins.connectors.file.output import SinkSettings
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, FileSinkSettings, location_of
-from headrace_plugins.connectors.file.writing import SinkSettings
 from headrace_plugins.window import filled_window
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import pytest
 from headrace.sdk import ConfigError, Mark, SinkError
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.folder import _Folder
-from headrace_plugins.connectors.file.sink import FileSink
-from headrace_plugins.connectors.file.writing import (
+from headrace_plugins.connectors.file.output import (
     SinkSettings,
     discard_attempts,
     staging_folder,
 )
+from headrace_plugins.connectors.file.sink import FileSink
 
 MARK = Mark("a", 1, 1)
 

@@ -11,7 +11,7 @@ import pytest
 from headrace.sdk import Mark, SinkError
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.linefile import _LineFile, _StagedLines
-from headrace_plugins.connectors.file.writing import staging_folder
+from headrace_plugins.connectors.file.output import staging_folder
 
 PAGE = 4096
 FIRST, SECOND = "one\n", "two\n" * 5000

@@ -25,7 +25,7 @@ from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import ConfigError, ConfigErrors, RetriableError
 from headrace.sdk.config import Configured, Lambda, Range, Settings, invalid, setting
 from headrace.sdk.errors import Category, HeadraceError
-from headrace.sdk.hosts import is_own
+from headrace.sdk.loopback import is_own
 
 if TYPE_CHECKING:
     from datetime import datetime

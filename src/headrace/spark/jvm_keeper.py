@@ -1,7 +1,7 @@
 """The process that keeps a JVM alive between two commands: it holds the JVM's stdin open.
 
 A script that uses only the standard library, so that it starts in a few hundredths of a second
-and takes little memory. `keeper.py SOCKET INODE SECONDS SCRATCH LISTENER LIFE LOCK PROCESS`:
+and takes little memory. Arguments: `SOCKET INODE SECONDS SCRATCH LISTENER LIFE LOCK PROCESS`;
 the last four are inherited descriptors. The message for the next command is on standard input.
 """
 

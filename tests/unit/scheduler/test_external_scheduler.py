@@ -9,7 +9,7 @@ from tests.unit.scheduler.engine_doubles import ANN, Noting, World
 
 from headrace.model import EventKind, Job, JobState
 from headrace.scheduler import MissingEngine, Registrar
-from headrace.scheduler.engines import (
+from headrace.scheduler.external_scheduler import (
     EngineRefusedError,
     EngineUnavailableError,
     RegistrationPendingError,

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from tests.mariadb_server import MariadbServer, connect
 from tests.postgresql_server import PostgresqlServer
 
-from headrace.dataplane import few_rows, flow, straight_copies, streams
-from headrace.dataplane.few_rows import StagedFew
+from headrace.dataplane import flow, small_streams, straight_copies, streams
+from headrace.dataplane.small_streams import StagedFew
 from headrace.model import Counts
 from headrace.runtime.app import Runtime
 from headrace.sdk import RetriableError
@@ -177,14 +177,14 @@ def test_targets_get_what_they_get_by_spark(
     past_spark: set[str] = set()
 
     def write(*arguments: Any) -> list[StagedFew]:
-        found = few_rows.write_few(*arguments)
+        found = small_streams.write_few(*arguments)
         past_spark.update(each.stream.stream for each in found)
         return found
 
     monkeypatch.setattr(flow, "write_few", write)
     results = []
-    for number, most in enumerate((few_rows.MOST_BYTES, -1)):
-        monkeypatch.setattr(few_rows, "MOST_BYTES", most)
+    for number, most in enumerate((small_streams.MOST_BYTES, -1)):
+        monkeypatch.setattr(small_streams, "MOST_BYTES", most)
         folder = tmp_path / str(number)
         folder.mkdir()
         shop = Followed(runtime, folder, urls[number], SOURCE + DELTA + POSTGRES + MYSQL)

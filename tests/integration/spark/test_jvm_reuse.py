@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from headrace.spark.jvm import Scratch
-from headrace.spark.kept import IS_POSSIBLE, MOST_USES, Place, TakenProcess
+from headrace.spark.jvm_reuse import IS_POSSIBLE, MOST_USES, Place, TakenProcess
 
 pytestmark = pytest.mark.skipif(
     not IS_POSSIBLE, reason="only Linux has descriptors of processes"
@@ -98,7 +98,7 @@ def keepers(folder: Path) -> list[psutil.Process]:
     return [
         p
         for p in psutil.process_iter(["cmdline"])
-        if "keeper.py" in str(p.info) and str(folder) in str(p.info)
+        if "jvm_keeper.py" in str(p.info) and str(folder) in str(p.info)
     ]
 
 

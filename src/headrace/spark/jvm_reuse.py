@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import pyspark
 from py4j.protocol import Py4JError
 
-from headrace.spark import keeper
+from headrace.spark import jvm_keeper
 from headrace.spark.jvm import Scratch, attach_gateway
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Place:
             inode, seconds = self.path.stat().st_ino, self.idle.total_seconds()
             arguments = (self.path, inode, seconds, scratch.folder, *kept)
             keeping = subprocess.Popen(  # noqa: S603 (our own interpreter and script)
-                [sys.executable, "-I", "-S", keeper.__file__, *map(str, arguments)],
+                [sys.executable, "-I", "-S", jvm_keeper.__file__, *map(str, arguments)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
