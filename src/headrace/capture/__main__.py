@@ -32,8 +32,6 @@ class Host:
         self._send({"type": "ready"})
         try:
             for message in self._channel.messages():
-                if message["type"] == "shutdown":
-                    break
                 self._take(message)
         finally:
             os._exit(0)

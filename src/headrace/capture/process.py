@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -26,6 +27,8 @@ from headrace.sdk.config import Password
 from headrace.sdk.durability import Durability
 from headrace.sdk.errors import HeadraceError, SourceError, error_class
 from headrace.sdk.schema_evolution import EvolutionPolicy
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +147,11 @@ class Channel:
             except (OSError, ValueError):
                 return  # the other end died in the middle of a line
 
+    def end_sending(self) -> None:
+        """End this direction: the other end receives no more messages."""
+        with contextlib.suppress(OSError):  # the other end has closed
+            self._socket.shutdown(socket.SHUT_WR)
+
     def hang_up(self) -> None:
         """End both directions, so that a blocked ``messages`` returns, and close."""
         with contextlib.suppress(OSError):  # the other end was faster
@@ -248,6 +256,9 @@ class HostProcess:
         ours, theirs = socket.socketpair()
         with contextlib.ExitStack() as undo:
             undo.callback(ours.close)
+            ours.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _SEND_SECONDS, 0)
+            )
             self._process = _started(python, theirs, variables)
             undo.pop_all()
         self._channel = Channel(ours)
@@ -267,9 +278,17 @@ class HostProcess:
         return self._process.pid
 
     def send(self, message: Message) -> None:
-        """Send a message; it is lost if the process has ended, which calls ``gone``."""
-        with contextlib.suppress(OSError):
+        """Send a message; it is lost if the process has ended, which calls ``gone``.
+
+        A process that receives nothing for ``_SEND_SECONDS`` is killed.
+        """
+        try:
             self._channel.send(message)
+        except BlockingIOError:  # half of a message may have been sent
+            log.warning("plugin host does not read its messages and is killed", host=self.pid)
+            self._process.kill()
+        except OSError:
+            pass
 
     def ask(self) -> None:
         """Send a ping, unless the last one is not answered: the channel must not fill up."""
@@ -287,7 +306,7 @@ class HostProcess:
 
     def close(self, grace: timedelta) -> None:
         """End the process, and wait for it and the handle's threads."""
-        self.send({"type": "shutdown"})
+        self._channel.end_sending()
         try:
             self._process.wait(grace.total_seconds())
         except subprocess.TimeoutExpired:
@@ -300,8 +319,8 @@ class HostProcess:
         for message in self._channel.messages():
             self.ready = True
             if message["type"] == "pong":
+                self._answered.set()  # before the next ping may clear it
                 self._asked = False
-                self._answered.set()
             elif message["type"] != "ready":
                 self._receive(self, message)
         self._channel.hang_up()
@@ -339,6 +358,8 @@ def _started(
 
 
 _LAST_WORDS_SECONDS = 1.0
+_SEND_SECONDS = 10
+"""How long a host may receive nothing while its channel is full."""
 _HIDDEN = str(Password(""))
 _SHORTEST_SECRET = 4
 """Shorter texts occur everywhere; masking them would reveal them."""

@@ -80,6 +80,8 @@ class HostSupervisor:
     def attach(self, task: Capture) -> None:
         """Run a capture; start its host if there is none yet."""
         with self._lock:
+            if self._closing.is_set():
+                raise StaleEpochError(problem="This process is stopping.")
             environment = self._environments.setdefault(task.python, _Environment(task.python))
             environment.captures.append(task)
             if environment.process is not None:
@@ -101,6 +103,7 @@ class HostSupervisor:
                 return
             environment.process = None
             environment.hung = False
+            environment.failures = environment.stillborn = 0  # no restart of it is pending
         process.kill()
 
     def send(self, task: Capture, message: Message) -> bool:

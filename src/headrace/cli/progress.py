@@ -254,7 +254,7 @@ class Scoreboard:
         """Start without tasks; ``clock`` returns monotonic seconds."""
         self.clock = clock
         self.began = clock()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler asks for the scores
         self._scores: dict[TaskId, TaskScore] = {}
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Self
 
 import uvicorn
@@ -132,14 +133,16 @@ class Serving:
 
         Must be called in the main thread, the only one that receives signals.
         """
-        asked = threading.Event()
-        handlers = {each: signal.signal(each, lambda *_: asked.set()) for each in _STOPS}
+        # Not an event: a handler must not take the lock of what it interrupts.
+        asked = SimpleQueue[None]()
+        handlers = {each: signal.signal(each, lambda *_: asked.put(None)) for each in _STOPS}
         try:
             if self._thread is None:
                 self.start()
             served()
             while self._thread is not None and self._thread.is_alive():
-                if asked.wait(_LOOK_SECONDS):
+                with suppress(Empty):
+                    asked.get(timeout=_LOOK_SECONDS)
                     break
         finally:
             for each, handler in handlers.items():

@@ -109,11 +109,13 @@ class RunExecution:
         live, opener = self.going.is_live, self.opener
         worker = opener.worker([_StopAtFailure(self._end_worker)] if live else [], not live)
         self._worker = worker
+        if self._failure is not None:
+            raise self._failure
+        if self._stopped or self._again:
+            return
         maker = replace(opener.maker, once=not live, notify=worker.wake_task)
         # Guarantee 3: a suspended attempt gets no lease after a restart from the beginning.
         worker.add([maker.task(plan) for plan in self._plans], self.identity)
-        if self._stopped:
-            return
         outcome: Outcome = worker.run()
         for error in [self._failure, *outcome.errors.values()]:
             if error is not None:

@@ -191,10 +191,11 @@ class SparkSupervisor:
         """Return the session; the first call starts it.
 
         Raises SparkUnavailableError: its JVM has ended. A new one is being started, or this
-        process ends with ``failure``, which is not a failure of the tasks that it runs.
+        process is stopping, or ends with ``failure``, which is not a failure of the tasks that
+        it runs.
         """
         session = self._session
-        if session is None and not self._watched:
+        if session is None and not self._watched and not self._closing.is_set():
             with self._lock:
                 session = self._session or self._started()
         if session is None or self.is_lost(session):
@@ -283,12 +284,12 @@ class SparkSupervisor:
         Raises:
             SparkLostError: The JVM has ended too often; raised at the end.
         """
+        self._closing.clear()  # `end` may have been called outside of this context
         self.session()
         if not self._ours:
             yield
             return
         self._watched = True
-        self._closing.clear()  # `end` may have been called outside of this context
         watch = threading.Thread(
             target=self._watch,
             args=(restarted, lost),
@@ -302,7 +303,6 @@ class SparkSupervisor:
             self.end()
             watch.join(_CLOSE_SECONDS)
             self._watched = False
-            self._closing.clear()
         if self.failure is not None:
             raise self.failure
 
@@ -338,8 +338,8 @@ class SparkSupervisor:
                     if code in _TERMINATED and self._closing.wait(_STOP_SECONDS):
                         log.info("Spark's JVM was terminated with this process")
                         return
-                    if has_crashed(code):
-                        self._closing.wait(_ATTRIBUTION_SECONDS)
+                    if has_crashed(code) and self._closing.wait(_ATTRIBUTION_SECONDS):
+                        return
                     self._died(code)
                 if self.failure is not None:
                     lost()

@@ -193,10 +193,11 @@ class Upkeep:
     def __post_init__(self) -> None:
         self._trusted = TrustedClock(self.clock, self.topics.upkeep_clock, self.monotonic)
 
-    def run_once(self) -> None:
+    def run_once(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
         """Do the work that is due. Called every few seconds; an idle topic costs one stat.
 
-        An error of one topic is logged and retried; other topics do not wait.
+        An error of one topic is logged and retried; other topics do not wait. Once
+        ``is_stopping``, the other topics are left.
         """
         topics = [*self.topics.list(), *self.topics.journals()]
         if not topics:
@@ -207,6 +208,8 @@ class Upkeep:
             if not trusted:
                 log.warning("the clock has jumped: nothing is removed from topics for an hour")
         for topic in topics:
+            if is_stopping():
+                return
             seen = self._seen.setdefault(str(topic.location), _Seen(topic.name))
             try:
                 if self._tend(topic, seen, trusted=trusted):
@@ -323,7 +326,7 @@ def maintained(
     def keep() -> None:
         while not ended.wait(_LOOK_SECONDS):
             with errors.logged():
-                upkeep.run_once()
+                upkeep.run_once(ended.is_set)
 
     thread = threading.Thread(target=keep, name="headrace-upkeep")
     thread.start()

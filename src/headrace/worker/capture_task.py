@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -116,14 +116,17 @@ class CaptureTask:
             if self._finished:
                 batch = self._finished.popleft()
                 return Step(batch, took=(batch.finished or batch.begun) - batch.begun)
+            # A batch that is finished later is reported by the next step, also at the end.
             retry, self._retry = self._retry, None
-        if isinstance(self.failure, _PASSING):
-            self._start_again(self.failure)
-        if self.failure is not None:
-            raise self.failure
+            failure, completed = self.failure, self.completed
+        if isinstance(failure, _PASSING):
+            self._start_again(failure)
+            failure = self.failure
+        if failure is not None:
+            raise failure
         if retry is not None:
             raise retry
-        return Step(ended=self.completed)
+        return Step(ended=completed)
 
     def _start_again(self, failure: RetriableError) -> None:
         """Restart the capture after a backoff, or raise the failure to let the worker wait.
@@ -138,6 +141,8 @@ class CaptureTask:
             raise failure
         self.keeping.hosts.detach(self, hung=False)
         with self._lock:
+            if self.failure is not failure:  # it was cancelled meanwhile
+                return
             self.failure = self._waited = None
             self._ended.clear()
         self.keeping.hosts.attach(self)
@@ -165,6 +170,12 @@ class CaptureTask:
             log.warning("capture did not stop in time", **labels(self.id))
         # From now on requests of the host fail: the name is no longer known.
         self.keeping.hosts.detach(self, hung=not self._ended.is_set())
+
+    def unreported(self) -> Sequence[Batch]:
+        with self._lock:
+            batches = list(self._finished)
+            self._finished.clear()
+        return batches
 
     def launch(self) -> Message | None:
         """Settle an unfinished batch; return the message that starts the capture in a host.
@@ -319,10 +330,11 @@ class CaptureTask:
             self._ended.set()  # no host, so nothing runs
 
     def fail(self, error: Exception) -> None:
-        """Fail the task, unless it has already failed. Thread-safe."""
-        if self.failure is None:
-            known = error if isinstance(error, HeadraceError) else SourceError(str(error))
-            self.failure = storage_error(error) or known
+        """Fail the task, unless it has already failed for good. Thread-safe."""
+        known = error if isinstance(error, HeadraceError) else SourceError(str(error))
+        with self._lock:
+            if self.failure is None or isinstance(self.failure, _PASSING):
+                self.failure = storage_error(error) or known
         self._ended.set()
         self.keeping.notify(self.id)
 

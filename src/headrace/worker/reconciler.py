@@ -269,10 +269,10 @@ class Reconciler:
     def run(self) -> None:
         """Reconcile until ``stop`` is called; blocks."""
         while not self._stopping.is_set():
-            self._woken.clear()
             with self._errors.logged():
                 self.step()
             self._woken.wait(self.interval.total_seconds())
+            self._woken.clear()
         self._settlements.leave_all()
         close_all(self._local.values(), self._stop_timeout)
 

@@ -264,7 +264,7 @@ class RunWorker:
             except StoreUnavailableError:
                 if active.lost or self._stopping:
                     raise
-                self._woken.wait(_STORE_WAIT)
+                time.sleep(_STORE_WAIT)
             else:
                 return
 

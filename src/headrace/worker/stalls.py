@@ -59,8 +59,11 @@ class _Seen:
     reported: bool = False
 
 
-_PLANNING = object()
-"""The activity of a task that runs a batch but no Spark job."""
+@dataclass(frozen=True)
+class _Planning:
+    """The activity of a task that runs a batch but no Spark job, in one of its steps."""
+
+    step: int
 
 
 @dataclass(kw_only=True)
@@ -91,17 +94,18 @@ class Stalls:
         for slot in running:
             activity = slot.task.activity()
             if activity is None and slot.task.columns() is not None:
-                activity = _PLANNING
+                activity = _Planning(slot.step)
             seen = self._seen.get(slot)
             if activity is None or seen is None or seen.activity != activity:
                 self._moves(slot)
                 if activity is not None:
                     self._seen[slot] = _Seen(activity, self.clock())
                 continue
-            most = self.planned if activity is _PLANNING else self.after
+            is_planning = isinstance(activity, _Planning)
+            most = self.planned if is_planning else self.after
             if not seen.reported and self.clock() - seen.since >= most.total_seconds():
                 seen.reported = True
-                (self._plans if activity is _PLANNING else self._stalled)(slot)
+                (self._plans if is_planning else self._stalled)(slot)
 
     def _moves(self, slot: TaskSlot) -> None:
         seen = self._seen.pop(slot, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
@@ -185,6 +185,9 @@ class Task(Protocol):
 
     def stop(self) -> None:
         """Release all resources. Called once after ``start``, even if ``start`` failed."""
+
+    def unreported(self) -> Sequence[Batch]:
+        """Return the finished batches that no step has returned. Called after ``stop``."""
 
 
 def feeds(writer: Task, reader: Task) -> bool:
@@ -392,3 +395,6 @@ class BatchTask:
             if self._jobs is None or not self._jobs.lost():
                 raise
             log.debug("task parts not closed cleanly: the session has ended", exc_info=True)
+
+    def unreported(self) -> Sequence[Batch]:
+        return ()

@@ -92,8 +92,8 @@ class TaskEndings:
         gone = has_ended(stop, by)
         if not gone:
             log.warning("task did not stop in time", **labels(slot.task.id))
-        if slot.abandoned:
-            return  # give_up has already reported it
+        for batch in slot.task.unreported():
+            self.events.batch_finished(batch, (batch.finished or batch.begun) - batch.begun)
         trace, next_try = traced(slot.error, slot.verdict, self.clock())
         self._store_and_report(slot, TaskStatus(state, trace, next_try), fenced=not gone)
 
@@ -164,6 +164,10 @@ class TaskEndings:
             return aside(f"headrace-stop-{task.id}", stop)
 
     def _store_and_report(self, slot: TaskSlot, status: TaskStatus, *, fenced: bool) -> None:
+        with self._lock:
+            if slot.reported:  # while it was given up, or its step ended after that
+                return
+            slot.reported = True
         if slot.lease is not None:
             # Guarantee 3: fencing uses up the epoch of a task that hangs, so its later writes
             # are rejected.

@@ -46,6 +46,8 @@ class TaskSlot:
     """Whether a thread currently owns the slot; no other thread handles it then."""
     thread: threading.Thread | None = None
     """The thread that runs the task's step."""
+    step: int = 0
+    """The number of the step that runs, or ran last."""
     woken: bool = False
     recalled: bool = False
     """Whether the task was woken even if it waits for a retry."""
@@ -70,6 +72,8 @@ class TaskSlot:
     """Why the step is cancelled, if it was cancelled for lack of progress."""
     stopping: bool = False
     """Whether the task was asked to stop."""
+    reported: bool = False
+    """Whether its end was stored and reported."""
 
     @property
     def live(self) -> bool:
@@ -147,6 +151,7 @@ class TaskQueue:
                 if slot is not None and wait is not None and wait <= 0:
                     slot.running, slot.woken, slot.recalled = True, False, False
                     slot.thread = threading.current_thread()
+                    slot.step += 1
                     return slot
                 self._changed.wait(wait)
             return None

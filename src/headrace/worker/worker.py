@@ -95,6 +95,7 @@ class Worker:
     places: Sequence[Path] = ()
     stop_timeout: timedelta = timedelta(seconds=10)
     _stopping: threading.Event = field(default_factory=threading.Event)
+    _joined: threading.Event = field(default_factory=threading.Event)
     _threads: set[threading.Thread] = field(default_factory=set)
     _stop_by: float = 0.0  # in seconds of the monotonic clock
 
@@ -137,8 +138,8 @@ class Worker:
             self._endings.end_all(here, state)
         for slot in left:
             if slot.abandoned and slot.thread is not None:
+                self._spawn()  # replaces the stuck thread, before that is no longer waited for
                 self._threads.discard(slot.thread)
-                self._spawn()  # replaces the stuck thread
 
     def mark(self, task: TaskId, state: TaskState, identity: str) -> bool:
         """Store the state of a task that no worker runs; see ``TaskEndings.mark``."""
@@ -165,6 +166,7 @@ class Worker:
             self._spawn()
         self._join()
         self._stopping.set()
+        self._joined.set()
         heart.join(_HEART_SECONDS)
         # After a server stops, its tasks are still wanted: the next server runs them.
         left = TaskState.UNASSIGNED if self.serving else TaskState.STOPPED
@@ -413,9 +415,12 @@ class Worker:
                 log.debug("cannot check the progress of Spark jobs", exc_info=True)
 
     def _beat(self) -> None:
-        """Renew the leases well before they expire, and store the remaining final states."""
+        """Renew the leases well before they expire, and store the remaining final states.
+
+        Until the last step has ended, which may be long after ``stop``.
+        """
         errors = RepeatedErrors("cannot renew leases", "leases are renewed again")
-        while not self._stopping.wait(self.lease.total_seconds() / 3):
+        while not self._joined.wait(self.lease.total_seconds() / 3):
             with errors.logged():
                 renew_leases(list(self._queue), self.store, self.lease)
                 self._endings.catch_up()

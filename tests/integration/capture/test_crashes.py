@@ -19,6 +19,7 @@ from tests.waiting import until
 
 from headrace.capture import CaptureSpec, Targets
 from headrace.capture.capture_thread import Gathering
+from headrace.capture.process import HostProcess
 from headrace.capture.staging import Stager
 from headrace.capture.targets import Addition
 from headrace.model import Counts, TaskId
@@ -27,6 +28,52 @@ from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 
 pytestmark = pytest.mark.timeout(240)
+
+
+def test_a_capture_runs_after_a_host_that_had_died_once_was_killed_for_hanging(
+    bench: Bench,
+) -> None:
+    hung = bench.start(bench.spec("hung", config={"trouble": "hang"}))
+    until(lambda: bench.hosts.pids)
+    (first,) = bench.hosts.pids
+    os.kill(first, signal.SIGKILL)
+    until(lambda: bench.hosts.pids not in ([], [first]))
+    bench.hosts.detach(hung, hung=True)
+    bench.run(bench.spec(config={"limit": 5}))
+    assert bench.numbers() == list(range(5))
+
+
+def test_a_host_that_reads_no_messages_holds_up_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.capture.process._SEND_SECONDS", 1)
+    died = threading.Event()
+    host = HostProcess(receive=lambda *_: None, gone=lambda _: died.set())
+    until(lambda: host.ready)
+    os.kill(host.pid, signal.SIGSTOP)
+    while not died.is_set():
+        host.send({"type": "stop", "capture": "x" * 1000, "discard": False})
+    host.close(timedelta(seconds=1))
+
+
+def test_a_host_that_stands_still_is_closed(bench: Bench) -> None:
+    died = threading.Event()
+    host = HostProcess(receive=lambda *_: None, gone=lambda _: died.set())
+    until(lambda: host.ready)
+    os.kill(host.pid, signal.SIGSTOP)
+    endless = {"type": "stop", "capture": "x" * 10**7, "discard": False}
+    sending = threading.Thread(target=host.send, args=(endless,))
+    sending.start()
+    host.close(timedelta(seconds=0.5))
+    assert died.is_set()
+    sending.join()
+
+
+def test_no_host_is_started_in_a_process_that_stops(bench: Bench) -> None:
+    bench.hosts.close()
+    with pytest.raises(StaleEpochError):
+        bench.start(bench.spec())
+    assert bench.hosts.pids == []
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from headrace.cli.interrupts import Interrupts
+from headrace.cli.progress import Scoreboard
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -67,3 +69,11 @@ with Interrupts(began=lambda: True, stop=lambda: None):
 """
     ended = subprocess.run([sys.executable, "-c", program], check=False, timeout=50)
     assert ended.returncode == 130
+
+
+@pytest.mark.timeout(30)
+def test_a_signal_while_the_scores_change_asks_to_stop() -> None:
+    board, asked = Scoreboard(time.monotonic), threading.Event()
+    with Interrupts(began=lambda: not board.scores(), stop=asked.set), board._lock:
+        signal.raise_signal(signal.SIGTERM)
+        assert asked.wait(10)

@@ -1,20 +1,23 @@
 """An attempt of a run plans its tasks by where those of the attempts before it stood."""
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.worker.scripts import Told, worker
 
 from headrace.control import Jobs
 from headrace.model import JobState, Run, RunState, Stamp, TaskId
 from headrace.plugins import Registry
-from headrace.runtime.jobs import RunOpener
+from headrace.runtime.jobs import RunExecution, RunOpener
 from headrace.runtime.tasks import Planner
 from headrace.scheduler import Scheduler
-from headrace.sdk import ConfigError, Position
+from headrace.sdk import ConfigError, Position, SourceError
 from headrace.sdk.errors import StaleEpochError
 from headrace.sdk.location import Location
 from headrace.store import Store
@@ -32,6 +35,7 @@ class Desk:
     """Jobs of a folder's files, and what opens their runs."""
 
     folder: Path
+    planned: int = 0
 
     def __post_init__(self) -> None:
         for name in "abcd":
@@ -241,3 +245,43 @@ def test_changes_are_read_window_by_window_whatever_the_job_says(
     desk.opener._ordered.clear()  # as for another version
     policy = desk.opener.policy("a")
     assert (policy.side_by_side, policy.depends_on_past) == (1, True)
+
+
+def execution_that_asks(desk: Desk, ask: Callable[[RunExecution], None]) -> RunExecution:
+    """Return an execution whose connector asks for something while it is planned first."""
+
+    def plans(*_: object) -> list[object]:
+        desk.planned += 1
+        if desk.planned == 1:
+            ask(execution)
+        else:
+            execution.stop()
+        return []
+
+    desk.jobs.create(desk.document(1, mode="realtime"), "ann")
+    desk.jobs.submit("a", "ann")
+    desk.scheduler.tick()
+    [run] = desk.jobs.runs("a")
+    opener: Any = SimpleNamespace(
+        plans=plans,
+        worker=lambda *_: worker(Told(), serving=True),
+        planner=desk.opener.planner,
+        state=desk.state,
+        maker=SimpleNamespace(grace=timedelta()),
+    )
+    opened = desk.opener.open(run)
+    execution = RunExecution(run, opened.version, opened.definition, opener, "x")
+    return execution
+
+
+def test_a_run_whose_connector_asks_for_a_plan_while_it_is_planned_is_planned_again(
+    desk: Desk,
+) -> None:
+    execution_that_asks(desk, RunExecution._plan_again).run()
+    assert desk.planned == 2
+
+
+def test_a_run_whose_connector_fails_while_it_is_planned_fails(desk: Desk) -> None:
+    execution = execution_that_asks(desk, lambda it: it._fail(SourceError("it has no tables")))
+    with pytest.raises(SourceError, match="it has no tables"):
+        execution.run()

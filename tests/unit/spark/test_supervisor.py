@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.waiting import until
 
-from headrace.model import SparkLostError
+from headrace.model import SparkLostError, SparkUnavailableError
 from headrace.sdk.errors import SetupError
 from headrace.spark import supervisor
 from headrace.spark.supervisor import DeathLimit, SparkSupervisor
@@ -33,13 +34,6 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
     for process in started:
         process.kill()
         process.wait()
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -85,14 +79,15 @@ def test_only_an_unknown_error_of_a_start_is_logged_with_its_traceback(
 
 
 def test_a_jvm_that_is_terminated_with_its_process_is_no_failure(
-    start: Callable[[], Any],
+    start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(supervisor, "_STOP_SECONDS", 60)
     spark = SparkSupervisor(start)
     with capture_logs() as logs, spark.watching():
         session: Any = spark.session()
         session.proc.terminate()
         session.proc.wait()
-        time.sleep(2 * supervisor._LOOK_SECONDS)
+        until(lambda: spark._session is None)
         spark.end()  # the process handles the signal later
     assert spark.starts == 1
     assert [entry["log_level"] for entry in logs] == ["info"]
@@ -159,7 +154,7 @@ def test_a_process_that_begins_to_stop_during_a_look_starts_no_spark(
     monkeypatch.setattr(supervisor, "_has_ended", look)
     spark = SparkSupervisor(start)
     with capture_logs() as logs, spark.watching():
-        assert stopping.wait(10)
+        assert stopping.wait(60)
     assert spark.starts == 1
     assert not logs
 
@@ -178,8 +173,40 @@ def test_a_process_that_begins_to_stop_after_a_crash_starts_no_spark(
     with spark.watching():
         session: Any = spark.session()
         session.proc.kill()
-        assert stopping.wait(10)
+        assert stopping.wait(60)
     assert spark.starts == 1
+
+
+def test_a_process_that_has_stopped_starts_no_spark(start: Callable[[], Any]) -> None:
+    spark = SparkSupervisor(start)
+    with spark.watching():
+        pass
+    spark.forget()
+    with pytest.raises(SparkUnavailableError):
+        spark.session()
+    assert spark.starts == 1
+    with spark.watching():  # another run in the same process
+        spark.session()
+    assert spark.starts == 2
+
+
+def test_a_crash_while_the_process_stops_is_not_one_too_many(
+    start: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed = threading.Event()
+
+    def has_crashed(_: int | None) -> bool:
+        crashed.set()
+        return True
+
+    monkeypatch.setattr(supervisor, "_ATTRIBUTION_SECONDS", 60)
+    monkeypatch.setattr(supervisor, "has_crashed", has_crashed)
+    spark = SparkSupervisor(start, DeathLimit(count=1))
+    with spark.watching(lost=lambda: pytest.fail("lost")):
+        session: Any = spark.session()
+        session.proc.kill()
+        assert crashed.wait(60)
+    assert spark.failure is None
 
 
 @pytest.fixture
@@ -216,15 +243,18 @@ def test_crashes_that_count_against_a_task_count_less_for_the_process(
 
 
 def test_how_a_jvm_ended_is_known_after_the_next_one_has_started(
-    crashing: Callable[[], Any], start: Callable[[], Any]
+    start: Callable[[], Any],
 ) -> None:
+    first = subprocess.Popen(["/bin/sh", "-c", "read _; exit 3"], stdin=subprocess.PIPE)
+
     def session() -> Any:
-        return start() if spark.starts else crashing()
+        return start() if spark.starts else SimpleNamespace(proc=first)
 
     spark = SparkSupervisor(session)
     with spark.watching():
         crashed = spark.jobs()
         assert not crashed.crashed()
+        first.communicate()
         until(lambda: spark.starts == 2)
         assert crashed.crashed()
         killed: Any = spark.jobs()

@@ -94,6 +94,17 @@ def test_old_small_files_become_one_and_young_ones_stay(
     assert all_ids(topic) == list(range(20))
 
 
+def test_upkeep_that_is_to_end_leaves_the_other_topics(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 20)
+    upkeep = tending(topics, clock, FEW)
+    upkeep.run_once(lambda: True)
+    assert topic.segments() == []
+    upkeep.run_once()
+    assert len(topic.segments()) == 1
+
+
 def test_a_topic_that_cannot_be_read_keeps_no_other_from_its_upkeep(
     topics: Topics, topic: Topic, clock: Clock
 ):

@@ -89,6 +89,9 @@ class Script:
     def stop(self) -> None:
         self.stopped += 1
 
+    def unreported(self) -> list[Batch]:
+        return []
+
 
 def moved(name: str = "t") -> Step:
     here = Position()

@@ -157,3 +157,22 @@ def test_a_number_that_the_topic_has_for_another_range_is_no_success(
     one.launch()
     assert isinstance(one.failure, StaleEpochError)
     assert capture.store.position(TASK) == Position()
+
+
+def test_a_lost_lease_ends_a_capture_that_waits_for_its_store(capture: Capture) -> None:
+    task = capture.owner("one")
+    task.fail(StoreUnavailableError("away"))
+    task._waited = task.failure  # it has waited: the next step would start it again
+    task.fail(StaleEpochError("the lease is lost"))
+    with pytest.raises(StaleEpochError):
+        task.step()
+
+
+def test_a_batch_that_is_finished_while_its_capture_stops_is_reported(capture: Capture) -> None:
+    task = capture.owner("one")
+    mark, additions = capture.begin(task)
+    capture.targets().commit(additions, mark, THREE)
+    assert task.step().batch is None
+    task._finish(mark.batch, THREE, [])
+    assert [batch.counts for batch in task.unreported()] == [THREE]
+    assert list(task.unreported()) == []

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,6 +15,7 @@ from tests.waiting import until
 from headrace.model import Backoff, TaskState, TaskStatus
 from headrace.sdk import HeadraceError, RetriableError
 from headrace.worker import Stalls, Step, Worker
+from headrace.worker.task_queue import TaskSlot
 
 pytestmark = pytest.mark.timeout(60)
 SHORT = timedelta(milliseconds=50)
@@ -56,10 +58,11 @@ def status(of: Worker, task: Script) -> TaskStatus:
 
 def test_it_is_shown_until_it_gets_on_again() -> None:
     task = Hanging()
-    with running(task, Stalls(after=SHORT)) as here:
+    with running(task, Stalls(after=SHORT, planned=SHORT)) as here:
         until(lambda: "spark.stalled" in str(status(here, task).trace))
         assert status(here, task).state is TaskState.RUNNING
         assert not task.cancelled.is_set()
+        here.stalls.after = timedelta(hours=1)  # it is to stall once only
         task.doing = 2
         until(lambda: status(here, task).trace is None)
         task.may.set()
@@ -76,12 +79,45 @@ def test_it_is_cancelled_and_tried_again_where_so_configured() -> None:
 
 
 def test_what_gets_on_slowly_is_left_alone() -> None:
-    task = Hanging()
-    with running(task, Stalls(after=timedelta(seconds=0.5), cancel=True)):
-        for number in range(15):
-            task.doing = number + 2
-            assert not task.cancelled.wait(0.05)
+    class Slow(Hanging):
+        def activity(self) -> object | None:
+            looked.add(self.doing)
+            return self.doing
+
+    looked: set[object] = set()
+    task, clock = Slow(), [0.0]
+    stalls = Stalls(
+        after=timedelta(seconds=0.5), planned=SHORT, cancel=True, clock=lambda: clock[0]
+    )
+    with running(task, stalls):
+        for number in range(2, 17):
+            task.doing = number
+            until(partial(looked.__contains__, number))
+            clock[0] += 0.3
+        assert not task.cancelled.is_set()
         task.may.set()
+
+
+def test_short_batches_in_a_row_are_not_one_that_is_planned_for_long() -> None:
+    shown: list[RetriableError | None] = []
+    clock = [0.0]
+    stalls = Stalls(
+        planned=timedelta(seconds=10),
+        clock=lambda: clock[0],
+        report=lambda _slot, error: shown.append(error),
+    )
+    task = Script("short", IDLE)
+    task.width = 3
+    slot = TaskSlot(task, started=True, running=True)
+    for _ in range(5):
+        slot.step += 1
+        stalls.look([slot])
+        clock[0] += 5
+    assert shown == []
+    stalls.look([slot])
+    clock[0] += 5
+    stalls.look([slot])
+    assert len(shown) == 1
 
 
 def test_a_batch_that_is_planned_for_long_is_told_of_until_its_job_runs() -> None:
@@ -94,7 +130,7 @@ def test_a_batch_that_is_planned_for_long_is_told_of_until_its_job_runs() -> Non
         until(lambda: status(here, task).trace is None)
         task.may.set()
         until(lambda: len(task.calls) > 1)
-    (told,) = [each for each in logs if each["event"] == "batch runs no Spark job"]
+    told = next(each for each in logs if each["event"] == "batch runs no Spark job")
     assert (told["log_level"], told["connector"], told["columns"]) == (
         "warning",
         "hanging",

@@ -299,7 +299,7 @@ def test_a_task_whose_batch_cannot_be_told_is_stopped_and_shown_as_failed() -> N
 
 
 def test_the_time_in_which_a_task_was_only_tried_again_is_no_quiet_time() -> None:
-    quiet = timedelta(milliseconds=200)
+    quiet = timedelta(seconds=2)
     policy = RestartPolicy(enabled=True, attempts=1, quiet=quiet)
     restarts = Restarts()
     task = TaskId("a", 0)
@@ -327,3 +327,84 @@ def test_a_task_that_may_not_write_any_more_fails_with_what_helps() -> None:
     ]
     problem = "/no/such/file.tmp cannot be written to: Operation not permitted."
     assert all(problem in str(error) for error in outcome.errors.values())
+
+
+def test_batches_that_a_task_finishes_while_it_stops_are_reported_before_its_end() -> None:
+    class Busy(Script):
+        def unreported(self) -> list[Batch]:
+            return [batch] if self.stopped else []
+
+    class Ordered(Told):
+        def batch_finished(self, batch: Batch, took: timedelta) -> None:
+            assert (task.id, TaskState.PAUSED) not in self.states
+            super().batch_finished(batch, took)
+
+    batch = moved("a").batch or pytest.fail("no batch")
+    told, task = Ordered(), Busy("a", IDLE)
+    run = worker(told, task, serving=True)
+    with serving(run):
+        until(lambda: task.calls)
+        run.end({task.id: TaskState.PAUSED}, LONG)
+    assert told.batches == [batch]
+    assert told.states[-1] == (task.id, TaskState.PAUSED)
+
+
+def test_the_end_of_a_task_is_reported_once_though_it_is_given_up_at_the_same_moment() -> None:
+    told, task = Told(), Script("a", IDLE)
+    run = worker(told, task, serving=True)
+    with serving(run):
+        until(lambda: task.calls)
+        [slot] = run._queue
+        run.end({task.id: TaskState.PAUSED}, LONG)
+        run._endings.give_up(slot, TaskState.PAUSED)
+    assert [state for _, state in told.states].count(TaskState.PAUSED) == 1
+
+
+def test_the_only_thread_of_a_worker_is_replaced_before_it_is_given_up() -> None:
+    class Watched(Worker):
+        def _spawn(self) -> None:
+            alive.append(any(each.is_alive() for each in self._threads))
+            super()._spawn()
+
+    def hang() -> Step:
+        let_go.wait()
+        return IDLE
+
+    alive: list[bool] = []
+    let_go, task = threading.Event(), Script("a", hang)
+    run = Watched(store=Store(), owner="me", events=Told(), clock=now, serving=True, threads=1)
+    run.add([task])
+    with serving(run):
+        until(lambda: task.calls)
+        run.end({task.id: TaskState.PAUSED}, timedelta(milliseconds=20))
+        assert alive == [False, True]
+        let_go.set()
+
+
+def test_leases_are_renewed_until_the_last_step_has_ended() -> None:
+    class Renewed(Store):
+        def renew(self, *arguments: Any) -> Any:
+            if run._stopping.is_set():
+                renewed.set()
+            return super().renew(*arguments)
+
+    def finish() -> Step:
+        assert renewed.wait(20)
+        return IDLE
+
+    renewed, task = threading.Event(), Script("a", finish)
+    run = Worker(
+        store=Renewed(),
+        owner="me",
+        events=Told(),
+        clock=now,
+        serving=True,
+        lease=timedelta(milliseconds=300),
+    )
+    run.add([task])
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    until(lambda: task.calls)
+    run.stop(LONG)
+    thread.join()
+    assert renewed.is_set()
