@@ -162,7 +162,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
 def test_a_file_grows_to_the_whole_of_its_source_at_an_even_rate(tmp_path: Path) -> None:
     source, target = tmp_path / "all.csv", tmp_path / "growing.csv"
     source.write_text("id\n" + "".join(f"{n}\n" for n in range(1000)))
-    growth = Growth(source, target, timedelta(seconds=0.5), lines=1000)
+    growth = Growth(source, target, timedelta(seconds=3), lines=1000)
     growth.begin()
     assert target.read_text() == "id\n"
     growth.start()

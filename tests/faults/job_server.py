@@ -1,8 +1,8 @@
 """A process that makes and takes the runs of a store's jobs, by a clock that runs fast.
 
-python job_server.py STORE NAME START SPEED FILE: the clock showed START, in seconds since 1970,
-when the process of this machine whose name is NAME began to run, SPEED times as fast as it is.
-Each window that it has run is a line of FILE.
+python job_server.py STORE NAME START SPEED LEASE FILE: the clock showed START, in seconds since
+1970, when the process of this machine whose name is NAME began to run, SPEED times as fast as
+it is. Its leases last LEASE seconds. Each window that it has run is a line of FILE.
 """
 
 import sys
@@ -21,7 +21,6 @@ from headrace.store import JobStore, Place, Store
 from headrace.worker import RunWorker
 
 BEGAN = time.time()
-LEASE = timedelta(seconds=3)
 WORK = 0.15
 """Seconds that a run takes: more than one server has room for."""
 
@@ -55,7 +54,9 @@ class Noting:
         return True
 
 
-def serve(place: Place, name: str, clock: Callable[[], datetime], file: TextIO) -> None:
+def serve(
+    place: Place, name: str, clock: Callable[[], datetime], lease: timedelta, file: TextIO
+) -> None:
     """Make and take runs for ever."""
     store, leases = JobStore(place), Store(place)
     policies: dict[str, RunPolicy] = {}
@@ -74,7 +75,7 @@ def serve(place: Place, name: str, clock: Callable[[], datetime], file: TextIO) 
         policy=policy,
         open=lambda run: Noting(run, file),
         slots=2,
-        lease=LEASE,
+        lease=lease,
         interval=timedelta(milliseconds=20),
     )
     interval = timedelta(milliseconds=20)
@@ -84,11 +85,12 @@ def serve(place: Place, name: str, clock: Callable[[], datetime], file: TextIO) 
 
 
 if __name__ == "__main__":
-    where, owner, start, speed, to = sys.argv[1:]
+    where, owner, start, speed, lease, to = sys.argv[1:]
 
     def fast() -> datetime:
         seconds = float(start) + (time.time() - BEGAN) * float(speed)
         return datetime.fromtimestamp(seconds, UTC)
 
     with Path(to).open("a") as noted:
-        serve(where if "://" in where else Path(where), owner, fast, noted)
+        place = where if "://" in where else Path(where)
+        serve(place, owner, fast, timedelta(seconds=float(lease)), noted)

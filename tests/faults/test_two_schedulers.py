@@ -66,8 +66,9 @@ def create(store: JobStore, windows: int) -> None:
 class Servers:
     """Two servers of one store, whose clocks are not the same."""
 
-    def __init__(self, place: str, folder: Path, speed: float) -> None:
-        self.place, self.folder, self.speed = place, folder, speed
+    def __init__(self, place: str, folder: Path, speed: float, lease_seconds: float) -> None:
+        self.place, self.folder = place, folder
+        self.speed, self.lease_seconds = speed, lease_seconds
         self.began = time.time()
         self.starts = 0
 
@@ -76,6 +77,7 @@ class Servers:
         self.starts += 1
         shown = START.timestamp() + (time.time() - self.began) * self.speed + number * 0.7
         arguments = [self.place, f"w{number}-{self.starts}", str(shown), str(self.speed)]
+        arguments.append(str(self.lease_seconds))
         file = self.folder / f"ran-{number}.txt"
         with subprocess.Popen(
             [sys.executable, SCRIPT, *arguments, file], stderr=subprocess.DEVNULL
@@ -103,7 +105,8 @@ def test_each_window_of_two_servers_is_run_once(
 ) -> None:
     store = opened(place)
     create(store, windows)
-    servers = Servers(place, tmp_path, speed=20)
+    # A server that this machine holds up for a whole lease would lose its window.
+    servers = Servers(place, tmp_path, speed=20, lease_seconds=60)
     with servers.serving(0), servers.serving(1):
         until(
             lambda: store.job("seconds").state is JobState.FINISHED,
@@ -127,7 +130,7 @@ def test_windows_are_run_though_one_of_the_servers_is_killed_again_and_again(
     windows, chance = 120, random.Random(5)  # noqa: S311 - no secret
     store = opened(place)
     create(store, windows)
-    servers = Servers(place, tmp_path, speed=10)
+    servers = Servers(place, tmp_path, speed=10, lease_seconds=3)
     with ExitStack() as running:
         running.enter_context(servers.serving(0))
         while store.job("seconds").state is not JobState.FINISHED:

@@ -121,7 +121,7 @@ def test_the_others_go_on_meanwhile_and_the_newest_change_comes_last(
         while not found:
             found = following.batch() or []
         assert [(stream, each["after"]["id"]) for stream, each in found] == [("u", n)]
-        assert time.monotonic() < began + 2
+        assert time.monotonic() < began + 20
     reader.send_signal(signal.SIGCONT)
     order = [each["after"]["v"] for stream, each in finish(following) if stream == "t"]
     run(url, "UPDATE t SET v = 25")

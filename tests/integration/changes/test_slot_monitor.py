@@ -9,12 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from operator import itemgetter
+from typing import Any
 
 import psycopg
 import pytest
 from structlog.testing import capture_logs
 from tests.integration.changes.change_reading import Following, rows, run
 from tests.integration.changes.test_slots import followed, of_table
+from tests.waiting import until
 
 from headrace.sdk import DataLostError, Lag
 from headrace_plugins.connectors.postgres.slot_log import SlotLog
@@ -88,7 +90,8 @@ def test_a_slot_beyond_its_limit_is_dropped_while_the_sinks_stand_still(
     while rows(url, "SELECT 1 FROM pg_replication_slots WHERE slot_name = 's'"):
         assert time.monotonic() < by
         time.sleep(0.1)
-    time.sleep(1)
+    task: Any = following.task
+    until(lambda: task._monitor._error)
     with pytest.raises(DataLostError, match=r"slot\.max\.retained\.bytes") as raised:
         following.read(end)
     assert "snapshot.mode=when_needed" in raised.value.fix

@@ -18,6 +18,7 @@ from tests.integration.databases.source_reading import (
     open_database,
     run,
 )
+from tests.waiting import until
 from typing_extensions import override
 
 from headrace.sdk import ConfigError
@@ -245,7 +246,7 @@ def test_rows_of_clocks_that_are_off_and_of_late_commits_are_read_once_each(
 ) -> None:
     table(server, types)
     keys = {"incrementing_column_name": "id"} if "+" in mode else {}
-    delay = {"timestamp_delay_interval_ms": "4000"}
+    delay = {"timestamp_delay_interval_ms": "6000"}
     source = follow(server, mode=mode, timestamp_column_name="at", **keys, **delay)
     with closing(open_database(server, autocommit=False)) as late:
         cursor = late.cursor()
@@ -266,10 +267,15 @@ def test_rows_of_clocks_that_are_off_and_of_late_commits_are_read_once_each(
         run(server, kind(server, UTC_SESSION), stamped(5, behind))
         assert source.ids() == []
         late.commit()
-    found, until = list[int](), time.monotonic() + 6
-    while time.monotonic() < until:
-        found += source.ids()
-        time.sleep(0.1)
+    found = list[int]()
+
+    def read() -> bool:
+        found.extend(source.ids())
+        return len(found) >= 4
+
+    until(read)
+    time.sleep(1)
+    found += source.ids()
     assert sorted(found) == [1, 2, 3, 5]
 
 

@@ -169,5 +169,5 @@ def _two_stages(spark: "SparkSession") -> None:
             time.sleep(0.5)
             yield batch
 
-    frame = spark.range(0, 4, 1, 4).mapInArrow(slow, "id bigint")
+    frame = spark.range(0, 12, 1, 12).mapInArrow(slow, "id bigint")
     frame.groupBy("id").count().collect()

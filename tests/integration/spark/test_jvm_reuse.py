@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from tests.waiting import until
 
 from headrace.spark.jvm import Scratch
 from headrace.spark.jvm_reuse import IS_POSSIBLE, MOST_USES, Place, TakenProcess
@@ -155,7 +156,7 @@ def test_only_one_of_two_commands_gets_it(folder: Path) -> None:
     assert len(set(found)) == 2
     for each in both:
         ended(each)
-    assert len(psutil.wait_procs(found, timeout=2)[1]) == 1
+    until(lambda: sum(each.is_running() for each in found) == 1)
 
 
 def test_it_ends_when_no_command_comes_and_leaves_no_file(folder: Path) -> None:

@@ -13,6 +13,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from tests.waiting import until
 
 from headrace.sdk.errors import SetupError
 from headrace.sdk.sqltext import CALLS_JAVA, OPENS_FILES
@@ -313,10 +314,9 @@ opened()
 """
     process = python(code, home=tmp_path)
     assert process.stdout is not None
-    java = psutil.Process(int(process.stdout.readline()))
+    java = int(process.stdout.readline())
     told_by(process)
-    _, alive = psutil.wait_procs([java], timeout=20)
-    assert alive == []
+    until(lambda: not psutil.pid_exists(java), seconds=20)
 
 
 def test_a_class_archive_that_does_not_fit_is_ignored(tmp_path: Path) -> None:

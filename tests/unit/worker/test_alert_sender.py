@@ -229,7 +229,7 @@ def test_a_trial_says_of_each_channel_what_became_of_it(hung: threading.Event) -
     bench = Bench({"good": good, "bad": bad, "hung": Channel(hangs=hung)})
     bench.secrets.remember(["hunter2-of-tests"])
     trial = Alert(id="t", kind="test", at=NOW, job="", subject="s", text="t")
-    found = bench.sender.try_all(trial, timedelta(milliseconds=500))
+    found = bench.sender.try_all(trial, timedelta(seconds=3))
     assert {each.channel: each.error for each in found} == {
         "good": None,
         "bad": "[task.retriable] away [hidden]",

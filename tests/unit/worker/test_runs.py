@@ -235,6 +235,7 @@ def test_a_run_that_is_asked_to_stop_is_stopped() -> None:
     bench.add(0)
     with bench.working():
         (run,) = bench.until(RunState.RUNNING)
+        until(lambda: bench.runs()[0].application)  # it is open
         bench.store.ask_to_stop(run.id, ANN)
         bench.until(RunState.STOPPED)
     assert bench.opened[0].stopped
@@ -331,11 +332,13 @@ def test_a_run_that_another_has_taken_is_left_to_it() -> None:
     bench.add(0)
     with bench.working():
         until(lambda: bench.runs()[0].application)
-        (run,) = bench.runs()
-        taken = bench.store.take(
-            run, "w2", datetime.now(UTC), datetime.now(UTC) + HOUR, 1, in_order=False
-        )
-        assert taken is not None
+
+        def taken() -> object:
+            (run,) = bench.runs()  # its worker may renew the lease between the two
+            now = datetime.now(UTC)
+            return bench.store.take(run, "w2", now, now + HOUR, 1, in_order=False)
+
+        until(taken)
         until(lambda: bench.opened[0].stopped)
         time.sleep(0.1)
         (found,) = bench.runs()

@@ -66,7 +66,7 @@ def test_a_busy_system_is_given_up_after_the_timeout() -> None:
     task = Script("t", RetriableError("busy"), backoff=given_up)
     outcome = worker(Told(), task).run()
     assert outcome.states == {task.id: TaskState.FAILED}
-    assert len(task.calls) > 2
+    assert len(task.calls) > 1
 
 
 @pytest.mark.timeout(20)
@@ -142,7 +142,7 @@ def test_the_time_that_the_store_was_away_is_none_in_which_a_system_was_tried() 
     def step() -> Step:
         if time.monotonic() - began < 0.5:
             raise StoreUnavailableError
-        if len(after) < 3:
+        if not after:
             after.append(time.monotonic())
             raise RetriableError
         return END
@@ -152,7 +152,7 @@ def test_the_time_that_the_store_was_away_is_none_in_which_a_system_was_tried() 
     task = Script("t", step, backoff=given_up)
     outcome = worker(Told(), task).run()
     assert outcome.states == {task.id: TaskState.COMPLETED}
-    assert len(after) == 3
+    assert len(after) == 1
 
 
 @pytest.mark.timeout(20)
@@ -361,12 +361,14 @@ def test_a_step_that_outlasts_the_grace_period_is_cancelled() -> None:
 @pytest.mark.timeout(20)
 def test_leases_are_renewed_while_a_step_runs() -> None:
     store = Store()
-    seen: list[datetime] = []
+    seen: set[datetime] = set()
+
+    def renewed() -> bool:
+        seen.update(lease.expires for lease in store.leases())
+        return len(seen) > 2
 
     def long_step() -> Step:
-        for _ in range(20):
-            seen.extend(lease.expires for lease in store.leases())
-            time.sleep(0.01)
+        until(renewed)
         return END
 
     task = Script("t", long_step)
@@ -374,8 +376,8 @@ def test_leases_are_renewed_while_a_step_runs() -> None:
         store=store, owner="me", events=Told(), clock=now, lease=timedelta(milliseconds=60)
     )
     run.add([task])
-    run.run()
-    assert len(set(seen)) > 2
+    outcome = run.run()
+    assert outcome.states == {task.id: TaskState.COMPLETED}
 
 
 @pytest.mark.timeout(20)
