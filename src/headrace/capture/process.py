@@ -147,6 +147,11 @@ class Channel:
             except (OSError, ValueError):
                 return  # the other end died in the middle of a line
 
+    def limit_sending(self, seconds: int) -> None:
+        """Make ``send`` raise BlockingIOError if the other end receives nothing for so long."""
+        limit = struct.pack("@ll", seconds, 0)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
     def end_sending(self) -> None:
         """End this direction: the other end receives no more messages."""
         with contextlib.suppress(OSError):  # the other end has closed
@@ -256,9 +261,6 @@ class HostProcess:
         ours, theirs = socket.socketpair()
         with contextlib.ExitStack() as undo:
             undo.callback(ours.close)
-            ours.setsockopt(
-                socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _SEND_SECONDS, 0)
-            )
             self._process = _started(python, theirs, variables)
             undo.pop_all()
         self._channel = Channel(ours)
@@ -280,7 +282,8 @@ class HostProcess:
     def send(self, message: Message) -> None:
         """Send a message; it is lost if the process has ended, which calls ``gone``.
 
-        A process that receives nothing for ``_SEND_SECONDS`` is killed.
+        A process that has started to serve and then receives nothing for some
+        ``_SEND_SECONDS`` is killed.
         """
         try:
             self._channel.send(message)
@@ -317,7 +320,9 @@ class HostProcess:
 
     def _listen(self) -> None:
         for message in self._channel.messages():
-            self.ready = True
+            if not self.ready:
+                self._channel.limit_sending(_SEND_SECONDS)
+                self.ready = True
             if message["type"] == "pong":
                 self._answered.set()  # before the next ping may clear it
                 self._asked = False

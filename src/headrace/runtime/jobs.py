@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 _END_SECONDS = 30.0
 """The timeout for the scheduler and the runs to end."""
+_PLAN_SECONDS = 1.0
+"""The pause before a run in real time is planned again."""
 _SHOWN = 1000
 """The maximum number of runs that one call returns."""
 
@@ -77,7 +79,7 @@ class RunExecution:
     _worker: Worker | None = None
     _plans: Sequence[TaskPlan] = ()
     _again: bool = False
-    _stopped: bool = False
+    _stopping: threading.Event = field(default_factory=threading.Event)
     _failure: Exception | None = None
     """The failure that its connector has reported."""
 
@@ -92,9 +94,10 @@ class RunExecution:
 
     def _run(self) -> None:
         with closing(self.planning()) as plan:
-            self._again = True
-            while self._again and not self._stopped:
-                self._again = False
+            self._again, pause = True, 0.0
+            # The pause is for a connector that asks for a plan each time that it gives one.
+            while self._again and not self._stopping.wait(pause):
+                self._again, pause = False, _PLAN_SECONDS
                 self._plans = self.opener.plans(plan, self.going, self.identity)
                 self._move()
 
@@ -111,7 +114,7 @@ class RunExecution:
         self._worker = worker
         if self._failure is not None:
             raise self._failure
-        if self._stopped or self._again:
+        if self._stopping.is_set() or self._again:
             return
         maker = replace(opener.maker, once=not live, notify=worker.wake_task)
         # Guarantee 3: a suspended attempt gets no lease after a restart from the beginning.
@@ -133,7 +136,7 @@ class RunExecution:
 
     def stop(self) -> None:
         """Stop after the current batch."""
-        self._stopped = True
+        self._stopping.set()
         self._end_worker()
 
     def _end_worker(self) -> None:

@@ -178,6 +178,9 @@ class SparkSupervisor:
         self._session: SparkSession | None = None
         self._ours = False
         self._watched = False
+        self._over = False
+        """Whether the newest context of ``watching`` has ended: threads that it left over must
+        not start Spark anew."""
         self._deaths: deque[float] = deque(maxlen=100)
         self._attributed: deque[float] = deque(maxlen=100)
         self._suspected = threading.Event()
@@ -195,7 +198,7 @@ class SparkSupervisor:
         it runs.
         """
         session = self._session
-        if session is None and not self._watched and not self._closing.is_set():
+        if session is None and not self._watched and not self._over:
             with self._lock:
                 session = self._session or self._started()
         if session is None or self.is_lost(session):
@@ -285,6 +288,7 @@ class SparkSupervisor:
             SparkLostError: The JVM has ended too often; raised at the end.
         """
         self._closing.clear()  # `end` may have been called outside of this context
+        self._over = False
         self.session()
         if not self._ours:
             yield
@@ -302,7 +306,7 @@ class SparkSupervisor:
         finally:
             self.end()
             watch.join(_CLOSE_SECONDS)
-            self._watched = False
+            self._watched, self._over = False, True
         if self.failure is not None:
             raise self.failure
 

@@ -92,8 +92,11 @@ class TaskEndings:
         gone = has_ended(stop, by)
         if not gone:
             log.warning("task did not stop in time", **labels(slot.task.id))
-        for batch in slot.task.unreported():
-            self.events.batch_finished(batch, (batch.finished or batch.begun) - batch.begun)
+        try:
+            for batch in slot.task.unreported():
+                self.events.batch_finished(batch, (batch.finished or batch.begun) - batch.begun)
+        except Exception:
+            log.exception("last batches of task could not be reported", **labels(slot.task.id))
         trace, next_try = traced(slot.error, slot.verdict, self.clock())
         self._store_and_report(slot, TaskStatus(state, trace, next_try), fenced=not gone)
 

@@ -80,6 +80,11 @@ class TaskSlot:
         return self.state in _LIVE
 
     @property
+    def ended(self) -> bool:
+        """Whether the task needs no more steps; one that is wanted again stays UNASSIGNED."""
+        return self.reported or not self.live
+
+    @property
     def ready(self) -> float:
         """When the task should run, in seconds of the monotonic clock."""
         return self.due if self.ending is None else 0.0
@@ -142,7 +147,7 @@ class TaskQueue:
         """
         with self._changed:
             while not self._stopping:
-                live = [slot for slot in self._all.values() if slot.live]
+                live = [slot for slot in self._all.values() if not slot.ended]
                 if not live and not self.serving:
                     return None
                 waiting = [slot for slot in live if not slot.running]
@@ -195,7 +200,7 @@ class TaskQueue:
         """Wait until tasks have ended or no thread will end them; return whether they have."""
 
         def ended() -> bool:
-            return not any(each.live or _is_busy(each) for each in slots)
+            return all(each.ended and not _is_busy(each) for each in slots)
 
         def over() -> bool:
             return ended() or (self._stopping and not any(map(_is_busy, slots)))

@@ -10,6 +10,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -56,7 +57,28 @@ def test_a_host_that_reads_no_messages_holds_up_nothing(
     host.close(timedelta(seconds=1))
 
 
-def test_a_host_that_stands_still_is_closed(bench: Bench) -> None:
+def test_a_host_that_starts_slowly_gets_all_its_messages(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.capture.process._SEND_SECONDS", 1)
+    slow = bench.folder / "python"
+    slow.write_text(f'#!/bin/sh\nsleep 4\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    answers, died = list[dict[str, Any]](), threading.Event()
+    host = HostProcess(
+        str(slow), receive=lambda _, message: answers.append(message), gone=lambda _: died.set()
+    )
+    for number in range(300):  # more than the channel holds
+        host.send({"type": "start", "capture": str(number), "spec": {"x": "y" * 2000}})
+    until(lambda: len(answers) == 300)
+    assert not died.is_set()
+    host.close(timedelta(seconds=5))
+
+
+def test_a_host_that_stands_still_is_closed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.capture.process._SEND_SECONDS", 3600)
     died = threading.Event()
     host = HostProcess(receive=lambda *_: None, gone=lambda _: died.set())
     until(lambda: host.ready)
@@ -64,6 +86,7 @@ def test_a_host_that_stands_still_is_closed(bench: Bench) -> None:
     endless = {"type": "stop", "capture": "x" * 10**7, "discard": False}
     sending = threading.Thread(target=host.send, args=(endless,))
     sending.start()
+    until(host._channel._sending.locked)
     host.close(timedelta(seconds=0.5))
     assert died.is_set()
     sending.join()

@@ -275,8 +275,9 @@ def execution_that_asks(desk: Desk, ask: Callable[[RunExecution], None]) -> RunE
 
 
 def test_a_run_whose_connector_asks_for_a_plan_while_it_is_planned_is_planned_again(
-    desk: Desk,
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("headrace.runtime.jobs._PLAN_SECONDS", 0.01)
     execution_that_asks(desk, RunExecution._plan_again).run()
     assert desk.planned == 2
 

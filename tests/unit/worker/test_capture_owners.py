@@ -176,3 +176,15 @@ def test_a_batch_that_is_finished_while_its_capture_stops_is_reported(capture: C
     task._finish(mark.batch, THREE, [])
     assert [batch.counts for batch in task.unreported()] == [THREE]
     assert list(task.unreported()) == []
+
+
+def test_a_lease_that_is_lost_while_a_capture_is_started_again_ends_it(
+    capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = capture.owner("one")
+    task.fail(StoreUnavailableError("away"))
+    task._waited = task.failure
+    lost = StaleEpochError("the lease is lost")
+    monkeypatch.setattr(task.keeping.hosts, "detach", lambda *_, **__: task.fail(lost))
+    with pytest.raises(StaleEpochError):
+        task.step()

@@ -189,3 +189,20 @@ def test_a_task_that_is_replaced_is_not_restarted_for_a_failure_of_the_old_one()
         until(lambda: bench.shown()[1] == [TaskState.RUNNING])
         seconds += 7200
         assert bench.worker.restarts.due() == []
+
+
+@pytest.mark.timeout(60)
+def test_a_stop_between_two_steps_does_not_wait_for_the_interval() -> None:
+    class Racing(threading.Event):
+        """Is set by a stop that comes right after it was looked at."""
+
+        def is_set(self) -> bool:
+            found = super().is_set()
+            if not found:
+                bench.reconciler.stop()
+            return found
+
+    bench = Bench()
+    bench.reconciler.interval = HOUR
+    bench.reconciler._stopping = Racing()
+    bench.reconciler.run()

@@ -118,6 +118,9 @@ def test_short_batches_in_a_row_are_not_one_that_is_planned_for_long() -> None:
     clock[0] += 5
     stalls.look([slot])
     assert len(shown) == 1
+    clock[0] += 60
+    stalls.look([slot])
+    assert len(shown) == 1  # it is told once
 
 
 def test_a_batch_that_is_planned_for_long_is_told_of_until_its_job_runs() -> None:

@@ -408,3 +408,30 @@ def test_leases_are_renewed_until_the_last_step_has_ended() -> None:
     run.stop(LONG)
     thread.join()
     assert renewed.is_set()
+
+
+def test_last_batches_that_cannot_be_told_do_not_keep_a_task_from_its_end() -> None:
+    class Broken(Told):
+        def batch_finished(self, batch: Batch, took: timedelta) -> None:
+            raise BrokenPipeError
+
+    class Busy(Script):
+        def unreported(self) -> list[Batch]:
+            return [moved("a").batch or pytest.fail("no batch")]
+
+    task = Busy("a", IDLE)
+    run = worker(Broken(), task, serving=True)
+    with serving(run):
+        until(lambda: task.calls)
+        run.end({task.id: TaskState.PAUSED}, LONG)
+    assert state(run, task.id) is TaskState.PAUSED
+    assert run.store.leases("a") == []
+
+
+def test_a_task_that_is_to_be_unassigned_ends_once() -> None:
+    task = Script("a", IDLE)
+    run = worker(Told(), task, serving=True)
+    with serving(run):
+        until(lambda: task.calls)
+        run.end({task.id: TaskState.UNASSIGNED}, LONG)
+    assert task.stopped == 1
