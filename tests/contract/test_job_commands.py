@@ -15,6 +15,7 @@ import structlog
 from tests.contract.commands import Commands
 from tests.contract.v1_client import V1, v1_client
 from tests.unit.control.offline_jobs import appends, bound_files, document, execute, forget
+from tests.waiting import until
 
 from headrace.client import Client, RunFailedError
 from headrace.control import Jobs
@@ -265,23 +266,19 @@ def test_waiting_for_a_paused_backfill_says_so(
     started(job)
     hours = ("--lower", "2024-03-30T00:00", "--upper", "2024-03-30T02:00")
 
-    def pause() -> None:
+    def pause_for_a_while() -> None:
+        until(lambda: jobs.store.runs("flights"))
         [run, *_] = jobs.store.runs("flights")
         assert run.backfill is not None
         jobs.pause_backfill("flights", run.backfill, "bob")
-
-    def resume() -> None:
-        [run, *_] = jobs.store.runs("flights")
-        assert run.backfill is not None
+        time.sleep(3)
         jobs.resume_backfill("flights", run.backfill, "bob")
         execute(jobs)
 
-    timers = [threading.Timer(0.3, pause), threading.Timer(2.0, resume)]
-    for timer in timers:
-        timer.start()
+    pausing = threading.Thread(target=pause_for_a_while)
+    pausing.start()
     done = job("backfill", "flights", *hours, "--wait")
-    for timer in timers:
-        timer.join()
+    pausing.join()
     assert done.endswith(": 2 succeeded\n")
     assert "flights: paused, 2 queued\n" in job.err
     assert "To resume: headrace job resume-backfill flights" in job.err

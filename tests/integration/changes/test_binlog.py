@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
+from pymysql.constants import ER
+from pymysql.err import OperationalError
 from tests.integration.changes.binlog_reading import (
     brief,
     changes,
@@ -25,6 +27,7 @@ from tests.integration.changes.binlog_reading import (
 )
 from tests.integration.databases.mysql_tables import run
 from tests.mariadb_server import MariadbServer, connect
+from tests.waiting import until
 
 from headrace.sdk import ConfigError, DataLostError, RetriableError
 from headrace_plugins.changes.log import Offset, Piece
@@ -334,7 +337,7 @@ def test_the_place_moves_where_nothing_is_followed(
         end = place_of(url)
         found = list(pieces_until(reader, end))
         assert rows_of(found) == []
-        assert found[-1].end == end
+        assert is_at(found[-1].end, end)
         assert reader.read(0.1) is None
         run(url, "FLUSH LOGS")
         assert list(pieces_until(reader, place_of(url)))[-1].runs == ()
@@ -464,7 +467,19 @@ def test_a_prepared_transaction_of_other_tables_is_passed_over(url: str, end: st
     run(url, TABLE, "CREATE TABLE other (id bigint PRIMARY KEY)")
     place = place_of(url)
     run(url, "XA START 'x'", "INSERT INTO other VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
-    run(url, "INSERT INTO t VALUES (1, 'a')", f"XA {end} 'x'", "INSERT INTO t VALUES (2, 'b')")
+    run(url, "INSERT INTO t VALUES (1, 'a')")
+
+    def ended() -> bool:
+        try:
+            run(url, f"XA {end} 'x'")
+        except OperationalError as error:
+            if error.args[0] != ER.XAER_NOTA:
+                raise
+            return False  # the server still sees it in the connection that has ended
+        return True
+
+    until(ended)
+    run(url, "INSERT INTO t VALUES (2, 'b')")
     with reading(url, place, follows=lambda name: name.name == "t") as reader:
         found = list(pieces_until(reader, place_of(url)))
     assert rows_of(found) == [("c", None, (1, "a")), ("c", None, (2, "b"))]
@@ -500,6 +515,13 @@ def read_on(reader: BinlogReader) -> None:
         reader.read(0.5)
 
 
+def is_at(place: Offset | None, expected: Offset) -> bool:
+    """Return whether places differ at most by an event of the server itself between them."""
+    assert place is not None
+    assert place["pos"] >= expected["pos"]
+    return {**place, "pos": 0} == {**expected, "pos": 0}
+
+
 def test_a_reader_can_begin_behind_a_gtid(url: str) -> None:
     run(url, TABLE, "INSERT INTO t VALUES (1, 'a')")
     place = place_of(url)
@@ -509,8 +531,7 @@ def test_a_reader_can_begin_behind_a_gtid(url: str) -> None:
     with reading(url, {**place, "file": "", "pos": 0}) as reader:
         found = list(pieces_until(reader, end))
     assert rows_of(found) == [("c", None, (2, "b")), ("c", None, (3, "c"))]
-    assert found[-1].end == end
-    assert found[-1].end["gtid"] == end["gtid"]
+    assert is_at(found[-1].end, end)
 
 
 def test_a_place_without_a_gtid_is_its_file_and_pos(url: str) -> None:
