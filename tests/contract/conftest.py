@@ -27,6 +27,11 @@ def headrace_spark(spark: "SparkSession") -> "SparkSession":
     return spark
 
 
+@pytest.fixture(autouse=True)
+def _patient(patient: None) -> None:
+    """All connectors of these suites keep their promises."""
+
+
 @pytest.fixture
 def place_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[object]:
     """Give a place for a store: ``memory``, ``sqlite`` or ``postgresql``."""

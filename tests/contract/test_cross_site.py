@@ -122,8 +122,8 @@ def test_a_client_of_too_low_a_role_is_told_so_however_often(
         url = f"{serving.url}/connectors/c"
         # Where a minute begins amid them, the sliding window lets another one pass.
         guesses = [httpx2.delete(url).status_code for _ in range(5)]
-        assert guesses == sorted(guesses)
-        assert (guesses[:2], guesses[-1]) == ([401, 401], 429)
+        assert guesses[:2] == [401, 401]
+        assert guesses[2:].count(429) in {2, 3}
         header = {"Authorization": f"Bearer {token}"}
         refused = [httpx2.delete(url, headers=header).status_code for _ in range(5)]
     assert refused == [403] * 5

@@ -271,7 +271,7 @@ def test_waiting_for_a_paused_backfill_says_so(
         [run, *_] = jobs.store.runs("flights")
         assert run.backfill is not None
         jobs.pause_backfill("flights", run.backfill, "bob")
-        time.sleep(3)
+        time.sleep(5)
         jobs.resume_backfill("flights", run.backfill, "bob")
         execute(jobs)
 

@@ -200,10 +200,11 @@ def test_a_client_that_asks_too_often_has_to_wait(connectors: Connectors) -> Non
         # Where a minute begins amid them, the sliding window lets another one pass.
         answers = [asked(serving.url, "GET", "/connectors", "t0ken") for _ in range(6)]
     codes = [answer.status_code for answer in answers]
-    assert codes == sorted(codes)
-    assert (codes[:3], codes[-1]) == ([200, 200, 200], 429)
-    assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
-    assert answers[-1].json()["error_code"] == 429
+    assert codes[:3] == [200] * 3
+    assert codes[3:].count(429) in {2, 3}
+    refused = answers[codes.index(429)]
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    assert refused.json()["error_code"] == 429
 
 
 def test_guesses_are_slowed_down_and_lock_nobody_out(connectors: Connectors) -> None:
@@ -213,8 +214,8 @@ def test_guesses_are_slowed_down_and_lock_nobody_out(connectors: Connectors) -> 
         # Where a minute begins amid them, the sliding window lets another one pass.
         guesses = [asked(serving.url, "GET", "/connectors", "guess") for _ in range(5)]
         codes = [answer.status_code for answer in guesses]
-        assert codes == sorted(codes)
-        assert (codes[:2], codes[-1]) == ([401, 401], 429)
+        assert codes[:2] == [401, 401]
+        assert codes[2:].count(429) in {2, 3}
         assert asked(serving.url, "GET", "/connectors", "t0ken").status_code == 200
 
 

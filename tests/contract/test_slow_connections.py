@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def address(connectors: Connectors) -> Iterator[tuple[str, int]]:
-    limits = ConnectionLimits(head_seconds=0.5, total=30, of_address=20)
+    limits = ConnectionLimits(head_seconds=1, total=30, of_address=20)
     listener = Listener(port=0, connections=limits, body_seconds=0.5)
     with Serving(connect_app(connectors, listener), listener) as serving:
         serving.start()
@@ -84,4 +84,4 @@ def test_a_client_that_asks_again_on_its_connection_is_served(address: tuple[str
         for _ in range(3):
             url = f"http://{address[0]}:{address[1]}/connectors"
             assert client.get(url).status_code == 200
-            time.sleep(0.7)  # longer than a head may take
+            time.sleep(1.3)  # longer than a head may take

@@ -171,6 +171,7 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_shows_is_what_happens(

@@ -16,6 +16,7 @@ FILES = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.json")])
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("quick_java")
+@pytest.mark.timeout(900)
 def test_all_examples_run_and_account_for_each_record(tmp_path: Path) -> None:
     done = subprocess.run(
         [
@@ -29,7 +30,7 @@ def test_all_examples_run_and_account_for_each_record(tmp_path: Path) -> None:
         env=os.environ | {"HEADRACE_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from headrace.model import TaskId, TaskState
 from headrace.rest import Listener, Serving, Workbench, server_app
 from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
+from headrace.worker import Reconciler
 from headrace.worker.events import LoggedEvents
 
 if TYPE_CHECKING:
@@ -103,7 +105,10 @@ def walk(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Wal
     home = tmp_path_factory.mktemp("walk") / "home"
     walk = ServerWalk()
     told = Told(walk)
-    with Runtime(load_settings(home=home)) as runtime:
+    with pytest.MonkeyPatch.context() as patch, Runtime(load_settings(home=home)) as runtime:
+        # It does this from time to time, whoever asks for what.
+        defaults: Any = Reconciler.__init__.__kwdefaults__
+        patch.setitem(defaults, "lost_interval", timedelta(hours=1))
         runtime.spark = spark
         with runtime.server(told) as connectors:
             listener = Listener(port=0)
@@ -123,6 +128,9 @@ def walk(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Wal
                     lambda: httpx2.get(f"{url}/first/status").json(),
                 )
                 told.running.clear()
+                warming = [t for t in threading.enumerate() if t.name == "headrace-plugins"]
+                for thread in warming:
+                    thread.join()
                 with walk.noting():
                     httpx2.put(f"{url}/orders/config", json=CONFIG).raise_for_status()
                     assert told.running.wait(60)

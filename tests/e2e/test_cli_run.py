@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.free_port import free_port
 
 pytestmark = pytest.mark.spark
 
@@ -209,9 +209,7 @@ def test_a_target_that_cannot_be_written_to_is_named_with_its_key(
 def test_sigterm_stops_an_endless_run_cleanly(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     shows = ("--metrics-port", str(port))
     command = [*HEADRACE, "run", "--json", *shows, _file(tmp_path, ENDLESS)]
     with subprocess.Popen(

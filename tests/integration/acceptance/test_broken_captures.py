@@ -177,6 +177,7 @@ def run(harness: Harness, taker: type[Taker], check: str, folder: Path) -> None:
         CHECKS[check](bench, driver)
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("taker", [Taker, InBatches])
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_good_capture_passes(

@@ -384,6 +384,7 @@ def run(harness: Harness, connector: type[SinkConnector], check: str, folder: Pa
         CHECKS[check](Fed(bench, driver))
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_good_sink_passes(headrace_harness: Harness, check: str, tmp_path: Path) -> None:
     run(headrace_harness, writing(Picky) if check == "refused" else Folder, check, tmp_path)

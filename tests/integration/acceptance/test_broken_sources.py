@@ -319,6 +319,7 @@ def run(harness: Harness, connector: type[SourceConnector], check: str, folder: 
         CHECKS[check](bench, driver)
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_good_source_passes(headrace_harness: Harness, check: str, tmp_path: Path) -> None:
     run(headrace_harness, Journal, check, tmp_path)

@@ -67,6 +67,7 @@ class StreamJournal(Journal):
         return Streams
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_good_source_of_streams_passes(
     headrace_harness: Harness, check: str, tmp_path: Path

@@ -53,6 +53,12 @@ def order(place: Offset) -> tuple[str, int]:
     return place["file"], place["pos"]
 
 
+def gives_no_rows(reader: BinlogReader, seconds: float) -> bool:
+    """Return whether a reader gives nothing for a while, but events of the server itself."""
+    piece = reader.read(seconds)
+    return piece is None or not piece.runs
+
+
 def pieces_until(reader: BinlogReader, end: Offset) -> Iterator[Piece]:
     """Yield what a reader gives, up to a place."""
     by = time.monotonic() + SECONDS

@@ -14,6 +14,7 @@ import psycopg
 from psycopg import sql
 from tests.integration.changes.binlog_reading import place_of
 from tests.task_doubles import Context
+from tests.waiting import until
 from typing_extensions import override
 
 from headrace.sdk import Position, ReadLimit, SourceConnector
@@ -119,6 +120,11 @@ class Following:
         self.task.stop()
         self.props |= {key.replace("_", "."): text for key, text in texts.items()}
         self.task = self._started()
+
+    def stop_reading(self) -> None:
+        """Stop reading the log, until the server knows that the slot is free."""
+        self.task._stop_reading()
+        until(lambda: not self.slot["active"])
 
     def streams(self, end: Position) -> Sequence[StreamRows]:
         return self.task.streams(SPARK, self.position, end)

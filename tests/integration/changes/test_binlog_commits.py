@@ -30,7 +30,7 @@ def semi_sync(_no_leaked_process: None) -> Iterator[str]:
     """The URL of a server where a commit may wait for a replica that is not there."""
     options = {
         "wait_point": "AFTER_SYNC",
-        "timeout": "4000",
+        "timeout": "60000",
         "wait_no_slave": "ON",
     }
     options = {f"rpl_semi_sync_master_{key}": text for key, text in options.items()}
@@ -52,8 +52,8 @@ def committing(url: str, statement: str) -> Iterator[Offset]:
         until(lambda: in_log(place_of(url)) != in_log(before))
         yield place_of(url)
     finally:
+        run(url, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")  # the commit is done
         thread.join()
-        run(url, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
 
 
 def test_what_is_in_the_log_first_is_not_missing_in_a_snapshot(

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.changes.binlog_reading import changes_of, pieces_until, place_of, reading
+from tests.integration.changes.binlog_reading import (
+    changes_of,
+    gives_no_rows,
+    pieces_until,
+    place_of,
+    reading,
+)
 from tests.integration.databases.mysql_tables import run
 from tests.mariadb_server import MariadbServer
 
@@ -40,7 +46,7 @@ def test_a_log_is_read_by_tls_while_it_comes_and_while_it_does_not(
             cipher = reader._dump._session.connection._sock.cipher()
             assert cipher
             list(pieces_until(reader, place_of(url)))
-            assert reader.read(1.5) is None
+            assert gives_no_rows(reader, 1.5)
             reader.idle()
             run(url, "INSERT INTO t SELECT seq, REPEAT(seq, 9) FROM seq_1_to_200000")
             reader.idle()

@@ -21,7 +21,7 @@ def test_a_slot_that_is_moved_between_two_looks_is_told_of(url: str, follow: Fol
     run(url, *TABLE)
     following = follow(url, table_poll_interval_ms="600000")
     following.changes()
-    following.task._stop_reading()
+    following.stop_reading()
     run(url, "INSERT INTO t VALUES (2, 1)")
     run(url, "SELECT pg_replication_slot_advance('s', pg_current_wal_lsn())")
     run(url, "INSERT INTO t VALUES (3, 1)")

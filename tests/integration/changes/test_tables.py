@@ -247,8 +247,9 @@ def test_nothing_is_lost_of_who_wrote_a_table_before_it_was_published(
 
 
 def test_nothing_is_lost_where_the_slot_was_there_before_the_table(
-    url: str, follow: Follow
+    url: str, follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("headrace_plugins.connectors.postgres.slot_log._WRITERS_SECONDS", 60)
     run(
         url,
         *TABLE,
@@ -417,7 +418,7 @@ def test_a_log_that_is_lost_during_the_first_reading_begins_anew_when_needed(
     following = follow(url, snapshot_batch_rows="10", snapshot_mode="when_needed")
     while "after" not in (following.position.offset({"table": "public.t"}) or {}):
         following.batch()
-    following.task._stop_reading()
+    following.stop_reading()
     run(url, "SELECT pg_drop_replication_slot('s')", "UPDATE t SET v = -v")
     following.new()
     run(url, "UPDATE t SET v = v - 1 WHERE id < 50")
@@ -630,7 +631,7 @@ def test_a_followed_table_that_leaves_the_publication_is_told_of(
     following.new()  # which no one has followed
     run(url, "ALTER PUBLICATION s DROP TABLE u", "INSERT INTO u VALUES (1)")
     for lost in ([], ["SELECT pg_drop_replication_slot('s')"] * (mode == "when_needed")):
-        following.task._stop_reading()
+        following.stop_reading()
         run(url, *lost)
         if away:
             following.restart()

@@ -24,6 +24,7 @@ from tests.integration.databases.table_writing import (
     write,
 )
 from tests.postgresql_server import PostgresqlServer
+from tests.waiting import until
 
 from headrace.dataplane.sink_part import refused_of
 from headrace.sdk import ConfigError, Mark, RecordError, RetriableError, Schema
@@ -517,6 +518,8 @@ def unanswered(server: PostgresqlServer) -> Iterator[None]:
     setting = "ALTER SYSTEM SET synchronous_standby_names"
     server.execute(f"{setting} = 'nobody'")
     server.execute("SELECT pg_reload_conf()")
+    until(lambda: server._shown("synchronous_standby_names") == "nobody")
+    server.execute("CHECKPOINT")  # the process that does it lets commits wait, once it knows
     try:
         yield
     finally:

@@ -194,8 +194,9 @@ def test_a_table_that_takes_the_place_of_one_is_not_taken_for_empty(
 
 
 def test_rows_that_are_committed_behind_larger_numbers_are_read(
-    follow: Follow, postgresql: PostgresqlServer
+    follow: Follow, postgresql: PostgresqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("headrace_plugins.databases.cursors._FIRST_WAIT_SECONDS", 60)
     keys = {"mode": "incrementing", "incrementing_column_name": "id"}
     with postgresql.database() as url:
         run(url, "CREATE TABLE t (id bigserial) PARTITION BY RANGE (id)")

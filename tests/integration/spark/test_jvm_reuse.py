@@ -29,8 +29,10 @@ COMMAND = """
 import sys, time
 from datetime import timedelta
 from headrace.settings import load_settings
+from headrace.spark import jvm_reuse
 from headrace.spark.session import close_session, open_session
 
+jvm_reuse._PATIENCE = float(sys.argv[2])
 idle = timedelta(seconds=float(sys.argv[1]))
 spark = open_session(load_settings(), short_lived=True, idle=idle)
 print(spark.sparkContext._gateway.proc.pid, flush=True)
@@ -51,10 +53,15 @@ def folder() -> Iterator[Path]:
 
 
 def command(
-    folder: Path, code: str = "", idle: float = 60, master: str = "local[1]", **variables: str
+    folder: Path,
+    code: str = "",
+    idle: float = 60,
+    master: str = "local[1]",
+    patience: float = 60,
+    **variables: str,
 ) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND + code + END, str(idle)],
+        [sys.executable, "-c", COMMAND + code + END, str(idle), str(patience)],
         cwd=folder,
         env=os.environ
         | {
@@ -83,15 +90,15 @@ def ended(begun: "subprocess.Popen[str]") -> list[str]:
     return out.splitlines()
 
 
-def left(folder: Path) -> psutil.Process:
+def left(folder: Path, patience: float = 60) -> psutil.Process:
     """Run a command, and return the Java that it has left."""
-    begun = command(folder)
+    begun = command(folder, patience=patience)
     java = java_of(begun)
     ended(begun)
     return java
 
 
-def gone(processes: list[psutil.Process], seconds: float = 20) -> bool:
+def gone(processes: list[psutil.Process], seconds: float = 120) -> bool:
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
 
@@ -185,7 +192,7 @@ def test_one_that_died_meanwhile_is_not_handed_over(folder: Path) -> None:
 def test_one_that_does_not_answer_is_replaced(folder: Path) -> None:
     java = left(folder)
     java.suspend()
-    assert left(folder) != java
+    assert left(folder, patience=5) != java
     assert gone([java])
 
 

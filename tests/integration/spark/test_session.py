@@ -294,7 +294,7 @@ time.sleep(100)
     java = psutil.Process(int(process.stdout.readline()))
     process.send_signal(how)
     told_by(process)
-    _, alive = psutil.wait_procs([java], timeout=20)
+    _, alive = psutil.wait_procs([java], timeout=120)
     assert alive == []
 
 
@@ -316,7 +316,7 @@ opened()
     assert process.stdout is not None
     java = int(process.stdout.readline())
     told_by(process)
-    until(lambda: not psutil.pid_exists(java), seconds=20)
+    until(lambda: not psutil.pid_exists(java), seconds=120)
 
 
 def test_a_class_archive_that_does_not_fit_is_ignored(tmp_path: Path) -> None:
