@@ -124,6 +124,10 @@ class Following:
     def stop_reading(self) -> None:
         """Stop reading the log, until the server knows that the slot is free."""
         self.task._stop_reading()
+        self.await_free_slot()
+
+    def await_free_slot(self) -> None:
+        """Wait until the server has seen the reader go."""
         until(lambda: not self.slot["active"])
 
     def streams(self, end: Position) -> Sequence[StreamRows]:

@@ -15,7 +15,6 @@ from tests.integration.changes.binlog_reading import place_of
 from tests.integration.changes.change_reading import Following, rows, run
 from tests.integration.databases.mysql_tables import run as run_mysql
 from tests.postgresql_server import PostgresqlServer
-from tests.waiting import until
 
 from headrace.sdk import ConfigError, DataLostError, Position, ReadLimit, RetriableError
 
@@ -121,7 +120,7 @@ def test_a_run_that_ends_reads_all_again_where_the_slot_was_lost(
     texts = {"snapshot_mode": "when_needed", "table_poll_interval_ms": poll}
     following = followed(url, follow, **texts)
     following.restart()
-    until(lambda: not following.slot["active"])
+    following.await_free_slot()
     run(url, DROP, "INSERT INTO t SELECT n, 0 FROM generate_series(10, 3000) n")
     once(following)
     assert following.replica.rows("t") == of_table(url)
@@ -456,7 +455,7 @@ def test_rows_that_a_policy_hides_are_not_left_out_in_silence(url: str, follow: 
         following.new()
         assert following.replica.rows("t") == of_table(url)
         following.task.stop()
-        until(lambda: not following.slot["active"])
+        following.await_free_slot()
     finally:
         run(url, DROP, "DROP OWNED BY hidden", "DROP ROLE hidden")
 
